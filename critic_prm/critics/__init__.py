@@ -1,0 +1,1 @@
+"""One critic a file, each with `connect(...) -> Critic`."""

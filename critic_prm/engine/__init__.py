@@ -1,0 +1,1 @@
+"""Many requests through one narrow door: gate, retries, budget, writer, progress."""

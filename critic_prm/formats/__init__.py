@@ -1,0 +1,1 @@
+"""One dataset convention a file, read and written."""

@@ -1,0 +1,1 @@
+"""Trajectories made, not found: one family a file."""

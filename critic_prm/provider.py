@@ -1,0 +1,142 @@
+"""What goes on the wire and what comes back: Request, Sampling, Reply, and the Provider that turns one into the other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal, Protocol
+
+import orjson
+
+from critic_prm.errors import UsageError
+
+Wire = dict[str, Any]
+"""The exact JSON body of a request; what the cache key is made of."""
+
+Finish = Literal["stop", "length", "refusal", "filter", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `role` is "system", "user" or "assistant"; `images` are paths or data URLs."""
+
+    role: str
+    content: str
+    images: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to sample. None means: do not send the parameter. `logprobs` is how many alternatives to ask for per token.
+
+    `effort` is the reasoning effort, by the provider's own names. `extra` is merged into the body as it is.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    effort: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question to a model, in no provider's dialect yet. `schema` is a JSON schema the answer should obey."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one reply: `input` is the whole prompt, of which `cached` were read from and `written` to the provider's
+    prompt cache; `output` includes `reasoning`."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    written: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One sampled token with the alternatives the server returned, as (token, natural log of its probability)."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back. `text` is the visible answer alone; `raw` the decoded body, complete and unchanged."""
+
+    text: str
+    finish: Finish
+    raw: Mapping[str, Any]
+    usage: Usage = Usage()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    model: str = ""
+    note: str = ""
+
+
+class Provider(Protocol):
+    """What completes a request. One file in `providers/` each, with `connect(model, base_url) -> Provider`."""
+
+    name: str
+    model: str
+    base_url: str | None
+
+    def wire(self, request: Request) -> Wire:
+        """The request in this provider's dialect: exactly the JSON that will be sent. Pure; raises UsageError."""
+        ...
+
+    async def complete(self, wire: Wire) -> Mapping[str, Any]:
+        """Send it once (no retries) and return the decoded body. Raises ProviderError."""
+        ...
+
+    def read(self, raw: Mapping[str, Any]) -> Reply:
+        """Read a decoded body, fresh or stored. Pure; raises ProviderError when it has not the shape of an answer."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def request_key(wire: Mapping[str, Any], sample: int = 0, salt: str = "") -> str:
+    """The SHA-256 (hex) under which a reply is kept: canonical JSON of the body, the sample's index and the salt.
+
+    Not in it: provider, address, concurrency, retries, file names, row order, the template's name.
+    """
+    canonical = orjson.dumps([wire, sample, salt], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(canonical).hexdigest()
+
+
+def open_provider(name: str, base_url: str | None = None) -> Provider:
+    """Open "openai/gpt-...", "anthropic/claude-...", "scripted/replies.jsonl" or "package.module:factory/model".
+
+    Raises UsageError for a name without a provider, ConfigError where a key is missing.
+    """
+    kind, slash, model = name.partition("/")
+    if not slash or not kind or not model:
+        raise UsageError(f"judge {name!r} names no provider; write provider/model, for example openai/{name or 'MODEL'}")
+    if ":" in kind:
+        module, _, factory = kind.partition(":")
+        connect = getattr(import_module(module), factory)
+    else:
+        try:
+            connect = import_module(f"critic_prm.providers.{kind}").connect
+        except ModuleNotFoundError as error:
+            if error.name != f"critic_prm.providers.{kind}":
+                raise
+            from critic_prm.plugins import names
+
+            raise UsageError(f"no provider is called {kind!r}; there are: {', '.join(names('providers'))}") from None
+    provider: Provider = connect(model, base_url)
+    return provider

@@ -1,0 +1,1 @@
+"""One reply shape a file, each with `read(text, expect, logprobs) -> Reading`."""

@@ -1,0 +1,1 @@
+"""From training sets to a small discriminative PRM, and the verifier itself."""
