@@ -17,8 +17,11 @@ class Critic(Protocol):
     `card` is written into label files: who judged, and how (provider, model, style, fingerprint, sampling).
     """
 
-    batch: int
-    repeats: bool
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def repeats(self) -> bool: ...
 
     @property
     def card(self) -> Mapping[str, Any]: ...

@@ -1,0 +1,30 @@
+"""critic-prm distill: a training-set folder in, a verifier folder out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def distill(
+    data: Annotated[Path, typer.Argument(metavar="DIR", help="A training set: a folder with train.jsonl and dev.jsonl.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="VERIFIER", help="The folder to write the verifier to.")],
+    student: Annotated[str, typer.Option(help="What to train.", envvar="CRITIC_PRM_STUDENT")] = "linear",
+    seed: Annotated[int, typer.Option(help="The same seed and data give the same verifier.", envvar="CRITIC_PRM_SEED")] = 0,
+) -> None:
+    """Distill a training set into a small local verifier."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from distill.run import distill as run
+
+    console = Console(stderr=True)
+    result = run(data, out, student=student, seed=seed, say=lambda line: console.print(line, style="dim", highlight=False))
+    columns = ("solutions", "steps", "auroc", "brier", "ece", "f1", "erroneous", "correct")
+    table = Table("split", *columns, title=f"{out}: threshold {result.info['threshold']:.4f}, chosen on dev")
+    for split, metrics in result.metrics.items():
+        cells = (metrics[name] for name in columns)
+        table.add_row(split, *("-" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in cells))
+    console.print(table)

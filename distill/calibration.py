@@ -1,0 +1,142 @@
+"""Raw scores in, calibrated P(correct) out: temperature, Platt, beta or isotonic, by cross-fitted Brier score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A map from raw to calibrated P(correct); `method` and `parameters` are all of it, so it is stored as JSON."""
+
+    method: str = "identity"
+    parameters: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    def __call__(self, p: Floats) -> Floats:
+        return _APPLY[self.method](np.asarray(p, dtype=np.float64), self.parameters)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"method": self.method, "parameters": {k: list(v) for k, v in self.parameters.items()}}
+
+
+def calibration_from_json(value: Mapping[str, Any]) -> Calibration:
+    """The inverse of `to_json`. Raises ValueError or KeyError for a method that does not exist here."""
+    if value["method"] not in _APPLY:
+        raise ValueError(f"calibration method {value['method']!r} is unknown; there are: {', '.join(_APPLY)}")
+    return Calibration(value["method"], {k: [float(x) for x in v] for k, v in value["parameters"].items()})
+
+
+def fit(method: str, p: Floats, y: Floats, w: Floats) -> Calibration:
+    """Fit one method to raw scores `p`, soft labels `y` in [0, 1] and weights `w`, each of shape (n,)."""
+    return Calibration(method, _FIT[method](p, y, w))
+
+
+def choose(p: Floats, y: Floats, w: Floats, groups: Sequence[str], folds: int = 5) -> tuple[Calibration, dict[str, float]]:
+    """The method with the lowest Brier score cross-fitted over `groups` (problems), refitted to everything.
+
+    Returns it with the Brier score of every method. Cross-fitting matters: on the data it was fitted to, isotonic always wins.
+    """
+    names = sorted(set(groups))
+    fold_of = {name: index % folds for index, name in enumerate(np.random.default_rng(0).permutation(names).tolist())}
+    fold = np.array([fold_of[g] for g in groups])
+    scores: dict[str, float] = {}
+    for method in _FIT:
+        out = np.empty_like(p)
+        for k in range(folds):
+            held = fold == k
+            if not held.any():
+                continue
+            calibration = fit(method, p[~held], y[~held], w[~held]) if (~held).any() else Calibration()
+            out[held] = calibration(p[held])
+        scores[method] = brier(out, y, w)
+    best = min(scores, key=lambda name: scores[name])
+    return fit(best, p, y, w), scores
+
+
+def brier(p: Floats, y: Floats, w: Floats) -> float:
+    """Weighted mean squared difference between P(correct) and the label."""
+    return float(np.average((p - y) ** 2, weights=w))
+
+
+def logit(p: Floats) -> Floats:
+    q = np.clip(p, EPS, 1 - EPS)
+    return np.log(q / (1 - q))
+
+
+def sigmoid(z: Floats) -> Floats:
+    out: Floats = 0.5 * (1.0 + np.tanh(0.5 * z))
+    return out
+
+
+def _minimise(features: Floats, y: Floats, w: Floats, start: Floats, lower: Floats | None = None) -> Floats:
+    """Weighted logistic loss of `features @ theta`, with an optional lower bound per coefficient."""
+    from scipy.optimize import minimize
+
+    total = w.sum()
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        z = features @ theta
+        value = float(w @ (np.logaddexp(0.0, z) - y * z) / total)
+        return value, features.T @ (w * (sigmoid(z) - y)) / total
+
+    bounds = None if lower is None else [(low, None) for low in lower]
+    result: Floats = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    return result
+
+
+def _fit_identity(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
+    return {}
+
+
+def _fit_temperature(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
+    inverse = _minimise(logit(p)[:, None], y, w, np.array([1.0]), np.array([0.05]))
+    return {"temperature": [float(1.0 / inverse[0])]}
+
+
+def _fit_platt(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
+    z = np.stack([logit(p), np.ones_like(p)], axis=1)
+    return {"slope_intercept": _minimise(z, y, w, np.array([1.0, 0.0]), np.array([0.05, -np.inf])).tolist()}
+
+
+def _fit_beta(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
+    """logit p' = a log p - b log(1 - p) + c with a, b >= 0 (Kull et al., 2017)."""
+    start, lower = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, -np.inf])
+    return {"abc": _minimise(_beta_features(p), y, w, start, lower).tolist()}
+
+
+def _fit_isotonic(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
+    from sklearn.isotonic import IsotonicRegression
+
+    floor = 1.0 / (2 * len(p))
+    model = IsotonicRegression(y_min=floor, y_max=1 - floor, out_of_bounds="clip").fit(p, y, sample_weight=w)
+    return {"x": model.X_thresholds_.tolist(), "y": model.y_thresholds_.tolist()}
+
+
+def _beta_features(p: Floats) -> Floats:
+    q = np.clip(p, EPS, 1 - EPS)
+    return np.stack([np.log(q), -np.log1p(-q), np.ones_like(q)], axis=1)
+
+
+_FIT: dict[str, Callable[[Floats, Floats, Floats], dict[str, list[float]]]] = {
+    "identity": _fit_identity,
+    "temperature": _fit_temperature,
+    "platt": _fit_platt,
+    "beta": _fit_beta,
+    "isotonic": _fit_isotonic,
+}
+
+_APPLY: dict[str, Callable[[Floats, Mapping[str, Sequence[float]]], Floats]] = {
+    "identity": lambda p, q: p,
+    "temperature": lambda p, q: sigmoid(logit(p) / q["temperature"][0]),
+    "platt": lambda p, q: sigmoid(q["slope_intercept"][0] * logit(p) + q["slope_intercept"][1]),
+    "beta": lambda p, q: sigmoid(_beta_features(p) @ np.asarray(q["abc"], dtype=np.float64)),
+    "isotonic": lambda p, q: np.interp(p, q["x"], q["y"]),
+}

@@ -1,0 +1,146 @@
+"""Training-set folders in (train, dev and test.jsonl), rows out: a problem, its steps, a soft label or nothing per step."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from critic_prm.errors import InputError
+
+SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One training row. `labels` holds P(correct) in [0, 1] per step, None where the step carries no loss.
+
+    `votes` are (k, n): k of n judgements said correct; empty when the row came without them. `weight` multiplies the loss of
+    every step of the row.
+    """
+
+    id: str
+    problem: str
+    steps: tuple[str, ...]
+    labels: tuple[float | None, ...]
+    weight: float = 1.0
+    votes: tuple[tuple[int, int], ...] = ()
+    source: str = ""
+
+    def first_error(self) -> int | None:
+        """The first step whose label is below one half, -1 when every step is labelled and right, None when unknown."""
+        for index, label in enumerate(self.labels):
+            if label is None:
+                return None
+            if label < 0.5:
+                return index
+        return -1
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """The three splits of one folder; `fingerprint` is the SHA-256 of its files: what a verifier was made from."""
+
+    folder: str
+    train: tuple[Row, ...]
+    dev: tuple[Row, ...]
+    test: tuple[Row, ...]
+    fingerprint: str = ""
+
+
+def read_training_set(folder: str | Path) -> TrainingSet:
+    """Read `train.jsonl`, `dev.jsonl` and, if there is one, `test.jsonl` of `folder`.
+
+    Raises InputError for a folder that is none, a broken row, and for a train or dev split with labels of one class only: from
+    these nothing could be learned or calibrated.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(str(folder), "there is no such folder", "make one with: critic-prm dataset build LABELS -o DIR")
+    digest = hashlib.sha256()
+    splits: dict[str, tuple[Row, ...]] = {}
+    for split in SPLITS:
+        path = root / f"{split}.jsonl"
+        if not path.is_file():
+            if split == "test":
+                splits[split] = ()
+                continue
+            raise InputError(str(path), "there is no such file", "a training set has train.jsonl and dev.jsonl")
+        digest.update(path.read_bytes())
+        splits[split] = tuple(_read(path))
+    for split in ("train", "dev"):
+        _require_two_classes(splits[split], root / f"{split}.jsonl")
+    return TrainingSet(root.name, splits["train"], splits["dev"], splits["test"], digest.hexdigest())
+
+
+def labelled(rows: Sequence[Row]) -> Iterator[tuple[int, int, float, float]]:
+    """The steps that carry a loss: (row, step, P(correct), weight of the row)."""
+    for r, row in enumerate(rows):
+        for s, label in enumerate(row.labels):
+            if label is not None:
+                yield r, s, label, row.weight
+
+
+def _read(path: Path) -> Iterator[Row]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                where = f"{path}:{number}"
+                try:
+                    value = orjson.loads(line)
+                except orjson.JSONDecodeError as error:
+                    raise InputError(where, f"broken JSON: {error}") from None
+                yield row_from_json(value, where)
+
+
+def row_from_json(value: Any, where: str) -> Row:
+    """Read one row of the training-row contract. `where` names file and line in errors. Raises InputError."""
+    if not isinstance(value, dict):
+        raise InputError(where, f"a training row is a JSON object, this line holds {str(value)[:60]!r}")
+    prompt, steps, labels = value.get("prompt"), value.get("completions"), value.get("labels")
+    if not isinstance(prompt, str):
+        raise InputError(where, f'"prompt" is {str(prompt)[:60]!r}', "it must be the text of the problem")
+    if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
+        raise InputError(where, f'"completions" is {str(steps)[:60]!r}', "it must be a list of step texts, at least one")
+    if not isinstance(labels, list) or len(labels) != len(steps):
+        raise InputError(where, f'"labels" is {str(labels)[:60]!r}', f"it needs one entry for each of the {len(steps)} steps")
+    weight = value.get("weight", 1.0)
+    if not _number(weight) or not 0 <= weight < math.inf:
+        raise InputError(where, f'"weight" is {str(weight)[:60]!r}', "it must be a number from 0 upwards")
+    return Row(
+        id=str(value.get("id", where)),
+        problem=prompt,
+        steps=tuple(steps),
+        labels=tuple(_label(label, index, where) for index, label in enumerate(labels)),
+        weight=float(weight),
+        votes=tuple((int(k), int(n)) for k, n in value.get("votes") or ()),
+        source=str(value.get("source") or ""),
+    )
+
+
+def _label(value: Any, index: int, where: str) -> float | None:
+    if value is None:
+        return None
+    if (_number(value) or isinstance(value, bool)) and 0 <= value <= 1:
+        return float(value)
+    raise InputError(where, f"label {index} is {str(value)[:60]!r}", "it is P(correct) from 0 to 1, true, false or null")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _require_two_classes(rows: Sequence[Row], path: Path) -> None:
+    labels = [label for _, _, label, weight in labelled(rows) if weight > 0]
+    right, wrong = sum(x >= 0.5 for x in labels), sum(x < 0.5 for x in labels)
+    if not right or not wrong:
+        raise InputError(
+            str(path),
+            f"{right} steps are labelled right and {wrong} wrong in {len(rows)} rows",
+            "a verifier needs both; add trajectories or split the problems again",
+        )

@@ -1,0 +1,109 @@
+"""A verifier to its folder and back: checked on the way in, whole or not at all on the way out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from critic_prm.errors import CriticPrmError, InputError
+from distill.calibration import calibration_from_json
+from distill.student import open_student, student_names
+from distill.verifier import Verifier, fingerprint
+
+FORMAT = "critic-prm-verifier"
+VERSION = 1
+NEEDED = ("student", "base", "threshold", "threshold_from", "calibration", "training", "versions", "fingerprint")
+
+
+def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Fill a temporary neighbour of `folder`, then put it in place in one rename.
+
+    A folder that was there is replaced if it is a verifier or empty, and refused otherwise: `-o ~` must not cost a home.
+    """
+    if folder.exists() and not (folder.is_dir() and ((folder / "verifier.json").is_file() or not any(folder.iterdir()))):
+        raise InputError(str(folder), "it exists and is no verifier", "name another folder, or remove this one yourself")
+    folder = folder.absolute()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise InputError(str(folder), f"it cannot be written: {error.strerror}") from None
+    try:
+        fill(fresh)
+        fresh.chmod(0o777 & ~_umask())
+        old = fresh.with_name(fresh.name + ".old")
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise CriticPrmError(f"{folder}: the verifier was not written: {error.strerror}; what was there is untouched") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def read_verifier(folder: Path) -> Verifier:
+    """Read and check a verifier's folder. Raises InputError."""
+    info = _info(folder)
+    try:
+        student = open_student(info["student"])
+    except CriticPrmError:
+        raise InputError(
+            str(folder),
+            f"it holds the student {info['student']!r}, which this version does not know",
+            f"there are: {', '.join(student_names())}",
+        ) from None
+    found = fingerprint(folder)
+    if found != info["fingerprint"]:
+        raise InputError(
+            str(folder), f"its weights are damaged or changed: fingerprint {found}, verifier.json says {info['fingerprint']}",
+            "copy or distill it again",
+        )  # fmt: skip
+    try:
+        calibration = calibration_from_json(info["calibration"])
+        scorer = student.load(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(str(folder), f"it is damaged: {error}", "copy or distill it again") from None
+    return Verifier(folder.name or str(folder), scorer, calibration, float(info["threshold"]), info)
+
+
+def _info(folder: Path) -> dict[str, Any]:
+    path = folder / "verifier.json"
+    if not folder.is_dir():
+        raise InputError(str(folder), "there is no such folder", "make a verifier with: critic-prm distill DIR -o VERIFIER")
+    if not path.is_file():
+        raise InputError(
+            str(folder), "it is no verifier: it has no verifier.json", "name a folder that critic-prm distill wrote"
+        )
+    try:
+        info = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise InputError(str(path), f"broken JSON: {error}", "copy or distill it again") from None
+    if not isinstance(info, dict) or info.get("format") != FORMAT:
+        raise InputError(str(path), f'it is no verifier of this kind: "format" is not {FORMAT!r}')
+    if not isinstance(info.get("version"), int) or not 1 <= info["version"] <= VERSION:
+        raise InputError(
+            str(path), f"its format version is {info.get('version')!r}, this version reads 1 to {VERSION}", "upgrade critic-prm"
+        )
+    missing = [name for name in NEEDED if name not in info]
+    if missing:
+        raise InputError(str(path), f"it lacks {', '.join(missing)}", "copy or distill it again")
+    if isinstance(info["threshold"], bool) or not isinstance(info["threshold"], int | float) or not 0 <= info["threshold"] <= 1:
+        raise InputError(str(path), f'"threshold" is {info["threshold"]!r}', "it must be a number from 0 to 1")
+    return info
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,152 @@
+"""A training set in, a whole verifier out: train, calibrate on dev, choose the threshold on dev, measure, write."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distill.calibration import Calibration, brier, choose
+from distill.card import model_card
+from distill.data import Row, TrainingSet, labelled, read_training_set
+from distill.folder import FORMAT, VERSION, write_json, write_whole
+from distill.student import Scorer, open_student
+from distill.threshold import choose_threshold, first_below
+from distill.verifier import fingerprint
+
+PACKAGES = ("critic-prm", "numpy", "scikit-learn", "safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """Where the verifier lies, its `verifier.json`, and metrics per split (see `measure`)."""
+
+    folder: Path
+    info: Mapping[str, Any]
+    metrics: Mapping[str, Mapping[str, Any]]
+
+
+def distill(
+    data: str | Path | TrainingSet,
+    out: str | Path,
+    *,
+    student: str = "linear",
+    seed: int = 0,
+    say: Callable[[str], None] = lambda line: None,
+) -> Distilled:
+    """Distill a training set (a folder, or one already read) into the verifier folder `out`.
+
+    `say` takes lines of progress. Raises UsageError for an unknown student and InputError for a training set that cannot be
+    learned from; `out` is then as it was.
+    """
+    school = open_student(student)
+    rows = data if isinstance(data, TrainingSet) else read_training_set(data)
+    trained = school.train(rows, seed=seed, say=say)
+    say("calibration and threshold on dev")
+    raw = score_rows(trained.scorer, rows.dev)
+    calibration, briers = calibrate(raw, rows.dev)
+    dev = [calibration(p) for p in raw]
+    choice = choose_threshold([p.tolist() for p in dev], [row.first_error() for row in rows.dev], [r.weight for r in rows.dev])
+    metrics = {"dev": measure(dev, rows.dev, choice.threshold)}
+    if rows.test:
+        scores = [calibration(p) for p in score_rows(trained.scorer, rows.test)]
+        metrics["test"] = measure(scores, rows.test, choice.threshold)
+    info: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        "student": student,
+        "base": trained.base,
+        "threshold": choice.threshold,
+        "threshold_from": {"data": f"{rows.folder}/dev", "by": "official first-error F1", **asdict(choice)},
+        "calibration": {**calibration.to_json(), "data": f"{rows.folder}/dev", "brier": briers},
+        "separator": None,
+        "causal": trained.scorer.causal,
+        "training": {
+            "data": rows.folder,
+            "data_sha256": rows.fingerprint,
+            "sources": dict(Counter(row.source for row in rows.train).most_common()),
+            "seed": seed,
+            **trained.summary,
+        },
+        "versions": _versions(),
+    }
+    target = Path(out)
+
+    def fill(folder: Path) -> None:
+        trained.scorer.save(folder)
+        info["fingerprint"] = fingerprint(folder)
+        write_json(folder / "verifier.json", info)
+        write_json(folder / "metrics.json", metrics)
+        (folder / "README.md").write_text(model_card(target.absolute().name, info, metrics), encoding="utf-8")
+
+    write_whole(target, fill)
+    return Distilled(target, info, metrics)
+
+
+def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Any]:
+    """Raw scores of every row, in the scorer's own batches."""
+    out: list[Any] = []
+    for start in range(0, len(rows), scorer.batch):
+        out.extend(scorer.score([(row.problem, row.steps) for row in rows[start : start + scorer.batch]]))
+    return out
+
+
+def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dict[str, float]]:
+    """Choose and fit the calibration on labelled steps, cross-fitted by problem."""
+    found = list(labelled(rows))
+    p = np.array([raw[r][s] for r, s, _, _ in found])
+    y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
+    return choose(p, y, w, [rows[r].problem for r, *_ in found])
+
+
+def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dict[str, Any]:
+    """Step AUROC (hard labels, right against wrong), Brier, ECE (10 bins), and official first-error F1 at `threshold`.
+
+    A figure that is not defined on these rows (one class only) is None.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    found = list(labelled(rows))
+    p = np.array([scores[r][s] for r, s, _, _ in found])
+    y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
+    hard = y >= 0.5
+    gold = [row.first_error() for row in rows]
+    hits = [(g < 0, first_below(s.tolist(), threshold) == g) for s, g in zip(scores, gold, strict=True) if g is not None]
+    good, bad = [hit for right, hit in hits if right], [hit for right, hit in hits if not right]
+    c, a = float(np.mean(good)) if good else None, float(np.mean(bad)) if bad else None
+    f1 = None if a is None or c is None else 2 * a * c / (a + c) if a + c else 0.0
+    return {
+        "solutions": len(rows),
+        "steps": len(found),
+        "auroc": float(roc_auc_score(hard, p)) if 0 < hard.sum() < len(hard) else None,
+        "brier": brier(p, y, w) if len(p) else None,
+        "ece": _ece(p, y) if len(p) else None,
+        "f1": f1,
+        "erroneous": a,
+        "correct": c,
+        "threshold": threshold,
+    }
+
+
+def _ece(p: Any, y: Any, bins: int = 10) -> float:
+    """Expected calibration error over equal-width bins (a, b]."""
+    at = np.clip(np.ceil(p * bins).astype(int) - 1, 0, bins - 1)
+    size = np.bincount(at, minlength=bins)
+    gap = np.abs(np.bincount(at, p, bins) - np.bincount(at, y, bins))
+    return float(gap[size > 0].sum() / len(p))
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found

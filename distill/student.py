@@ -1,0 +1,75 @@
+"""The Student: what learns from a training set, and the Scorer it becomes; one student a file in `students/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from critic_prm.errors import UsageError
+from distill.data import TrainingSet
+
+Item: TypeAlias = tuple[str, Sequence[str]]
+"""What is scored: a problem and the steps of one solution."""
+
+
+class Scorer(Protocol):
+    """A trained student: raw scores, not yet calibrated.
+
+    `batch` is how many trajectories it likes at once. `causal` says whether a step's score depends on the problem, earlier
+    steps and the step alone, so that scoring a prefix gives the same numbers as scoring the whole.
+    """
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def causal(self) -> bool: ...
+
+    def score(self, items: Sequence[Item]) -> list[NDArray[np.float64]]:
+        """Raw P(correct) per step, one array of shape (steps,) per item."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write everything `load` needs into an existing folder: safetensors and JSON, nothing that runs when read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training gives: the scorer, and a summary for the verifier's folder (counts, settings, seconds)."""
+
+    scorer: Scorer
+    base: str
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Student(Protocol):
+    """A module in `students/`."""
+
+    def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None]) -> Trained:
+        """Learn from `data.train` (`data.dev` is for early stopping at most). `say` takes lines of progress."""
+        ...
+
+    def load(self, folder: Path) -> Scorer:
+        """The inverse of `Scorer.save`. Raises OSError, ValueError or KeyError for a folder that is damaged."""
+        ...
+
+
+def student_names() -> list[str]:
+    """The students there are: the modules of `distill/students`."""
+    package = import_module("distill.students")
+    return sorted(m.name.replace("_", "-") for m in iter_modules(package.__path__) if not m.name.startswith("_"))
+
+
+def open_student(name: str) -> Student:
+    """Import the student called `name`. Raises UsageError that lists what there is instead."""
+    if name.replace("_", "-") not in student_names():
+        raise UsageError(f"no student is called {name!r}; there are: {', '.join(student_names())}")
+    return cast(Student, import_module(f"distill.students.{name.replace('-', '_')}"))

@@ -1,0 +1,171 @@
+"""The linear student: hashed text through logistic regression, its log odds and numeric features through boosted trees."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distill import features
+from distill.calibration import Floats, sigmoid
+from distill.data import Row, TrainingSet, labelled
+from distill.ngrams import char_grams, word_grams, words
+from distill.student import Item, Trained
+from distill.trees import Forest, forest_from_arrays, forest_from_sklearn
+
+FOLDS = 5
+WEIGHTS = "linear.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was fixed by cross-validation over training sources (bench/RESULTS.md), never on a benchmark."""
+
+    bits: int = 17
+    char_orders: tuple[int, ...] = (3, 4)
+    word_orders: tuple[int, ...] = (1, 2)
+    inverse_penalty: float = 0.3
+    trees: int = 150
+    leaves: int = 15
+    learning_rate: float = 0.06
+    min_leaf: int = 40
+    l2: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class LinearScorer:
+    """Text weights, intercept and forest; see `Scorer`."""
+
+    weights: NDArray[np.float32]
+    intercept: float
+    forest: Forest
+    settings: Settings
+    batch: int = 256
+    causal: bool = True
+
+    def score(self, items: Sequence[Item]) -> list[Floats]:
+        counts = [len(steps) for _, steps in items]
+        if not sum(counts):
+            return [np.empty(0) for _ in items]
+        text = text_matrix(items, self.settings) @ self.weights.astype(np.float64) + self.intercept
+        p = sigmoid(self.forest.log_odds(np.column_stack([numeric(items), text])))
+        return np.split(p, np.cumsum(counts)[:-1])
+
+    def save(self, folder: Path) -> None:
+        from safetensors.numpy import save_file
+
+        arrays = {f"forest.{name}": array for name, array in self.forest.arrays().items()}
+        arrays["text.weights"] = self.weights
+        arrays["text.intercept"] = np.array([self.intercept])
+        meta = {"settings": json.dumps(asdict(self.settings)), "features": json.dumps(features.NAMES)}
+        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, folder / WEIGHTS, metadata=meta)
+
+
+def load(folder: Path) -> LinearScorer:
+    """Read a scorer back from its folder."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(folder / WEIGHTS, "numpy") as file:
+            meta: Mapping[str, str] = file.metadata() or {}
+            arrays: dict[str, NDArray[Any]] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{WEIGHTS}: {error}") from None
+    if tuple(json.loads(meta["features"])) != features.NAMES:
+        raise ValueError("it was trained on other features than this version of critic-prm computes")
+    forest = forest_from_arrays({n.removeprefix("forest."): a for n, a in arrays.items() if n.startswith("forest.")})
+    stored: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(meta["settings"]).items()}
+    settings = Settings(**stored)
+    return LinearScorer(arrays["text.weights"], float(arrays["text.intercept"][0]), forest, settings)
+
+
+def train(data: TrainingSet, *, seed: int, say: Callable[[str], None]) -> Trained:
+    """Fit to `data.train`. The trees see text log odds from folds (by problem) that did not see the row."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    settings, started = Settings(), time.monotonic()
+    rows = [row for row in data.train if row.weight > 0]
+    items: list[Item] = [(row.problem, row.steps) for row in rows]
+    place, y, w, group = _targets(rows)
+    say(f"features of {len(rows)} solutions, {len(y)} labelled steps")
+    text = text_matrix(items, settings)[place]
+    dense = numeric(items)[place]
+    say(f"text model, {FOLDS} folds")
+    fold = _folds(group, seed)
+    log_odds = np.empty(len(y))
+    for k in range(FOLDS):
+        held = fold == k
+        weights, intercept = _logistic(text[~held], y[~held], w[~held], settings)
+        log_odds[held] = text[held] @ weights + intercept
+    weights, intercept = _logistic(text, y, w, settings)
+    say("trees")
+    x, hard, weight = _soft(np.column_stack([dense, log_odds]), y, w)
+    model = HistGradientBoostingClassifier(
+        max_iter=settings.trees, max_leaf_nodes=settings.leaves, learning_rate=settings.learning_rate,
+        min_samples_leaf=settings.min_leaf, l2_regularization=settings.l2, early_stopping=False, random_state=seed,
+    ).fit(x, hard, sample_weight=weight)  # fmt: skip
+    scorer = LinearScorer(weights.astype(np.float32), intercept, forest_from_sklearn(model), settings)
+    summary = {
+        "solutions": len(rows),
+        "steps": len(y),
+        "seconds": round(time.monotonic() - started, 1),
+        "settings": asdict(settings),
+    }
+    return Trained(scorer, "none", summary)
+
+
+def numeric(items: Sequence[Item]) -> Floats:
+    """The numeric features of all steps of all items, shape (steps, features)."""
+    return np.concatenate([features.extract(problem, steps) for problem, steps in items])
+
+
+def text_matrix(items: Sequence[Item], settings: Settings) -> Any:
+    """Hashed n-grams of all steps: a CSR matrix, each channel with logarithmic counts and unit length."""
+    from scipy.sparse import hstack
+
+    texts = [step for _, steps in items for step in steps]
+    channels = [
+        char_grams([t.lower() for t in texts], settings.char_orders, settings.bits, 1),
+        word_grams([words(t) for t in texts], settings.word_orders, settings.bits, 2),
+    ]
+    for matrix in channels:
+        np.log1p(matrix.data, out=matrix.data)
+        norm = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1))).ravel()
+        matrix.data /= np.repeat(np.maximum(norm, 1e-9), np.diff(matrix.indptr)).astype(np.float32)
+    return hstack(channels, format="csr")
+
+
+def _targets(rows: Sequence[Row]) -> tuple[NDArray[np.int64], Floats, Floats, list[str]]:
+    """For the labelled steps: place among all steps, P(correct), weight, and problem."""
+    begin = np.concatenate([[0], np.cumsum([len(row.steps) for row in rows])])
+    found = list(labelled(rows))
+    place = np.array([begin[r] + s for r, s, _, _ in found])
+    return place, np.array([y for *_, y, _ in found]), np.array([w for *_, w in found]), [rows[r].problem for r, *_ in found]
+
+
+def _folds(groups: Sequence[str], seed: int) -> NDArray[np.int64]:
+    names = sorted(set(groups))
+    fold = dict(zip(names, np.random.default_rng(seed).permutation(len(names)) % FOLDS, strict=True))
+    return np.array([fold[g] for g in groups])
+
+
+def _soft(x: Any, y: Floats, w: Floats) -> tuple[Any, NDArray[np.int64], Floats]:
+    """A soft label p is a right row of weight p and a wrong row of weight 1 - p; rows of weight 0 are left out."""
+    right, wrong = np.flatnonzero(y > 0), np.flatnonzero(y < 1)
+    order = np.concatenate([right, wrong])
+    hard = np.concatenate([np.ones(len(right), dtype=np.int64), np.zeros(len(wrong), dtype=np.int64)])
+    return x[order], hard, np.concatenate([(w * y)[right], (w * (1 - y))[wrong]])
+
+
+def _logistic(x: Any, y: Floats, w: Floats, settings: Settings) -> tuple[Floats, float]:
+    from sklearn.linear_model import LogisticRegression
+
+    rows, hard, weight = _soft(x, y, w)
+    model = LogisticRegression(C=settings.inverse_penalty, solver="liblinear").fit(rows, hard, sample_weight=weight)
+    return model.coef_[0], float(model.intercept_[0])
