@@ -1,0 +1,183 @@
+"""A path or stdin -> chunks of decompressed bytes, after saying what the file is when it is no file of records."""
+
+from __future__ import annotations
+
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from critic_prm.errors import ConfigError, InputError
+
+CHUNK = 1 << 20
+PARQUET = b"PAR1"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+# What a file really is, by its first bytes, and what to do about it.
+_NOT_RECORDS: tuple[tuple[bytes, str, str], ...] = (
+    (b"version https://git-lfs", "a Git-LFS pointer, not the data", "fetch the file itself with: git lfs pull"),
+    (PARQUET, "a parquet file, which cannot be read from a pipe", "give it as a file"),
+    (b"\x89PNG", "a PNG image", ""),
+    (b"\xff\xd8\xff", "a JPEG image", ""),
+    (b"%PDF", "a PDF document", "copy its text into a .txt file"),
+    (b"PK\x03\x04", "a ZIP archive (or an .xlsx, .docx or .npz file)", "unpack it and give the JSON inside"),
+    (b"7z\xbc\xaf", "a 7-Zip archive", "unpack it"),
+    (b"BZh", "a bzip2 file", "unpack it with: bunzip2"),
+    (b"\xfd7zXZ", "an xz file", "unpack it with: unxz"),
+    (b"SQLite format 3", "an SQLite database", "a cache is read with: critic-prm cache export"),
+    (b"\x89HDF", "an HDF5 file", "export it as JSONL"),
+    (b"ARROW1", "an Arrow file", "export it as parquet or JSONL"),
+    (b"Obj\x01", "an Avro file", "export it as JSONL"),
+    (b"\x7fELF", "a program", ""),
+    (b"\x80\x02", "a Python pickle, which is never opened", "export it as JSONL"),
+    (b"\x80\x03", "a Python pickle, which is never opened", "export it as JSONL"),
+    (b"\x80\x04", "a Python pickle, which is never opened", "export it as JSONL"),
+    (b"\x80\x05", "a Python pickle, which is never opened", "export it as JSONL"),
+    (b"\xff\xfe", "UTF-16 text", "save it as UTF-8, for example with: iconv -f UTF-16 -t UTF-8"),
+    (b"\xfe\xff", "UTF-16 text", "save it as UTF-8, for example with: iconv -f UTF-16 -t UTF-8"),
+)
+
+
+def name_of(path: str | Path) -> str:
+    """How a path is called in messages."""
+    return "stdin" if str(path) == "-" else str(path)
+
+
+@contextmanager
+def open_input(path: str | Path) -> Iterator[BinaryIO]:
+    """Open `path` ("-" is stdin) for reading bytes. Raises InputError for what is missing, a directory or locked."""
+    if str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = Path(path).open("rb")  # noqa: SIM115  (closed below; opening apart keeps errors of the body out)
+    except FileNotFoundError:
+        raise InputError(str(path), "there is no such file", "check the path; - reads stdin") from None
+    except IsADirectoryError:
+        raise InputError(str(path), "this is a folder", "name one file in it") from None
+    except OSError as error:
+        raise InputError(str(path), f"cannot be opened: {error.strerror or error}") from None
+    with stream:
+        yield stream
+
+
+def chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """The bytes of `stream`, decompressed if they are gzip or zstd, without a UTF-8 mark, as chunks of about a megabyte.
+
+    Raises InputError naming what the file is when it is empty, binary, UTF-16, HTML, a Git-LFS pointer or cut off.
+    """
+    raw = _raw(stream)
+    first = _head(raw)
+    if first.startswith(_GZIP):
+        raw = _gunzip(first, raw, name)
+        first = _head(raw)
+    elif first.startswith(_ZSTD):
+        raw = _unzstd(first, raw, name)
+        first = _head(raw)
+    refuse(first, name)
+    yield first.removeprefix(b"\xef\xbb\xbf")
+    yield from raw
+
+
+def peek(path: str | Path) -> bytes:
+    """The first bytes of a file as they lie there, to tell a parquet file before it is streamed; empty for stdin."""
+    if str(path) == "-":
+        return b""
+    with open_input(path) as stream:
+        try:
+            return stream.read(64)
+        except OSError as error:
+            raise InputError(str(path), f"cannot be read: {error.strerror or error}") from None
+
+
+def refuse(head: bytes, name: str) -> None:
+    """Raise InputError when the first bytes of the content say that this holds no records."""
+    if not head:
+        raise InputError(name, "the file is empty")
+    for magic, what, mend in _NOT_RECORDS:
+        if head.startswith(magic):
+            raise InputError(name, f"this is {what}", mend)
+    start = head.removeprefix(b"\xef\xbb\xbf")[:4096].lstrip()
+    if start[:14].lower().startswith((b"<!doctype html", b"<html", b"<head")):
+        raise InputError(name, "this is an HTML page, not data", "download the raw file; this may be a login or error page")
+    if b"\x00" in head[:4096]:
+        raise InputError(name, "this is a binary file", "records are JSONL, JSON, their .gz or .zst, or parquet")
+    if start.startswith(b"<"):
+        raise InputError(name, "this is XML or HTML, not data", "export it as JSONL")
+
+
+def _raw(stream: BinaryIO) -> Iterator[bytes]:
+    # read1 hands over what a pipe holds at once; read would wait for a whole megabyte
+    read = stream.read1 if isinstance(stream, io.BufferedReader) else stream.read
+    while chunk := read(CHUNK):
+        yield chunk
+
+
+def _head(raw: Iterator[bytes]) -> bytes:
+    """The first 4096 bytes or more, so that a slow pipe cannot hide what the content is."""
+    head = b""
+    for chunk in raw:
+        head += chunk
+        if len(head) >= 4096 or b"\n" in head:
+            break
+    return head
+
+
+def _gunzip(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
+    member = zlib.decompressobj(wbits=31)
+    feed = iter((first,))
+    data = b""
+    try:
+        while True:
+            data = data or next(feed, b"") or next(rest, b"")
+            if not data:
+                if not member.eof:
+                    raise InputError(name, "the gzip file is cut off", "copy it again; it ends before its end mark")
+                return
+            if member.eof:
+                if not data.strip(b"\x00"):  # padding after the last member
+                    data = b""
+                    continue
+                member = zlib.decompressobj(wbits=31)
+            out = member.decompress(data, CHUNK)
+            data = member.unused_data if member.eof else member.unconsumed_tail
+            if out:
+                yield out
+    except zlib.error as error:
+        raise InputError(name, f"the gzip file is damaged: {error}", "copy it again") from None
+
+
+def _unzstd(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
+    zstandard = extra("zstandard", "zstd", f"reading {name}")
+    try:
+        for data in _chain(first, rest):
+            while data:
+                frame = zstandard.ZstdDecompressor().decompressobj()
+                while True:
+                    if out := frame.decompress(data):
+                        yield out
+                    if frame.eof:
+                        data = frame.unused_data
+                        break
+                    data = next(rest, b"")
+                    if not data:
+                        raise InputError(name, "the zstd file is cut off", "copy it again; it ends before its end mark")
+    except zstandard.ZstdError as error:
+        raise InputError(name, f"the zstd file is damaged: {error}", "copy it again") from None
+
+
+def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from rest
+
+
+def extra(module: str, name: str, purpose: str) -> Any:
+    """Import an optional module. Raises ConfigError that says which extra to install for what."""
+    from importlib import import_module
+
+    with suppress(ImportError):
+        return import_module(module)
+    raise ConfigError(f"{purpose} needs {module}; install it with: pip install 'critic-prm[{name}]'")
