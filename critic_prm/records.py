@@ -48,10 +48,11 @@ def read_records(path: str | Path, *, on_error: OnError = "stop", complain: Comp
     tell = complain or (lambda error: None)
     with open_input(path) as stream:
         source = chunks(stream, name_of(path))
-        yield from _records(source, name_of(path), on_error, tell)
+        yield from records_in(source, name_of(path), on_error, tell)
 
 
-def _records(source: Iterator[bytes], name: str, on_error: OnError, complain: Complain) -> Iterator[Record]:
+def records_in(source: Iterator[bytes], name: str, on_error: OnError, complain: Complain) -> Iterator[Record]:
+    """The records of a text that arrives in chunks; `name` is what messages call it. See `read_records`."""
     head = b""
     while not _decided(head) and (chunk := next(source, b"")):
         head += chunk
