@@ -9,6 +9,7 @@ from typing import Any
 
 from critic_prm.errors import InputError
 from critic_prm.judgement import STATUSES, Judgement, Label, Status, judgement_from_json, judgement_to_json
+from critic_prm.records import read_records
 from critic_prm.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 
 LABEL_FIELDS = ("p_correct", "votes", "first_error", "status", "judgements", "critic")
@@ -110,10 +111,8 @@ def without_labels(trajectory: Trajectory) -> Trajectory:
 
 def read_labels(path: str | Path) -> Iterator[LabelledTrajectory]:
     """Stream a label file, one row held at a time. Raises InputError with file and line."""
-    from critic_prm.records import read_records
-
-    for where, row in read_records(path):
-        yield labelled_from_json(row, where)
+    for record in read_records(path):
+        yield labelled_from_json(record.data, record.where)
 
 
 def _judgements(rows: Iterable[Any], steps: int, where: str) -> tuple[Judgement, ...]:
