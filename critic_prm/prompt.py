@@ -1,0 +1,248 @@
+"""Trajectory + style -> the messages a judge is sent, and what its reply should then contain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from critic_prm.errors import UsageError
+from critic_prm.provider import Message
+from critic_prm.reader import Expect
+from critic_prm.template import Problem, compile_template, render_block
+from critic_prm.trajectory import Trajectory
+
+Per = Literal["trajectory", "step"]
+
+_HERE = Path(__file__).parent
+_META = re.compile(r"\{#-?[ \t]*(.*?)[ \t]*-?#\}")
+_KEYS = ("reader", "per", "base", "stops", "stop", "max_tokens", "about")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A prompt template and how its replies are read.
+
+    `per` says whether one reply judges a whole trajectory or one step. `base` is the number the prompt gives its first
+    step, `stops` whether judging ends at the first error, `stop` are stop strings, `max_tokens` is a hint for the length
+    of a reply (None: the model's own). `fingerprint` is the first 12 hex digits of the SHA-256 of `source`.
+    """
+
+    name: str
+    reader: str
+    per: Per
+    base: int
+    stops: bool
+    stop: tuple[str, ...]
+    max_tokens: int | None
+    about: str
+    source: str
+    where: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A step as a template sees it: `number` counts from the style's base."""
+
+    number: int
+    text: str
+    observation: str
+
+
+def style_names() -> list[str]:
+    """The names of the packaged styles, sorted."""
+    return sorted(path.stem for path in _folder().glob("*.jinja"))
+
+
+def open_style(name: str | Path) -> Style:
+    """Open a packaged style by name, or a user's template by path (anything with a `/` or ending in `.jinja`).
+
+    Raises UsageError: for a name that does not exist, and for a template that cannot be used, naming file and line.
+    """
+    text = str(name)
+    if "/" in text or text.endswith(".jinja"):
+        path = Path(text)
+    elif text in style_names():
+        path = _folder() / f"{text}.jinja"
+    else:
+        raise UsageError(
+            f"no style is called {text!r}; there are: {', '.join(style_names())}, or give the path of a .jinja file of your own"
+        )
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read the prompt {text}: {reason}") from None
+    return style_from_source(path.stem, source, where=str(path) if text != path.stem else f"{text}.jinja")
+
+
+def style_from_source(name: str, source: str, where: str | None = None) -> Style:
+    """A style from a template's text; `where` names it in errors. Raises UsageError as `open_style` does."""
+    where = where or f"{name}.jinja"
+    meta = _metadata(source, where)
+    compile_template(source, where)
+    return Style(
+        name=name,
+        reader=meta["reader"],
+        per=meta["per"],
+        base=meta["base"],
+        stops=meta["stops"],
+        stop=meta["stop"],
+        max_tokens=meta["max_tokens"],
+        about=meta["about"],
+        source=source,
+        where=where,
+        fingerprint=hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12],
+    )
+
+
+def render(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> tuple[Message, ...]:
+    """The messages that ask `style`'s question about `trajectory`, and for a style per step, about its step `step` (0-based).
+
+    The reference answer is shown only where `reference` is true and the trajectory has one. The system message is the
+    same for all trajectories, and the user message the same up to its end for all steps of one, so providers can reuse
+    what they have read. Raises UsageError for a step that does not fit the style or the trajectory, and for a template
+    that fails.
+    """
+    if (step is None) == (style.per == "step"):
+        raise UsageError(
+            f"the style {style.name!r} judges a whole trajectory at once; leave the step out"
+            if step is not None
+            else f"the style {style.name!r} judges one step at a time; say which, from 0"
+        )
+    shown = [Shown(i, s.text, s.observation or "") for i, s in enumerate(trajectory.steps, style.base)]
+    if step is not None and not 0 <= step < len(shown):
+        raise UsageError(f"step {step} does not exist: the trajectory {trajectory.id!r} has steps 0 to {len(shown) - 1}")
+    variables = {
+        "problem": trajectory.problem,
+        "steps": shown,
+        "asked": None if step is None else shown[step],
+        "count": len(shown),
+        "first": style.base,
+        "last": style.base + len(shown) - 1,
+        "nonce": nonce(trajectory),
+        "tools": tools_text(trajectory),
+        "images": len(trajectory.images),
+        "reference": (trajectory.gold_answer or "") if reference else "",
+    }
+    template = compile_template(style.source, style.where)
+    system, user = (_sendable(render_block(template, block, variables, style.where)) for block in ("system", "user"))
+    if not user:
+        raise UsageError(f"{style.where}: the block `user` came out empty for the trajectory {trajectory.id!r}")
+    question = Message("user", user, trajectory.images)
+    return (Message("system", system), question) if system else (question,)
+
+
+def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Expect:
+    """What a reply to `render(style, trajectory, step)` should contain."""
+    quotable = [trajectory.problem]
+    for part in trajectory.steps:
+        quotable.append(part.text)
+        if part.observation:
+            quotable.append(part.observation)
+    if trajectory.tools:
+        quotable.append(tools_text(trajectory))
+    return Expect(len(trajectory.steps), style.base, style.stops, step, tuple(quotable))
+
+
+def schema(style: Style, expected: Expect) -> Mapping[str, Any] | None:
+    """The JSON schema a reply should obey, None for styles whose replies are plain text."""
+    from critic_prm.plugins import load
+
+    make = getattr(load("readers", style.reader, "reader"), "schema", None)
+    return None if make is None else make(expected)
+
+
+def nonce(trajectory: Trajectory) -> str:
+    """Eight hex digits from the trajectory's own content: stable for the cache, and unknown to whoever wrote the steps.
+
+    A text that contains its own nonce would have to be searched for among four billion; one that was written first cannot.
+    """
+    digest = hashlib.sha256(trajectory.problem.encode("utf-8", "surrogatepass"))
+    for step in trajectory.steps:
+        digest.update(f"\x00{step.text}\x01{step.observation or ''}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:8]
+
+
+def tools_text(trajectory: Trajectory) -> str:
+    """The definitions of an agent's tools as a template shows them, one JSON object a line; empty without tools."""
+    return "\n".join(json.dumps(tool, ensure_ascii=False, default=str) for tool in trajectory.tools)
+
+
+@lru_cache(maxsize=1)
+def _folder() -> Path:
+    packaged = _HERE / "prompts"
+    return packaged if packaged.is_dir() else _HERE.parent / "prompts"
+
+
+def _metadata(source: str, where: str) -> dict[str, Any]:
+    """What the first line says. Everything but `reader` has a default."""
+    line = source.split("\n", 1)[0].strip()
+    match = _META.fullmatch(line)
+    if match is None:
+        raise UsageError(
+            f"{where}:1: the first line must say how replies are read, for example"
+            " {# reader: boxed-verdicts | per: trajectory #}"
+        )
+    given: dict[str, str] = {}
+    for part in match.group(1).split(" | "):
+        key, colon, value = (piece.strip() for piece in part.partition(":"))
+        if not colon or key not in _KEYS:
+            raise UsageError(f"{where}:1: {part.strip()!r} is not `key: value` with a key of {', '.join(_KEYS)}")
+        if key in given:
+            raise UsageError(f"{where}:1: `{key}` is given twice")
+        given[key] = value
+    problem = Problem(f"{where}:1")
+    return {
+        "reader": _reader(given.get("reader"), problem),
+        "per": problem.choose("per", given.get("per", "trajectory"), {"trajectory": "trajectory", "step": "step"}),
+        "base": problem.choose("base", given.get("base", "1"), {"0": 0, "1": 1}),
+        "stops": problem.choose("stops", given.get("stops", "no"), {"yes": True, "no": False}),
+        "stop": _stop(given.get("stop", "[]"), problem),
+        "max_tokens": _whole(given.get("max_tokens"), problem),
+        "about": given.get("about", ""),
+    }
+
+
+def _reader(name: str | None, problem: Problem) -> str:
+    from critic_prm.plugins import names
+
+    if name not in names("readers"):
+        raise problem.error("reader", name, f"one of {', '.join(names('readers'))}")
+    return name
+
+
+def _stop(value: str, problem: Problem) -> tuple[str, ...]:
+    try:
+        strings = json.loads(value)
+    except ValueError:
+        strings = None
+    if not isinstance(strings, list) or not all(isinstance(item, str) and item for item in strings):
+        raise problem.error("stop", value, 'a JSON list of texts, for example ["</verdict>"]')
+    return tuple(strings)
+
+
+def _whole(value: str | None, problem: Problem) -> int | None:
+    if value is None:
+        return None
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise problem.error("max_tokens", value, "a whole number above 0")
+    return int(value)
+
+
+def _sendable(text: str) -> str:
+    """Stripped, and with lone surrogates replaced: no provider can be sent half a character."""
+    text = text.strip()
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,170 @@
+r"""Critiques, then the index of the first error, or -1, in \boxed{} -> right up to there, wrong there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from critic_prm.judgement import Verdict
+from critic_prm.provider import TokenLogprob
+from critic_prm.reader import Expect, Reading
+from critic_prm.readers._headings import last_heading, parts
+from critic_prm.readers._quotes import copied, introduced, occurs
+from critic_prm.readers._settle import settle
+from critic_prm.readers._words import plain
+
+_NUMBER = r"(?:paragraph|step|index)?[ \t_\\#:]{0,4}(?P<number>[-−–－]?[ ]?\d{1,6})"
+NONE = frozenset({"none", "no error", "no errors", "n/a", "无", "没有", "没有错误", "无错误", "無"})
+"""What says in words that there is no error."""
+
+_BOX = re.compile(
+    r"""(?:\\{1,2}b|\x08|(?<![a-z])b)oxed[ \t]?+\{ [ \t]{0,4}+ (?:\\[a-z]{2,8}+[ \t]{0,2}+\{)?+ [ \t$]{0,4}+
+    (?P<word>[^{}\n]{1,40}+) \}{1,3}+ (?P<tail>[ \t$*_`.。!)\]\\]{0,8}+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_INDEX = re.compile(_NUMBER + r"[ \t.$\\]*", re.IGNORECASE)
+_WRAP = r"[ \t$*_`(\[\\#>-]{0,10}"
+# What says that the number is the index asked for, and not a result of the problem.
+_CUE = re.compile(
+    r"\b(?:index|earliest|first (?:error|mistake|incorrect|wrong|erroneous|flaw\w*|faulty)|first \w+ (?:error|mistake)"
+    r"|no (?:error|mistake|paragraph|step)s?|erroneous|errors?\b.{0,20}\b(?:in|at|is) (?:paragraph|step))|错误|索引|有误|无误",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(
+    rf"{_WRAP}(?:(?:therefore|thus|so|hence)[, ]{{1,2}})?(?:(?:the|my|final) ){{0,2}}"
+    rf"(?:answer|conclusion|result|verdict|output){_WRAP}(?:is|[:：=]|是|为)?{_WRAP}|{_WRAP}(?:最终)?(?:答案|结论)(?:是|为)?[:：]?{_WRAP}",
+    re.IGNORECASE,
+)
+_NOTHING = re.compile(_WRAP)
+_LAST_LINE = re.compile(rf"(?P<lead>.{{0,160}}?(?:is|[:：=]|是|为)){_WRAP}{_NUMBER}[ \t$*_`.。)\]]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An index that stands in the text; `index` None for a box whose content is no index."""
+
+    index: int | None
+    start: int
+    end: int
+    word: str
+
+
+def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
+    r"""Read the index of the first error, counted from `expect.base`; -1 is none. Linear in the length of `text`.
+
+    It is the last box that stands alone on its line, or whose line says that this is the index, with no further section
+    after it; or, without a box, a last line "Index: 2". A box in a critique (a quoted result) or copied from the
+    trajectory is none. The steps before the error are correct by what the index means. Log-probabilities are not used:
+    they are of a number, not of a step.
+    """
+    found = _boxed(text, expect) or _last_line(text, expect)
+    if found is None:
+        return Reading("unparseable", (), ("no index was found",))
+    if found.index is None:
+        return Reading("unparseable", (), (f"{plain(found.word)[:40]!r} is no index",))
+    error = -1 if found.index == -1 else found.index - expect.base
+    if found.index != -1 and not 0 <= error < expect.steps:
+        numbers = f"{expect.base} to {expect.base + expect.steps - 1}"
+        return Reading("unparseable", (), (f"the index {found.index} names no step; they are {numbers}",))
+    critiques = parts(text, found.start, expect.base)
+    if not critiques and error >= 0:
+        critiques = {error: text[: found.start].strip()}
+    span = (found.start, found.end)
+    upto = expect.steps if error < 0 else error + 1
+    verdicts = {
+        step: Verdict(step, "incorrect" if step == error else "correct", critiques.get(step, ""), None, span)
+        for step in range(upto)
+        if expect.step in (None, step)
+    }
+    # The index already says that the judging ended at the error, whether or not the style asks for that.
+    if error >= 0 and not expect.stops and expect.step is None:
+        expect = Expect(expect.steps, expect.base, True, None, expect.quotable, expect.cut)
+    return settle(verdicts, expect, () if text[: found.start].strip() else ("verdicts without a critique",))
+
+
+def _boxed(text: str, expect: Expect) -> _Found | None:
+    boxes = list(_BOX.finditer(text))
+    if not boxes:
+        return None
+    ending = last_heading(text)
+    closing = _start_of_last_lines(text)
+    for place in range(len(boxes) - 1, max(-1, len(boxes) - 65), -1):
+        box = boxes[place]
+        start = text.rfind("\n", 0, box.start()) + 1
+        lead = text[max(start, box.start() - 200) : box.start()]
+        stop = text.find("\n", box.end())
+        after = text[box.end() : len(text) if stop < 0 else stop]
+        cue = _CUE.search(lead) is not None
+        alone = (_NOTHING.fullmatch(lead) or _ANSWER.fullmatch(lead)) is not None and not after.strip()
+        index = _index(box.group("word"))
+        if not (alone or cue or (not after.strip() and start >= closing)) or _in_quotes(lead):
+            continue
+        if index is None and not (alone and start >= closing):
+            continue
+        if box.end() <= ending and not cue:
+            break
+        if expect.cut and not cue and not _CUE.search(text[max(0, start - 200) : start]):
+            continue
+        if _is_copy(text, box, start if alone else box.start(), alone, start >= closing, expect, boxes, place):
+            continue
+        return _Found(index, start if alone else box.start(), box.end(), box.group("word"))
+    return None
+
+
+def _is_copy(
+    text: str,
+    box: re.Match[str],
+    start: int,
+    alone: bool,
+    closing: bool,
+    expect: Expect,
+    boxes: list[re.Match[str]],
+    place: int,
+) -> bool:
+    if not expect.quotable or not occurs(box.group(), expect.quotable):
+        return False
+    if not closing and not (alone and not introduced(text, start)):
+        return True
+    floor = boxes[place - 1].end() if place else 0
+    stop = boxes[place + 1].start() if place + 1 < len(boxes) else len(text)
+    return copied(text[start : box.end()], text[floor:start], text[box.end() : stop], expect.quotable)
+
+
+def _last_line(text: str, expect: Expect) -> _Found | None:
+    """An index without a box, in the last line: "The index of the earliest error is 2"."""
+    if expect.cut:
+        return None
+    body = text.rstrip()
+    start = body.rfind("\n") + 1
+    line = body[start:]
+    if len(line) > 300:
+        return None
+    match = _LAST_LINE.fullmatch(line)
+    if match is None or not (_CUE.search(match.group("lead")) or _ANSWER.fullmatch(match.group("lead"))):
+        return None
+    if copied(line, body[:start], "", expect.quotable) or occurs(line, expect.quotable):
+        return None
+    return _Found(_index(match.group("number")), start, len(body), match.group("number"))
+
+
+def _index(word: str) -> int | None:
+    match = _INDEX.fullmatch(word.strip())
+    if match:
+        digits = match.group("number").replace(" ", "")
+        return int(digits) if digits[0].isdigit() else -int(digits[1:])
+    return -1 if plain(word) in NONE else None
+
+
+def _in_quotes(lead: str) -> bool:
+    return lead.count('"') % 2 == 1 or lead.count("“") > lead.count("”") or lead.lstrip().startswith(">")
+
+
+def _start_of_last_lines(text: str) -> int:
+    """Where the last two lines that are not blank begin."""
+    end = len(text.rstrip())
+    for _ in range(2):
+        end = len(text[:end].rstrip()) if end < 4096 else end
+        end = text.rfind("\n", 0, end)
+        if end < 0:
+            return 0
+    return end + 1

@@ -1,0 +1,246 @@
+r"""Sections "Step k: critique", each ending in a line `The step is \boxed{correct}` -> a verdict per step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from critic_prm.judgement import Verdict, VerdictValue
+from critic_prm.provider import TokenLogprob
+from critic_prm.reader import Expect, Reading
+from critic_prm.readers._chances import CORRECT_INCORRECT, YES_NO, Tokens
+from critic_prm.readers._headings import FLAGS, HEADING
+from critic_prm.readers._quotes import copied, introduced, occurs
+from critic_prm.readers._settle import settle
+from critic_prm.readers._words import ANSWER, VERDICT, plain, value_of
+
+_BOX = r"""
+    (?:\\{1,2}b|\x08|(?<![a-z])b)oxed[ \t]?+\{ [ \t]{0,4}+ (?:\\[a-z]{2,8}+[ \t]{0,2}+\{)?+ [ \t]{0,4}+
+    (?P<word>[^{}\\\n]{1,40}+) \\?+ [ ]?+ \}{1,3}+
+    (?P<tail>[ \t$*_`.。!)\]\\]{0,8}+) (?=\r?$)
+"""
+_EVENT = re.compile(f"(?P<heading>{HEADING})|{_BOX}", FLAGS)
+
+_WRAP = r"[ \t$*_`(\[\\]{0,8}"
+# What names a verdict at the start of its line.
+_LABEL = re.compile(
+    rf"""[ \t>]{{0,8}} [-+•*\#]{{0,4}} {_WRAP} (?:(?:therefore|thus|so|hence|overall)[, ]{{1,2}})?
+    (?:
+      (?:(?:the|this|that)[ ])? (?:step|paragraph|action|line|it)[ ]?\d{{0,6}} [ ](?:is|are|as)
+    | (?:(?:the|this|my|step|paragraph)[ ]){{0,2}}
+      (?:verdict|judge?ment|decision|assessment|evaluation|status|result|conclusion)
+      (?:[ ](?:for|of|on)[ ](?:the[ ]|this[ ])?(?:step|paragraph)[ ]?\d{{0,6}})?
+    | (?:该|本|此|这|这一)?(?:步骤?|判断|判定|结论|评价)
+    )
+    {_WRAP} [ ]? (?:is|are|[:：=]|是|为)? [ ]? {_WRAP}""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_NOTHING = re.compile(rf"[ \t]{{0,8}}[-+•*#]{{0,4}}{_WRAP}")
+_LOOSE = re.compile(
+    rf"(?:\b(?:step|paragraph|action|it|this|verdict|judge?ment)\b|步)[^\n.!?。]{{0,30}}(?:\bis|\bas|[:：]|是|为)[ ]?{_WRAP}\Z",
+    re.IGNORECASE,
+)
+# A verdict on the whole is not one on the last step.
+_WHOLE = re.compile(r"\b(?:solution|overall|final|proof|trajectory|plan)\b|整体|总体|全部|解答", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class _Found:
+    """A verdict that stands in the text from `start` to `end`, its word at `word`; value None for a word that is none."""
+
+    value: VerdictValue | None
+    start: int
+    end: int
+    word: int
+    pure: bool
+
+
+@dataclass(slots=True)
+class _Section:
+    """What is said under one heading: of which steps (0-based, first to last), from where to where, with which verdicts."""
+
+    first: int
+    last: int
+    start: int
+    end: int
+    found: list[_Found]
+
+
+def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
+    r"""Read a reply of sections with boxed verdicts. Linear in the length of `text`.
+
+    A verdict is a box at the end of a line that says nothing else ("The step is \boxed{correct}", "**Verdict:**
+    $\boxed{\text{wrong}}$") or ends in such a statement; where a section has no box, a line that is a verdict word and
+    nothing else. The last one of a section counts. A box in running prose, in quotation marks, or copied from the
+    trajectory is none.
+    """
+    notes: list[str] = []
+    tokens = Tokens(text, logprobs)
+    sections = list(_sections(text, expect))
+    headed = [s for s in sections if s.first >= 0]
+    found: dict[int, Verdict] = {}
+    if expect.step is not None:
+        span = _Section(expect.step, expect.step, 0, len(text), [f for s in sections for f in s.found])
+        _take(text, span, expect, tokens, found, notes)
+    elif headed:
+        for section in headed:
+            _take(text, section, expect, tokens, found, notes)
+    else:
+        _in_order(text, sections, expect, tokens, found, notes)
+    return settle(found, expect, notes)
+
+
+def _sections(text: str, expect: Expect) -> Iterator[_Section]:
+    """Cut the reply at its headings. Text before the first one belongs to no step (first = -1)."""
+    section = _Section(-1, -1, 0, len(text), [])
+    judged: set[int] = set()
+    events = list(_EVENT.finditer(text))
+    for index, event in enumerate(events):
+        if event.lastgroup is not None and event.group("heading") is not None:
+            first = int(event.group("first")) - expect.base
+            last = int(event.group("last") or event.group("first")) - expect.base
+            if not _opens(section, first, judged) or last < first:
+                continue
+            section.end = event.start()
+            yield section
+            section = _Section(first, last, event.end(), len(text), [])
+            continue
+        box = _box(text, event, section.start)
+        if box is None or _is_copy(text, box, events, index, section.start, expect):
+            continue
+        section.found.append(box)
+        if section.first >= 0 and box.value is not None:
+            judged.update(range(section.first, min(section.last, expect.steps) + 1))
+    yield section
+
+
+def _opens(section: _Section, first: int, judged: set[int]) -> bool:
+    """Whether a heading begins a new section, or is only a line of a critique that begins by naming another step."""
+    if section.first < 0:
+        return True
+    if any(box.value is not None for box in section.found):
+        return True
+    return first not in judged and first <= section.last + 1
+
+
+def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
+    start = max(text.rfind("\n", 0, event.start()) + 1, floor)
+    lead = text[start : event.start()] if event.start() - start <= 400 else text[event.start() - 400 : event.start()]
+    if _WHOLE.search(lead[-60:]) and "step" not in lead[-30:].casefold():
+        return None
+    word = event.group("word")
+    value = value_of(word, ANSWER)
+    label = _LABEL.fullmatch(lead)
+    if label or _NOTHING.fullmatch(lead):
+        # A number alone in a box is a result that was quoted, not a verdict that could not be read.
+        if value is None and (label is None or not any(c.isalpha() for c in word)):
+            return None
+        return _Found(value, start if label else event.start(), event.end(), event.start("word"), True)
+    if value is not None and _LOOSE.search(lead[-60:]):
+        return _Found(value, event.start(), event.end(), event.start("word"), False)
+    return None
+
+
+def _is_copy(text: str, box: _Found, events: list[re.Match[str]], index: int, floor: int, expect: Expect) -> bool:
+    if not expect.quotable:
+        return False
+    event = events[index]
+    if not occurs(text[event.start() : event.end("tail")], expect.quotable):
+        return False
+    if not box.pure:
+        return True
+    # At the very end of a reply that was cut, a quotation cannot be told from a verdict.
+    if expect.cut and not text[box.end :].strip() and occurs(text[box.start : box.end], expect.quotable):
+        return True
+    before = text[max(floor, events[index - 1].end() if index else 0) : box.start]
+    between, after = "", text[box.end : events[index + 1].start() if index + 1 < len(events) else len(text)][:200]
+    if index + 1 < len(events) and not after.strip() and events[index + 1].group("heading") is not None:
+        between = after + events[index + 1].group()
+        stop = events[index + 2].start() if index + 2 < len(events) else len(text)
+        after = text[events[index + 1].end() : stop][:200]
+    return copied(text[box.start : box.end], before, after, expect.quotable, between)
+
+
+def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]) -> None:
+    """Put the verdict of a section, if it has one, into `found`."""
+    best = _last(text, section.found, expect) or _word_line(text, section, expect)
+    if best is None:
+        return
+    number = section.first + expect.base
+    if best.value is None:
+        found.pop(section.first, None)
+        notes.append(f"step {number}: {plain(text[best.word : best.end])[:40]!r} is no verdict")
+        return
+    if section.last > section.first and best.value != "correct":
+        notes.append(
+            f"steps {number} to {section.last + expect.base} have one verdict together that does not say which is wrong"
+        )
+        return
+    if section.first in found and found[section.first].value != best.value:
+        notes.append(f"step {number}: a later verdict replaces an earlier one")
+    critique = text[section.start : best.start].strip()
+    for step in range(section.first, min(section.last, expect.steps + 1) + 1):
+        found[step] = _verdict(step, best, critique, text, tokens, notes)
+
+
+def _verdict(step: int, best: _Found, critique: str, text: str, tokens: Tokens, notes: list[str]) -> Verdict:
+    value = best.value
+    assert value is not None
+    chance: float | None = None
+    if tokens.logprobs:
+        pair = YES_NO if value_of(text[best.word : best.end].split("}")[0], VERDICT) is None else CORRECT_INCORRECT
+        chance, note = tokens.p_correct(best.word, pair)
+        if note and note not in notes:
+            notes.append(note)
+    return Verdict(step, value, critique, chance, (best.start, best.end))
+
+
+def _last(text: str, boxes: list[_Found], expect: Expect) -> _Found | None:
+    """The last verdict; one that only repeats, as announced, what the trajectory says gives way to an earlier one."""
+    pure = [box for box in boxes if box.pure] or ([] if expect.cut else boxes)
+    while len(pure) > 1 and introduced(text, pure[-1].start) and occurs(text[pure[-1].start : pure[-1].end], expect.quotable):
+        pure.pop()
+    return pure[-1] if pure else None
+
+
+def _word_line(text: str, section: _Section, expect: Expect) -> _Found | None:
+    """A line that is nothing but a verdict word, labelled ("Verdict: correct") rather than bare ("Wrong.")."""
+    bare: _Found | None = None
+    end = section.end
+    while end > section.start:
+        start = max(text.rfind("\n", section.start, end) + 1, section.start)
+        line = text[start:end]
+        whole = not (expect.cut and end == len(text))
+        if whole and 0 < len(line) <= 120 and not _WHOLE.search(line):
+            label = _LABEL.match(line)
+            word = start + (label.end() if label else 0)
+            value = value_of(text[word:end], VERDICT)
+            if value is not None and not copied(line, text[section.start : start], text[end : section.end], expect.quotable):
+                if label:
+                    return _Found(value, start, end, word, True)
+                bare = bare or _Found(value, start, end, _first_letter(text, word), True)
+        end = start - 1
+    return bare
+
+
+def _first_letter(text: str, start: int) -> int:
+    while start < len(text) and not text[start].isalnum():
+        start += 1
+    return start
+
+
+def _in_order(
+    text: str, sections: list[_Section], expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]
+) -> None:
+    """A reply without headings: its verdicts are those of the steps, in order, when there are as many."""
+    boxes = [box for section in sections for box in section.found if box.pure]
+    if not boxes or any(box.value is None for box in boxes) or len(boxes) > expect.steps:
+        if len(boxes) > expect.steps:
+            notes.append(f"{len(boxes)} verdicts without headings for {expect.steps} steps")
+        return
+    notes.append("no headings: verdicts are taken in order")
+    start = 0
+    for step, box in enumerate(boxes):
+        found[step] = _verdict(step, box, text[start : box.start].strip(), text, tokens, notes)
+        start = box.end
