@@ -1,0 +1,183 @@
+"""Two evaluated sides to whether the relation between them holds, and whether anything around them may explain it if not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from critic_prm.arithmetic.lexer import words
+from critic_prm.arithmetic.parser import PLAIN, Reading, Shape, parse
+from critic_prm.arithmetic.sides import Side
+from critic_prm.arithmetic.values import Unreadable, Value, distance
+
+
+class Term(NamedTuple):
+    """A side of a relation, what it comes to, and what it is made of."""
+
+    side: Side
+    value: Value
+    shape: Shape
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a number and no computation."""
+        return not self.shape.operations
+
+
+def term(side: Side, reading: Reading = PLAIN, letters: Mapping[str, Value] | None = None) -> Term:
+    """Evaluate a side. Raises Unreadable."""
+    return Term(side, *parse(side.tokens, reading, letters))
+
+
+def holds(a: Term, relation: str, b: Term) -> bool:
+    """Whether the relation holds, roundings forgiven. Raises Unreadable when the difference is beyond all bounds."""
+    if relation == "=":
+        return _equal(a, b)
+    close = a.value == b.value or _near(a.value, b.value)
+    if relation == "!=":
+        return not close
+    if relation == "~":
+        off = distance(a.value, b.value)
+        return _equal(a, b) or off * 20 <= distance(b.value, 0) or off < _last_place(b, True)
+    if relation in ("<=", ">="):
+        return close or (a.value < b.value) == (relation == "<=")
+    return not close and (a.value < b.value) == (relation == "<")
+
+
+def explained(a: Term, relation: str, b: Term, inner: bool, letters: Mapping[str, Value] | None) -> bool:
+    """Whether a relation that does not hold may still mean something true: a label, another unit, another reading.
+
+    `inner`: the left side is itself the right side of an earlier relation.
+    """
+    return (
+        a.side.doubtful
+        or b.side.doubtful
+        or _label(a, inner)
+        or (a.plain and b.plain and bool(a.side.units or b.side.units))
+        or _conversion(a, b)
+        or _mixed_units(a)
+        or _mixed_units(b)
+        or _second_reading(a, relation, b, letters)
+    )
+
+
+def _near(a: Value, b: Value) -> bool:
+    if not isinstance(a, float) and not isinstance(b, float):
+        return False
+    off = distance(a, b)
+    return off <= 1e-9 * max(abs(float(a)), abs(float(b)), 1e-9)
+
+
+def _equal(a: Term, b: Term) -> bool:
+    """Equal, or equal once rounded, up or down, to the places that the plainer side is stated to."""
+    if a.value == b.value or _near(a.value, b.value):
+        return True
+    off = distance(a.value, b.value)
+    if b.plain and off < _last_place(b, _inexact(a)):
+        return True
+    if a.plain and off < _last_place(a, _inexact(b)):
+        return True
+    return _coarse(a, b) and off * 100 <= distance(b.value, 0)
+
+
+def _inexact(a: Term) -> bool:
+    """Whether a whole number would be a rounding of it."""
+    if isinstance(a.value, float):
+        return True
+    return isinstance(a.value, Fraction) and (a.shape.divides or a.shape.percent or any(t.places > 0 for t in a.side.tokens))
+
+
+def _last_place(a: Term, inexact: bool) -> Fraction:
+    """One unit in the last place that a plain number is written to; 0 where a whole number has to be exact."""
+    places = max((t.places for t in a.side.tokens if t.kind == "n"), default=0)
+    if places < 0 or a.shape.fractions or (places == 0 and not inexact and not a.shape.percent):
+        return Fraction(0)
+    return Fraction(1, 10 ** (places + 2 * a.shape.percent))
+
+
+_ROUNDED = words("3.14 1.41 1.73 2.72 0.33 0.67 0.66 0.17 0.83 33.3 66.7 16.7 33.33 66.67 16.67")
+
+
+def _coarse(a: Term, b: Term) -> bool:
+    """Whether a number in them is itself a rounded one, so that what follows from it is too: 3.14, 0.333, 1.732."""
+    return any(t.places >= 3 or t.text in _ROUNDED for t in (*a.side.tokens, *b.side.tokens))
+
+
+def _label(a: Term, inner: bool) -> bool:
+    """Whether a left side names something rather than computes it: "Day 3 = 5 + 2", "5 apples = 5 * 2 = 10"."""
+    if not a.plain:
+        return False
+    return bool(a.side.units) or a.shape.percent or a.side.prose or (a.shape.fractions and not inner)
+
+
+_FACTORS = {
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    10,
+    12,
+    14,
+    16,
+    24,
+    25,
+    30,
+    36,
+    52,
+    60,
+    100,
+    128,
+    144,
+    365,
+    1000,
+    1440,
+    1760,
+    3600,
+    5280,
+    10**4,
+    10**6,
+}
+
+
+def _conversion(a: Term, b: Term) -> bool:
+    """Whether a change of unit between the sides would explain the difference."""
+    units_a, units_b = a.side.units, b.side.units
+    if not (units_a or units_b) or set(units_a) & set(units_b) or not a.value or not b.value:
+        return False
+    if isinstance(a.value, float) or isinstance(b.value, float):
+        return False
+    ratio = abs(Fraction(a.value) / Fraction(b.value))
+    return max(ratio, 1 / ratio) in _FACTORS
+
+
+def _mixed_units(a: Term) -> bool:
+    """Whether a sum adds up different things: "2 adults + 3 children"."""
+    return len(set(a.side.units)) > 1 and any(t.kind == "o" and t.text in "+-" for t in a.side.tokens)
+
+
+def _second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value] | None) -> bool:
+    """Whether the relation holds when what is ambiguous in it is read another way."""
+    either = [x or y for x, y in zip(a.shape, b.shape, strict=True)]
+    shape = Shape(*either)  # type: ignore[arg-type]
+    options = [PLAIN]
+    if shape.percent:
+        options.append(Reading(percent=1))
+    if shape.juxtaposed:
+        options += [Reading(mixed=False), Reading(mixed=False, strong=True)]
+    if shape.juxtaposed or shape.divides:
+        options.append(Reading(strong=True))
+    if shape.powers:
+        options.append(Reading(signed=True))
+    for one in options:
+        for two in options:
+            if one is two is PLAIN:
+                continue
+            try:
+                if holds(term(a.side, one, letters), relation, term(b.side, two, letters)):
+                    return True
+            except Unreadable:
+                continue
+    return False

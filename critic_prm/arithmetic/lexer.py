@@ -1,0 +1,237 @@
+"""Text to tokens: numbers, operators, relations, words, letters; LaTeX, money and Unicode on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+from critic_prm.arithmetic.values import Value
+
+MAX_DIGITS = 60
+"""A longer run of digits is no number that anyone computes with."""
+
+
+class Token(NamedTuple):
+    """One token. `kind` is a letter:
+
+    n number, o operator, r relation, w word, v letter (a variable), f function (frac, sqrt, binom), ( and ) brackets,
+    b boundary between clauses, l end of a line, x anything that makes its surroundings unreadable.
+    `tight` is true when nothing, not even a space, stands before it.
+    """
+
+    kind: str
+    text: str
+    start: int
+    end: int
+    tight: bool
+    value: Value = 0
+    places: int = 0
+
+
+def words(listing: str) -> frozenset[str]:
+    """The words of a listing."""
+    return frozenset(listing.split())
+
+
+def _table(rows: Mapping[str, str]) -> dict[str, str]:
+    """From "what it is": "all ways to write it" to the way written: what it is."""
+    return {way: what for what, ways in rows.items() for way in ways.split()}
+
+
+_RELATIONS = _table(
+    {
+        "=": "= == := &=",
+        "<": r"< \lt",
+        ">": r"> \gt",
+        "<=": r"≤ <= \le \leq \leqslant",
+        ">=": r"≥ >= \ge \geq \geqslant",
+        "!=": r"≠ != \ne \neq",
+        "~": r"≈ ≃ ≅ \approx \simeq \doteq",
+    }
+)
+_OPERATORS = _table(
+    {
+        "+": "+",
+        "-": "- − –",
+        "*": r"* × · ∗ ⋅ • ✕ ✖ \times \cdot \ast \bullet",
+        "/": r"/ ÷ ∕ ⁄ \div",
+        "^": "^",
+        "%": r"% \%",
+        "!": "!",
+    }
+)
+_FUNCTIONS = _table({"frac": r"\frac \dfrac \tfrac \cfrac", "sqrt": r"\sqrt √", "binom": r"\binom \dbinom \tbinom"})
+_SILENT = words(
+    r"\left \right \, \; \: \! \displaystyle \textstyle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \boxed \fbox "
+    r"\limits \$ \( \) \[ \] \mathbf \bf \rm \phantom"
+) | {"\\ "}
+_HUGGING = {"\\left", "\\right", "\\!", "\\boxed"}
+"""Silent commands behind which a token still touches the one before."""
+_ARROWS = words(
+    r"\Rightarrow \implies \iff \to \rightarrow \Longrightarrow \Leftrightarrow \quad \qquad \therefore \because "
+    r"\leadsto \longrightarrow \hfill \item \begin \end \land \lor"
+)
+_LETTERS = words(
+    r"\alpha \beta \gamma \delta \theta \lambda \mu \pi \phi \omega \rho \sigma \tau \ell \epsilon \varphi \psi \xi"
+)
+_VULGAR = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5)}
+_VULGAR |= {"⅙": (1, 6), "⅚": (5, 6), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8)}
+_SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+_OPEN, _CLOSE = {"(": "(", "[": "(", "{": "(", "\\{": "(", "（": "("}, {")", "]", "}", "\\}", "）"}
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\u00a0\u2009\u202f~]+)
+  |(?P<ordinal>\d+(?:st|nd|rd|th)\b)
+  |(?P<clock>\d+(?::\d+)+|\d+(?:\.\d+)?:(?=[ ]?\d)|\d+\s?(?:[ap]\.?m\b\.?|o'clock)|\d+(?:\.\d+){2,})
+  |(?P<number>(?:\d{1,3}(?:(?:,|\{,\}|\\,|,\\!)\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?|\.\d+)
+  |(?P<vulgar>[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])
+  |(?P<superscript>[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
+  |(?P<degree>\^\s*\{?\s*\\circ\s*\}?|°|\\degree|\\circ)
+  |(?P<label>\\(?:text|mathrm|mbox|textbf|textit|operatorname|textrm)\s*\{[^{}]{0,80}\}(?:\^\{?[23]\}?)?)
+  |(?P<dots>\.\.\.+|…|\\[lcv]?dots[bc]?|\\overline|\\bar)
+  |(?P<line>\n|\\\\(?:\[[^\]\n]{0,9}\])?)
+  |(?P<arrow>[=-]+>|<[=-]+>|<-|→|⇒|⟹|⇔|∴|↔|\|\||&&)
+  |(?P<calculator><<[^<>]{0,120}>>)
+  |(?P<odd>[+\-*/]=|<<+|>>+|\\[pm]{2}|±|[=<>]/|≡|∝|\\equiv|\\cong|\\sim|\\pmod|\\bmod|\\mod|\\propto|={3,})
+  |(?P<relation>==|:=|&=|!=|<=|>=|[=<>≤≥≠≈≃≅])
+  |(?P<stars>\*\*+)
+  |(?P<pi>π)
+  |(?P<function>(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp|gcd|GCD|lcm|LCM|max|min|floor|ceil|mod|MOD|abs|det|round|nCr|nPr)(?![^\W\d_])
+  |(?P<word>[^\W\d_π]\w*(?:[-'’][^\W\d_]\w*)*)
+  |(?P<command>\\[A-Za-z]+|\\.)
+  |(?P<money>[$€£¥₹])
+  |(?P<sign>[-+−–*×·∗⋅•✕✖/÷∕⁄^%!√])
+  |(?P<bracket>[()\[\]{}（）])
+  |(?P<hash>\#+)
+  |(?P<stop>[.,;?"“”`]|[:：，。；])
+  |(?P<amp>&)
+  |(?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def lex(text: str) -> list[Token]:
+    """All tokens of `text`, in order. Linear in its length; whitespace, `$` and LaTeX spacing leave no token.
+
+    What stands in a calculator mark (`<<3*4=12>>`) comes last, as clauses of its own, so that the text around it stays whole.
+    """
+    tokens: list[Token] = []
+    marks: list[tuple[int, str]] = []
+    push, tight, closed, length = tokens.append, False, -1, len(text)
+    for match in _TOKEN.finditer(text):
+        kind, word, start, end = match.lastgroup, match.group(), match.start(), match.end()
+        if kind == "space":
+            tight = False
+            continue
+        if kind == "number":
+            if end - start > MAX_DIGITS:
+                push(Token("x", word, start, end, tight))
+            else:
+                value, places = _number(word)
+                push(Token("n", word, start, end, tight, value, places))
+        elif kind == "word":
+            push(Token("v" if len(word) == 1 or not word.replace("-", "").isalpha() else "w", word, start, end, tight))
+        elif kind == "sign":
+            if word == "√":
+                push(Token("f", "sqrt", start, end, tight))
+            else:
+                push(Token("o", _OPERATORS[word], start, end, tight))
+        elif kind == "relation":
+            push(Token("r", _RELATIONS[word], start, end, tight))
+        elif kind == "bracket":
+            push(Token("(" if word in _OPEN else ")", word, start, end, tight))
+        elif kind == "money":
+            # Two dollars with nothing but space between them close one formula and open the next.
+            if word == "$" and closed >= 0 and not text[closed:start].strip() and closed != start:
+                push(Token("b", word, start, end, tight))
+            closed, tight = end, False
+            continue
+        elif kind == "stop":
+            if word == "," and tokens and start and end < length and text[start - 1].isdigit() and text[end].isdigit():
+                push(Token("x", word, start, end, tight))
+            else:
+                push(Token("b", word, start, end, tight))
+        elif kind == "command":
+            if word == "\\)":
+                closed = end
+            elif word == "\\(" and tokens and tokens[-1].text == "-" and closed == tokens[-1].start - 1:
+                tokens[-1] = tokens[-1]._replace(kind="b")  # "\\(a\\) - \\(b\\)": a dash between list items
+            _command(word, start, end, tight, push)
+            if word in _SILENT:
+                tight = tight and word in _HUGGING
+                continue
+        elif kind == "line":
+            push(Token("l", "\n", start, end, tight))
+        elif kind == "calculator":
+            marks.append((start + 2, word[2:-2]))
+            continue
+        elif kind == "vulgar":
+            push(Token("n", word, start, end, tight, Fraction(*_VULGAR[word]), -1))
+        elif kind == "superscript":
+            push(Token("o", "^", start, start, True))
+            push(Token("n", word, start, end, True, int(word.translate(_SUPERSCRIPT)[:9]), 0))
+        elif kind == "pi":
+            push(Token("v", word, start, end, tight))
+        elif kind in ("degree", "label", "ordinal"):
+            push(Token("w", word, start, end, tight))
+        elif kind == "arrow":
+            push(Token("b", word, start, end, tight))
+        elif kind == "stars":
+            if (
+                tokens
+                and end < length
+                and tight
+                and not text[end].isspace()
+                and tokens[-1].kind in "n)v"
+                and text[end] in "0123456789(-"
+            ):
+                push(Token("o", "^", start, end, tight))
+        elif kind == "hash":
+            push(Token("b", word, start, end, tight))
+        elif kind == "amp":
+            tight = False
+            continue
+        else:
+            push(Token("x", word, start, end, tight))
+        tight = True
+    for offset, inside in marks:
+        push(Token("b", "<<", offset - 2, offset, False))
+        tokens += [t._replace(start=t.start + offset, end=t.end + offset) for t in lex(inside)]
+    return tokens
+
+
+def _command(word: str, start: int, end: int, tight: bool, emit: Callable[[Token], None]) -> None:
+    if word in _SILENT:
+        return
+    if word in _OPERATORS:
+        emit(Token("o", _OPERATORS[word], start, end, tight))
+    elif word in _RELATIONS:
+        emit(Token("r", _RELATIONS[word], start, end, tight))
+    elif word in _FUNCTIONS:
+        emit(Token("f", _FUNCTIONS[word], start, end, tight))
+    elif word in _OPEN or word in _CLOSE:
+        emit(Token("(" if word in _OPEN else ")", word, start, end, tight))
+    elif word in _ARROWS:
+        emit(Token("b", word, start, end, tight))
+    else:
+        emit(Token("v" if word in _LETTERS else "x", word, start, end, tight))
+
+
+def _number(word: str) -> tuple[Value, int]:
+    """The value and how many decimal places it is written to."""
+    digits = word
+    if not word.isdigit():
+        digits = re.sub(r"[,{}\\!]", "", word)
+    if digits.isdigit():
+        return int(digits), 0
+    mantissa, _, exponent = digits.lower().partition("e")
+    whole, _, part = mantissa.partition(".")
+    shift = int(exponent or 0) - len(part)
+    if abs(shift) > 300:
+        return float("inf"), 0
+    number = int(whole + part)
+    return (
+        Fraction(number, 10**-shift) if number % 10**-shift else number // 10**-shift
+    ) if shift < 0 else number * 10**shift, max(0, -shift)

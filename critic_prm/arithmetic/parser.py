@@ -1,0 +1,264 @@
+"""Tokens to a value: recursive descent with a bounded depth, under one of several readings of what is ambiguous."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from critic_prm.arithmetic.lexer import Token
+from critic_prm.arithmetic.values import Unreadable, Value, add, binomial, divide, factorial, multiply, power, root, subtract
+
+MAX_DEPTH = 40
+MAX_TOKENS = 400
+
+
+class Reading(NamedTuple):
+    """How to read what writers use in two ways.
+
+    `percent`: what % divides by (100, or 1 where it is only a unit). `mixed`: 1\\frac{1}{2} is a mixed number, else a product.
+    `strong`: an implicit product, or a fraction without spaces,
+    binds tighter than the division before it (1/2(3) is 1/6, 25 / 1/3 is 75). `signed`: -3^2 is (-3)^2.
+    """
+
+    percent: int = 100
+    mixed: bool = True
+    strong: bool = False
+    signed: bool = False
+
+
+class Shape(NamedTuple):
+    """What an expression is made of: decides which tolerance is fair and which second readings there are."""
+
+    operations: int
+    divides: bool
+    percent: bool
+    powers: bool
+    juxtaposed: bool
+    fractions: bool
+    letters: frozenset[str]
+
+
+PLAIN = Reading()
+
+
+def parse(tokens: Sequence[Token], reading: Reading = PLAIN, letters: Mapping[str, Value] | None = None) -> tuple[Value, Shape]:
+    """The value of all of `tokens` and what they are made of. Raises Unreadable."""
+    if len(tokens) > MAX_TOKENS:
+        raise Unreadable("too long")
+    state = _Parser(tokens, reading, letters or {})
+    value = state.sum(0)
+    if state.at < len(tokens):
+        raise Unreadable(f"{tokens[state.at].text!r} does not fit here")
+    return value, Shape(
+        state.operations, state.divides, state.percent, state.powers, state.juxtaposed, state.fractions, frozenset(state.used)
+    )
+
+
+class _Parser:
+    """The place in the tokens and what has been seen so far."""
+
+    __slots__ = (
+        "at",
+        "divides",
+        "fractions",
+        "juxtaposed",
+        "letters",
+        "operations",
+        "percent",
+        "powers",
+        "reading",
+        "tokens",
+        "used",
+    )
+
+    def __init__(self, tokens: Sequence[Token], reading: Reading, letters: Mapping[str, Value]) -> None:
+        self.tokens, self.reading, self.letters = tokens, reading, letters
+        self.at = self.operations = 0
+        self.divides = self.percent = self.powers = self.juxtaposed = self.fractions = False
+        self.used: set[str] = set()
+
+    def sum(self, depth: int) -> Value:
+        value = self.product(depth)
+        tokens = self.tokens
+        while self.at < len(tokens):
+            token = tokens[self.at]
+            if token.kind != "o" or token.text not in "+-":
+                break
+            self.at += 1
+            self.operations += 1
+            right = self.product(depth)
+            value = add(value, right) if token.text == "+" else subtract(value, right)
+        return value
+
+    def product(self, depth: int) -> Value:
+        value = self.factor(depth)
+        tokens, strong = self.tokens, self.reading.strong
+        while self.at < len(tokens):
+            token = tokens[self.at]
+            if token.kind == "o" and token.text in "*/":
+                self.at += 1
+                self.operations += 1
+                right = self.factor(depth)
+                while strong and self.joined():
+                    right = multiply(right, self.factor(depth))
+                if strong and not token.tight and self.slash():
+                    self.at += 1
+                    right = divide(right, self.factor(depth))
+                if token.text == "*":
+                    value = multiply(value, right)
+                else:
+                    self.divides = True
+                    value = divide(value, right)
+            elif self.joined():
+                self.operations += 1
+                self.juxtaposed = True
+                value = multiply(value, self.factor(depth))
+            else:
+                break
+        return value
+
+    def joined(self) -> bool:
+        """Whether the next token multiplies what stands before it without a sign."""
+        if self.at >= len(self.tokens):
+            return False
+        token, before = self.tokens[self.at], self.tokens[self.at - 1]
+        if token.kind in "(vf":
+            return True
+        return token.kind == "n" and token.tight and before.kind == ")"
+
+    def slash(self) -> bool:
+        """Whether a fraction written without spaces goes on here: the 1/3 of 25 / 1/3."""
+        at, tokens = self.at, self.tokens
+        return at + 1 < len(tokens) and tokens[at].text == "/" and tokens[at].tight and tokens[at + 1].tight
+
+    def factor(self, depth: int) -> Value:
+        tokens, sign = self.tokens, 1
+        while self.at < len(tokens) and tokens[self.at].kind == "o" and tokens[self.at].text in "+-":
+            sign = -sign if tokens[self.at].text == "-" else sign
+            self.at += 1
+        value = self.atom(depth)
+        while self.at < len(tokens) and tokens[self.at].kind == "o" and tokens[self.at].text in "^!%":
+            mark = tokens[self.at].text
+            self.at += 1
+            if mark == "^":
+                self.powers = True
+                self.operations += 1
+                if depth >= MAX_DEPTH:
+                    raise Unreadable("too deep")
+                if sign < 0 and self.reading.signed:
+                    value, sign = -value, 1
+                value = power(value, self.factor(depth + 1))
+            elif mark == "!":
+                self.operations += 1
+                value = factorial(value)
+            else:
+                self.percent = True
+                value = divide(value, self.reading.percent)
+        return value if sign > 0 else -value
+
+    def atom(self, depth: int) -> Value:
+        if self.at >= len(self.tokens):
+            raise Unreadable("ends too early")
+        token = self.tokens[self.at]
+        self.at += 1
+        if token.kind == "n":
+            return self.mixed(token, depth) if self.at < len(self.tokens) else token.value
+        if token.kind == "(":
+            if depth >= MAX_DEPTH:
+                raise Unreadable("too deep")
+            value = self.sum(depth + 1)
+            self.expect_close()
+            return value
+        if token.kind == "v":
+            return self.letter(token)
+        if token.kind == "f":
+            return self.function(token.text, depth)
+        raise Unreadable(f"{token.text!r} is no number")
+
+    def letter(self, token: Token) -> Value:
+        if token.text in ("π", "\\pi"):
+            return math.pi
+        if token.text not in self.letters:
+            raise Unreadable(f"{token.text!r} has no value")
+        self.used.add(token.text)
+        return self.letters[token.text]
+
+    def expect_close(self) -> None:
+        if self.at >= len(self.tokens) or self.tokens[self.at].kind != ")":
+            raise Unreadable("a bracket is not closed")
+        self.at += 1
+
+    def mixed(self, token: Token, depth: int) -> Value:
+        """A number, or a whole number with the fraction right behind it: 1 1/2, 1½, 1\\frac{1}{2}."""
+        tokens, at = self.tokens, self.at
+        after = tokens[at]
+        if token.places or not isinstance(token.value, int):
+            return token.value
+        if after.kind == "n" and after.places == -1 and after.tight:
+            self.at += 1
+            self.fractions = True
+            return add(token.value, after.value)
+        if (
+            after.kind == "n"
+            and not after.tight
+            and at + 2 < len(tokens)
+            and tokens[at + 1].text == "/"
+            and tokens[at + 2].kind == "n"
+        ):
+            above, below = after.value, tokens[at + 2].value
+            if isinstance(above, int) and isinstance(below, int) and 0 < above < below:
+                self.at += 3
+                self.fractions = self.divides = True
+                return add(token.value, Fraction(above, below))
+        if after.kind == "f" and after.text == "frac":
+            self.juxtaposed = True
+            if self.reading.mixed:
+                self.at += 1
+                part = self.function("frac", depth)
+                if not isinstance(part, Fraction) or not 0 < part < 1:
+                    return multiply(token.value, part)
+                return add(token.value, part)
+        return token.value
+
+    def function(self, name: str, depth: int) -> Value:
+        if depth >= MAX_DEPTH:
+            raise Unreadable("too deep")
+        if name == "sqrt":
+            self.operations += 1
+            degree: Value = 2
+            tokens = self.tokens
+            if self.at < len(tokens) and tokens[self.at].text == "[":
+                degree = self.argument(depth + 1)
+            if not isinstance(degree, int):
+                raise Unreadable("a root of that degree")
+            return root(self.argument(depth + 1), degree)
+        above, below = self.pair(depth + 1)
+        if name == "binom":
+            self.operations += 1
+            return binomial(above, below)
+        self.divides = self.fractions = True
+        return divide(above, below)
+
+    def pair(self, depth: int) -> tuple[Value, Value]:
+        """Two arguments, in brackets or as single digits (\\frac12)."""
+        if self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            if token.kind == "n" and len(token.text) == 2 and token.text.isdigit():
+                self.at += 1
+                return int(token.text[0]), int(token.text[1])
+        return self.argument(depth), self.argument(depth)
+
+    def argument(self, depth: int) -> Value:
+        if self.at >= len(self.tokens):
+            raise Unreadable("ends too early")
+        token = self.tokens[self.at]
+        if token.kind == "n":
+            if len(token.text) > 1 and self.at and self.tokens[self.at - 1].text not in ("sqrt",):
+                raise Unreadable("an argument that is not set off")
+            self.at += 1
+            return token.value
+        if token.kind in "(v":
+            return self.atom(depth)
+        raise Unreadable(f"{token.text!r} is no argument")

@@ -1,0 +1,299 @@
+"""What stands between two relations to the expressions in it: words are units, prose or variables, by their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from critic_prm.arithmetic.lexer import Token, words
+
+_WORD_OPERATORS = {"plus": "+", "minus": "-", "times": "*", "percent": "%"}
+_TWO_WORD_OPERATORS = {("multiplied", "by"): "*", ("divided", "by"): "/", ("added", "to"): "+"}
+_FILLERS = {
+    "the",
+    "another",
+    "a",
+    "an",
+    "his",
+    "her",
+    "their",
+    "its",
+    "these",
+    "those",
+    "all",
+    "about",
+    "only",
+    "Rs",
+    "rs",
+    "USD",
+}
+_SHORT_UNITS = words(
+    "km cm mm dm kg mg ml mL cl ft in lb lbs oz hr hrs min sec mph yd mi gal Hz GB MB KB TB pts deg cal mol kW sq cu"
+)
+_DOUBTFUL = words(
+    "million billion trillion thousand hundred dozen dozens lakh crore remainder mod modulo squared cubed factorial "
+    "choose half halves third thirds quarter quarters fourths fifths tenths hundredths less more fewer times than as "
+    "of pair pairs score am pm AM PM ratio to base out either per or through hundreds thousands tens ones units sets "
+    "into"
+)
+"""Words right behind a number that can change what it means: such a side can confirm, but not refute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a relation: `tokens` without words, what it is counted in, and whether prose stands before it.
+
+    `doubtful` sides can hold but not refute a claim. `readable` is False for variables, functions and the like.
+    """
+
+    tokens: tuple[Token, ...]
+    start: int
+    end: int
+    prose: bool
+    units: tuple[str, ...]
+    doubtful: bool
+    readable: bool
+
+
+def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
+    """(what the member begins with, what it ends with): a right side for the relation before, a left side for the one after."""
+    if not member:
+        return None, None
+    if len(member) == 1 and member[0].kind == "n":
+        side = Side(tuple(member), member[0].start, member[0].end, False, (), False, True)
+        return side, side
+    pieces = _split(member)
+    first, last = (pieces[0], pieces[-1]) if pieces else (None, None)
+    if first is not None and first.prose:
+        first = None
+    if first is not None:
+        first = _balance(first, left=False)
+    if last is not None:
+        if any(p is not None and len(p.tokens) > 1 for p in pieces[:-1]):
+            last = replace(last, doubtful=True)
+        last = _balance(last, left=True)
+    return first, last
+
+
+def _word(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the token reads as a word; a lone "a" between spaces is the article, not a variable."""
+    token = tokens[at]
+    if token.kind == "w":
+        return True
+    if token.kind != "v" or token.text not in "aAI" or token.tight:
+        return False
+    return (at + 1 < len(tokens) and tokens[at + 1].kind == "w") or (at > 0 and tokens[at - 1].kind == "w")
+
+
+def _note(tokens: Sequence[Token], at: int) -> int:
+    """The index behind a bracket that holds words alone, "(price per ticket)", if one starts here; else `at`."""
+    if tokens[at].kind != "(" or tokens[at].text != "(":
+        return at
+    end = at + 1
+    while (
+        end < len(tokens)
+        and end < at + 12
+        and (tokens[end].kind == "w" or (tokens[end].kind == "o" and tokens[end].text == "/"))
+    ):
+        end += 1
+    return end + 1 if end > at + 1 and end < len(tokens) and tokens[end].kind == ")" else at
+
+
+def _operand_ends(token: Token) -> bool:
+    return token.kind in "n)v" or (token.kind == "o" and token.text in "%!")
+
+
+def _operand_starts(token: Token) -> bool:
+    return token.kind in "n(fv"
+
+
+class _Piece:
+    """A run of tokens being collected."""
+
+    __slots__ = ("doubtful", "prose", "readable", "tokens", "units")
+
+    def __init__(self, prose: bool) -> None:
+        self.tokens: list[Token] = []
+        self.units: list[str] = []
+        self.prose, self.doubtful, self.readable = prose, False, True
+
+    def side(self) -> Side | None:
+        if not self.tokens:
+            return None
+        start, end = self.tokens[0].start, self.tokens[-1].end
+        return Side(tuple(self.tokens), start, end, self.prose, tuple(self.units), self.doubtful, self.readable)
+
+
+def _split(member: Sequence[Token]) -> list[Side | None]:
+    """The runs of arithmetic in a member, with words dropped where they are units and a cut where they are prose.
+
+    A None at either end says that the member begins or ends with words that are not part of any arithmetic.
+    """
+    out: list[Side | None] = []
+    piece = _Piece(False)
+    at, count = 0, len(member)
+    while at < count:
+        token = member[at]
+        if token.kind == "x":
+            piece.readable = False
+            piece.tokens.append(token)
+            at += 1
+            continue
+        end = _words_end(member, at, piece)
+        if end == at:
+            if token.kind == "v" and token.text in "xX" and _is_times(member, at, piece):
+                token = token._replace(kind="o", text="*")
+            piece.tokens.append(token)
+            at += 1
+            continue
+        named = [t.text for t in member[at:end] if t.kind in "wv"]
+        after = member[end] if end < count else None
+        before = piece.tokens[-1] if piece.tokens else None
+        while named and named[-1] in _FILLERS:
+            named.pop()
+        operator = _operator(named, before, after)
+        if operator is not None and before is not None:
+            text, used = operator
+            _unit(piece, named[: len(named) - used], before)
+            piece.tokens.append(Token("o", text, member[end - 1].start, member[end - 1].end, False))
+        elif before is not None and _operand_ends(before):
+            tight = member[at].tight and not words_are_units(named) and before.kind == "n"
+            if after is None or not (_operand_starts(after) or _signed(member, end)):
+                _unit(piece, named, before)
+                piece.readable = piece.readable and not tight
+                if after is not None and after.text == "^" and end + 1 < count:
+                    end += 2
+            else:
+                _unit(piece, named, before)
+                piece.readable = piece.readable and not tight
+                out.append(piece.side())
+                piece = _Piece(True)
+        elif after is not None and (_operand_starts(after) or _signed(member, end)) and (before is None or before.kind == "("):
+            glued = after.kind == "(" and after.tight
+            if before is not None:
+                out.append(piece.side())
+            elif at == 0:
+                out.append(None)
+            piece = _Piece(True)
+            piece.readable = not glued
+        elif before is None and after is None:
+            out.append(None)
+            return out
+        elif before is None or named:
+            piece.readable = False
+        at = end
+    if piece.tokens or not out:
+        out.append(piece.side())
+    return out
+
+
+def words_are_units(named: Sequence[str]) -> bool:
+    """Whether words glued to a number ("5km") are a unit and not a product of variables ("5ab")."""
+    return bool(named) and (named[0] in _SHORT_UNITS or len(named[0]) > 3)
+
+
+def _words_end(member: Sequence[Token], at: int, piece: _Piece) -> int:
+    """The index behind the words that start here, with "/hour" and "(per ticket)" among them."""
+    end = at
+    while end < len(member):
+        token = member[end]
+        if _word(member, end):
+            end += 1
+        elif (
+            token.kind == "o"
+            and token.text == "/"
+            and end + 1 < len(member)
+            and member[end + 1].kind == "w"
+            and (end > at or token.tight)
+        ):
+            end += 2
+        elif token.kind == "(" and (end > at or piece.tokens) and _note(member, end) > end:
+            end = _note(member, end)
+        else:
+            break
+    return end
+
+
+def _is_times(member: Sequence[Token], at: int, piece: _Piece) -> bool:
+    """Whether an x is the sign: 3 x 4, 3x4, 5 hours x $4."""
+    if at + 1 >= len(member) or not piece.tokens or not _operand_ends(piece.tokens[-1]):
+        return False
+    after = member[at + 1]
+    if after.kind != "n" and not (after.kind == "(" and not after.tight and not member[at].tight):
+        return False
+    return member[at].tight == after.tight or not member[at].tight
+
+
+def _signed(member: Sequence[Token], at: int) -> bool:
+    """Whether a sign at `at` belongs to the number behind it: "is -5 + 8"."""
+    if at + 1 >= len(member) or member[at].kind != "o" or member[at].text not in "+-":
+        return False
+    return member[at + 1].tight and not member[at].tight
+
+
+def _operator(named: Sequence[str], before: Token | None, after: Token | None) -> tuple[str, int] | None:
+    """The operator that the words end in, and how many words it takes."""
+    if not named or before is None or not _operand_ends(before):
+        return None
+    if named[-1] == "percent":
+        return "%", 1
+    if after is None or not _operand_starts(after):
+        return None
+    if named[-1] in _WORD_OPERATORS:
+        return _WORD_OPERATORS[named[-1]], 1
+    if tuple(named[-2:]) in _TWO_WORD_OPERATORS:
+        return _TWO_WORD_OPERATORS[named[-2], named[-1]], 2
+    if (
+        named[-1] == "of"
+        and (before.text in "%)}" or before.value == 0 or not isinstance(before.value, int))
+        and len(named) == 1
+    ):
+        return "*", 1
+    return None
+
+
+def _unit(piece: _Piece, named: Sequence[str], before: Token) -> None:
+    if not named:
+        return
+    piece.units.append(named[-1].lower().rstrip("s"))
+    if any(word in _DOUBTFUL for word in named[:4]):
+        piece.doubtful = True
+
+
+def _balance(side: Side, left: bool) -> Side | None:
+    """Cut brackets that the other side of the relation closes or opens: "(3 + 4 = 7)" is 3 + 4 and 7."""
+    tokens = side.tokens
+    cut = 0 if left else len(tokens)
+    opened: list[int] = []
+    for at, token in enumerate(tokens):
+        if token.kind == "(":
+            opened.append(at)
+        elif token.kind == ")":
+            if opened:
+                opened.pop()
+            elif not left:
+                cut = at
+                break
+            else:
+                cut = at + 1
+    readable = side.readable
+    if left:
+        if opened:
+            at = opened[-1]
+            if at > cut and (tokens[at - 1].kind in "nvf)x" or tokens[at - 1].kind == "o"):
+                readable = False
+            cut = max(cut, at + 1)
+        elif cut:
+            readable = readable and cut < len(tokens) and tokens[cut].kind == "n"
+        tokens = tokens[cut:]
+    else:
+        opened = [at for at in opened if at < cut]
+        tokens = tokens[:cut]
+        if opened:
+            if opened[0] == len(tokens) - 1:
+                tokens = tokens[:-1]
+            else:
+                readable = False
+    if not tokens:
+        return None
+    return Side(tokens, tokens[0].start, tokens[-1].end, side.prose or (left and cut > 0), side.units, side.doubtful, readable)

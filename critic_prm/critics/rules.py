@@ -1,0 +1,74 @@
+"""Trajectories to judgements by arithmetic alone: the first step that states a false equation is the first error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from critic_prm.arithmetic import Claim, check
+from critic_prm.judgement import Judgement, Verdict, first_error_of
+from critic_prm.trajectory import Trajectory
+
+FINGERPRINT = "rules-1"
+"""Changes whenever the same trajectory could be judged differently than before."""
+
+NOTHING = "no equation to check"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCritic:
+    """Judges what is written as arithmetic and nothing else; needs no model, no network and no randomness.
+
+    A step is `incorrect` when an equation or inequality in it is false, `correct` when all that could be evaluated hold, and
+    `neutral` when there was nothing to evaluate: it was looked at, but it counts in no vote. So `first_error` is -1 when no
+    false equation was found, and the note says how much of the trajectory that rests on. Steps after the first error are
+    left out. `p_correct` is None throughout: a rule knows no probability.
+    """
+
+    batch: int = 64
+    repeats: bool = False
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "rules", "fingerprint": FINGERPRINT}
+
+    async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
+        return [judge_one(trajectory, sample) for trajectory in trajectories]
+
+    async def close(self) -> None:
+        return None
+
+
+def connect() -> RuleCritic:
+    return RuleCritic()
+
+
+def judge_one(trajectory: Trajectory, sample: int = 0) -> Judgement:
+    """The judgement of one trajectory. Never raises, whatever the text."""
+    verdicts: list[Verdict] = []
+    checked = 0
+    for index, text in enumerate(trajectory.texts):
+        claims = check(text, trajectory.problem)
+        verdict = _verdict(index, claims)
+        verdicts.append(verdict)
+        checked += verdict.value != "neutral"
+        if verdict.value == "incorrect":
+            break
+    return Judgement(
+        status="ok",
+        verdicts=tuple(verdicts),
+        first_error=first_error_of(verdicts, len(trajectory.steps)),
+        sample=sample,
+        notes=(f"{checked} of {len(verdicts)} steps held an equation that could be checked",),
+    )
+
+
+def _verdict(index: int, claims: Sequence[Claim]) -> Verdict:
+    for claim in claims:
+        if claim.finding == "false":
+            return Verdict(index, "incorrect", claim.critique)
+    true = sum(claim.finding == "true" for claim in claims)
+    if not true:
+        return Verdict(index, "neutral", NOTHING)
+    return Verdict(index, "correct", "the equation holds" if true == 1 else f"all {true} equations that could be checked hold")
