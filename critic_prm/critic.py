@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+from critic_prm.errors import UsageError
 from critic_prm.judgement import Judgement
+from critic_prm.provider import Sampling
 from critic_prm.trajectory import Trajectory
 
 
@@ -32,3 +36,55 @@ class Critic(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How an LLM is asked: all that its name does not say. Other critics have no use for it.
+
+    `db` is the cache; `offline` answers from it alone. `connections` is the most requests in flight, `rpm` and `tpm` are
+    limits per minute, None for none. `retries` bounds the repeats of a failed request, `reasks` those of a cut, refused or
+    empty answer.
+    """
+
+    style: str = "stepwise"
+    sampling: Sampling = Sampling()
+    db: Path = Path("critic-prm.db")
+    base_url: str | None = None
+    offline: bool = False
+    reference: bool = False
+    connections: int = 64
+    rpm: float | None = None
+    tpm: float | None = None
+    retries: int = 6
+    reasks: int = 1
+    salt: str = ""
+    durable: bool = False
+    budget_usd: float | None = None
+    max_requests: int | None = None
+
+
+def open_critic(name: str, judging: Judging | None = None) -> Critic:
+    """Open "rules", the folder of a verifier, or a judge as "provider/model".
+
+    Raises UsageError for a name that is none of these, ConfigError for a missing key, InputError for a damaged verifier.
+    """
+    from critic_prm import plugins
+
+    if (Path(name) / "verifier.json").is_file():
+        from distill.verifier import load_verifier
+
+        verifier: Critic = load_verifier(name)
+        return verifier
+    local = [other for other in plugins.names("critics") if other != "llm"]
+    if name in local:
+        critic: Critic = plugins.load("critics", name, "critic").connect()
+        return critic
+    if "/" not in name or Path(name).is_dir():
+        what = "is a folder without verifier.json" if Path(name).is_dir() else "is no critic"
+        raise UsageError(
+            f"{name!r} {what}; a critic is {', '.join(local)}, a verifier's folder, or a judge such as openai/MODEL"
+        )
+    from critic_prm.critics.llm import connect
+
+    return connect(name, judging or Judging())

@@ -130,7 +130,9 @@ def judgement_from_json(row: dict[str, Any]) -> Judgement:
     return Judgement(
         status=row["status"],
         verdicts=tuple(
-            Verdict(v["step"], v["verdict"], v.get("critique", ""), v.get("p_correct"), tuple(v["span"]) if "span" in v else None)
+            Verdict(
+                v["step"], v["verdict"], v.get("critique", ""), v.get("p_correct"), tuple(v["span"]) if "span" in v else None
+            )
             for v in row["verdicts"]
         ),
         first_error=row.get("first_error"),

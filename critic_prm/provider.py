@@ -64,6 +64,15 @@ class Usage:
     written: int = 0
     reasoning: int = 0
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.cached + other.cached,
+            self.written + other.written,
+            self.reasoning + other.reasoning,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
@@ -87,6 +96,24 @@ class Reply:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What the server says is left: of requests and of tokens, and in how many seconds each is full again. None: not said."""
+
+    requests: int | None = None
+    requests_reset: float | None = None
+    tokens: int | None = None
+    tokens_reset: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What one round trip brought: the decoded body, and the server's word on its rate limits."""
+
+    raw: Mapping[str, Any]
+    allowance: Allowance = Allowance()
+
+
 class Provider(Protocol):
     """What completes a request. One file in `providers/` each, with `connect(model, base_url) -> Provider`."""
 
@@ -98,8 +125,8 @@ class Provider(Protocol):
         """The request in this provider's dialect: exactly the JSON that will be sent. Pure; raises UsageError."""
         ...
 
-    async def complete(self, wire: Wire) -> Mapping[str, Any]:
-        """Send it once (no retries) and return the decoded body. Raises ProviderError."""
+    async def complete(self, wire: Wire) -> Arrival:
+        """Send it once (no retries) and decode the body. Raises ProviderError."""
         ...
 
     def read(self, raw: Mapping[str, Any]) -> Reply:

@@ -184,7 +184,9 @@ def _step_label(item: Any, index: int, where: str) -> StepLabel:
         return item  # type: ignore[no-any-return]
     if isinstance(item, bool | int | float) and 0 <= item <= 1:
         return float(item)
-    raise InputError(where, f"step label {index} is {_say(item)}", 'it is P(correct) from 0 to 1, true, false, "neutral" or null')
+    raise InputError(
+        where, f"step label {index} is {_say(item)}", 'it is P(correct) from 0 to 1, true, false, "neutral" or null'
+    )
 
 
 def _text(row: Mapping[str, Any], name: str, where: str) -> str | None:

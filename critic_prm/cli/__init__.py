@@ -1,1 +1,69 @@
 """The command line: options -> library -> print, one command group a file; no logic."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import typer
+
+COMMANDS = ("label", "distill", "evaluate", "score", "convert", "quickstart")
+GROUPS = ("dataset", "generate", "prompts", "cache")
+
+
+def build() -> typer.Typer:
+    """The whole command tree. Modules of commands import the library only when their command runs."""
+    app = typer.Typer(
+        name="critic-prm",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"auto_envvar_prefix": "CRITIC_PRM", "help_option_names": ["-h", "--help"]},
+        help="Label the steps of solutions with an LLM judge, build PRM training sets, distill a small local verifier.",
+        epilog="Every option can be set in the environment: CRITIC_PRM_LABEL_SAMPLES=4 is `label --samples 4`.",
+    )
+    app.callback()(_version)
+    for name in COMMANDS:
+        app.command(name)(getattr(import_module(f"critic_prm.cli.{name}"), name))
+    for name in GROUPS:
+        app.add_typer(import_module(f"critic_prm.cli.{name}").app, name=name)
+    return app
+
+
+def _version(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"critic-prm {installed('critic-prm')}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; every error that a user can mend is one line on stderr and an exit code.
+
+    0 done, 1 error, 2 usage, 3 finished with failed rows, 4 key or configuration, 5 stopped by a budget or quota, 130
+    interrupted.
+    """
+    import click
+
+    from critic_prm.errors import CriticPrmError
+
+    try:
+        code = build()(arguments, standalone_mode=False)
+    except CriticPrmError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = error.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`| head`); Python must not complain when it flushes at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

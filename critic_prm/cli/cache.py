@@ -1,0 +1,77 @@
+"""critic-prm cache: look into the replies that were paid for, and carry them elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Look into the cache of replies: stats, show, explain, export, import.")
+
+Db = Annotated[Path, typer.Option(help="The cache.")]
+Key = Annotated[str, typer.Argument(help="A key from a label file, or its first digits.")]
+DB = Path("critic-prm.db")
+
+
+@app.command()
+def stats(db: Db = DB) -> None:
+    """Replies, attempts and tokens by provider and model."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from critic_prm.cache import Cache
+
+    found = Cache(db, readonly=True).count()
+    table = Table("model", "replies", "tokens in", "cached", "tokens out", "last", title=f"{db}: {found['bytes'] / 1e6:.1f} MB")
+    for row in found["models"]:
+        tokens = (f"{row[name] or 0:,}" for name in ("input_tokens", "cached_tokens", "output_tokens"))
+        table.add_row(f"{row['provider']}/{row['model']}", f"{row['replies']:,}", *tokens, row["last"][:16])
+    console = Console()
+    console.print(table)
+    for row in found["attempts"]:
+        console.print(f"attempts that brought no complete reply: {row['failure']} {row['attempts']:,}", highlight=False)
+
+
+@app.command()
+def show(key: Key, db: Db = DB) -> None:
+    """One reply with its request, usage and attempts, as JSON."""
+    import orjson
+
+    from critic_prm.cache import Cache
+
+    typer.echo(orjson.dumps(Cache(db, readonly=True).find(key), option=orjson.OPT_INDENT_2))
+
+
+@app.command()
+def explain(first: Key, second: Key, db: Db = DB) -> None:
+    """Why two keys differ: every place where their requests do."""
+    from critic_prm.cache import Cache
+
+    differences = Cache(db, readonly=True).explain(first, second)
+    for place, left, right in differences:
+        typer.echo(f"{place}\n  - {left!r}\n  + {right!r}")
+    if not differences:
+        typer.echo("the two are one request")
+
+
+@app.command()
+def export(
+    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="JSONL; - is stdout.")] = "-", db: Db = DB
+) -> None:
+    """Every reply as JSONL, for `import` elsewhere."""
+    from critic_prm.cache import Cache
+    from critic_prm.records import write_records
+
+    rows = write_records(out, Cache(db, readonly=True).export())
+    typer.echo(f"{rows:,} replies", err=True)
+
+
+@app.command("import")
+def import_(source: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote.")], db: Db = DB) -> None:
+    """Take over replies from another cache; those that are there already change nothing."""
+    from critic_prm.cache import import_rows
+    from critic_prm.records import read_records
+
+    added, known = import_rows(db, read_records(source))
+    typer.echo(f"{added:,} replies added, {known:,} were there already", err=True)

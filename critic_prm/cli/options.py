@@ -1,0 +1,108 @@
+"""The options that every command with a judge shares, defined once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from critic_prm.critic import Judging
+
+ASK, RUN = "How the judge is asked", "How the run goes"
+
+Style = Annotated[str, typer.Option(help="A prompt of `critic-prm prompts list`, or a .jinja file.", rich_help_panel=ASK)]
+Temperature = Annotated[float | None, typer.Option(help="Left to the model when not given.", rich_help_panel=ASK)]
+TopP = Annotated[float | None, typer.Option("--top-p", help="Left to the model when not given.", rich_help_panel=ASK)]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="The longest reply, thinking included.", rich_help_panel=ASK)
+]
+Seed = Annotated[int | None, typer.Option(help="Sent to servers that take one.", rich_help_panel=ASK)]
+Effort = Annotated[str | None, typer.Option(help="Reasoning effort, by the provider's names.", rich_help_panel=ASK)]
+Logprobs = Annotated[
+    int | None, typer.Option(help="Ask for so many alternatives a token: probabilities of verdicts.", rich_help_panel=ASK)
+]
+ExtraBody = Annotated[str | None, typer.Option("--extra-body", help="JSON merged into every request.", rich_help_panel=ASK)]
+Reference = Annotated[
+    bool, typer.Option("--with-reference", help="Show the judge the reference answer where there is one.", rich_help_panel=ASK)
+]
+Db = Annotated[Path, typer.Option(help="The cache: every reply paid for.", rich_help_panel=RUN)]
+BaseUrl = Annotated[
+    str | None, typer.Option("--base-url", help="Any OpenAI- or Anthropic-compatible server.", rich_help_panel=RUN)
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Answer from the cache alone; send nothing.", rich_help_panel=RUN)]
+Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most requests in flight.", rich_help_panel=RUN)]
+Rpm = Annotated[float | None, typer.Option(help="Requests a minute, at most.", rich_help_panel=RUN)]
+Tpm = Annotated[float | None, typer.Option(help="Tokens a minute, at most.", rich_help_panel=RUN)]
+Retries = Annotated[int, typer.Option("--max-retries", min=0, help="Repeats of a failed request.", rich_help_panel=RUN)]
+BudgetUsd = Annotated[
+    float | None, typer.Option("--budget-usd", help="Stop (exit 5) before this is spent.", rich_help_panel=RUN)
+]
+MaxRequests = Annotated[int | None, typer.Option("--max-requests", help="Stop (exit 5) after so many.", rich_help_panel=RUN)]
+Salt = Annotated[str, typer.Option(help="Another salt asks everything anew, beside what is stored.", rich_help_panel=RUN)]
+Durable = Annotated[
+    bool, typer.Option("--durable", help="Flush every reply to disk: safe against a power cut.", rich_help_panel=RUN)
+]
+
+
+def judging(
+    *,
+    style: str,
+    temperature: float | None,
+    top_p: float | None,
+    max_tokens: int | None,
+    seed: int | None,
+    effort: str | None,
+    logprobs: int | None,
+    extra_body: str | None,
+    with_reference: bool,
+    db: Path,
+    base_url: str | None,
+    offline: bool,
+    max_connections: int,
+    rpm: float | None,
+    tpm: float | None,
+    max_retries: int,
+    budget_usd: float | None,
+    max_requests: int | None,
+    salt: str,
+    durable: bool,
+) -> Judging:
+    """The options above as the library takes them. Raises UsageError for --extra-body that is no JSON object."""
+    import json
+
+    from critic_prm.critic import Judging
+    from critic_prm.errors import UsageError
+    from critic_prm.provider import Sampling
+
+    try:
+        extra = json.loads(extra_body or "{}")
+    except ValueError as error:
+        raise UsageError(f"--extra-body is no JSON: {error}") from error
+    if not isinstance(extra, dict):
+        raise UsageError(f"--extra-body is {extra!r}; it must be a JSON object")
+    return Judging(
+        style=style,
+        sampling=Sampling(
+            temperature=temperature,
+            top_p=top_p,
+            max_tokens=max_tokens,
+            seed=seed,
+            logprobs=logprobs,
+            effort=effort,
+            extra=extra,
+        ),
+        db=db,
+        base_url=base_url,
+        offline=offline,
+        reference=with_reference,
+        connections=max_connections,
+        rpm=rpm,
+        tpm=tpm,
+        retries=max_retries,
+        salt=salt,
+        durable=durable,
+        budget_usd=budget_usd,
+        max_requests=max_requests,
+    )

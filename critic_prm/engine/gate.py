@@ -1,0 +1,217 @@
+"""The one door to a provider: how many requests may be out at once, how fast they go, and when none may."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from critic_prm.provider import Allowance
+
+START, GROWTH, SHRINK = 16, 0.05, 0.8
+COOLDOWN, LONGEST_COOLDOWN = 0.5, 60.0
+"""Seconds without new requests after a throttling answer that names no time of its own; doubles while no request gets
+through."""
+
+Clock = Callable[[], float]
+
+
+@dataclass
+class Bucket:
+    """So many units a second, refilled evenly; a tenth of a second's worth may be saved up, so there are no bursts."""
+
+    rate: float
+    stamp: float
+    level: float = 1.0
+
+    def delay(self, now: float) -> float:
+        """Seconds until the next unit may be taken."""
+        self.level = min(self.level + (now - self.stamp) * self.rate, max(self.rate / 10, 1.0))
+        self.stamp = now
+        return 0.0 if self.level >= 1.0 else (1.0 - self.level) / self.rate + 1e-4
+
+    def take(self, units: float) -> None:
+        self.level -= units
+
+
+@dataclass
+class Pace:
+    """The rate a throttling server lets through, found by listening: just under what it accepted when it complained, then
+    slowly more, and faster the longer it stays silent (in the manner of CUBIC). Without a complaint there is no pace."""
+
+    bucket: Bucket | None = None
+    _base: float = 0.0
+    _since: float = 0.0
+    _slots: deque[tuple[int, int]] = field(default_factory=deque)
+
+    SLOT = 0.25
+    WINDOW = 12
+    """Accepted answers are counted in slots of `SLOT` seconds; the last `WINDOW` of them make the measured rate."""
+
+    def accepted(self, now: float) -> None:
+        slot = int(now / self.SLOT)
+        if self._slots and self._slots[-1][0] == slot:
+            self._slots[-1] = (slot, self._slots[-1][1] + 1)
+        else:
+            self._slots.append((slot, 1))
+            while self._slots[0][0] < slot - self.WINDOW:
+                self._slots.popleft()
+
+    def complained(self, now: float) -> None:
+        """Begin a tenth of a percent under the accepted rate, or 3% under the pace that was too fast."""
+        measured = self._measured(now)
+        rate = min(measured, self.bucket.rate) * 0.97 if self.bucket and measured else measured or 1.0
+        self._base, self._since = max(rate, 0.05), now
+        self.bucket = Bucket(self._base, now, level=0.0)
+
+    def delay(self, now: float) -> float:
+        if self.bucket is None:
+            return 0.0
+        quiet = (now - self._since) / 10
+        self.bucket.rate = self._base * (1 + 0.04 * quiet + 0.02 * quiet**3)
+        return self.bucket.delay(now)
+
+    def _measured(self, now: float) -> float:
+        """Accepted answers a second over the last seconds; 0 when there were none."""
+        slot = int(now / self.SLOT)
+        recent = [(at, count) for at, count in self._slots if at >= slot - self.WINDOW]
+        if not recent:
+            return 0.0
+        return sum(count for _, count in recent) / (max(slot - recent[0][0], 3) * self.SLOT)
+
+
+class Gate:
+    """Admits requests: at most `limit` at once, none while cooling down, no faster than `rpm`, `tpm` and the server's patience.
+
+    The limit adapts (additive increase, multiplicative decrease, as in inspect_ai): it doubles each clean round until the first
+    throttling answer, then grows by 5% a round; each throttling episode, however many answers belong to it, takes 20% off.
+    `most` is the ceiling; `fixed` switches the adapting off. Times are seconds of `clock`.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        rpm: float | None = None,
+        tpm: float | None = None,
+        fixed: bool = False,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.most = max(most, 1)
+        self.limit = float(self.most if fixed else min(START, self.most))
+        self.out = 0
+        self.throttled = 0
+        self.until = 0.0
+        self._fixed, self._clock = fixed, clock
+        self._slow_start = True
+        self._clean = 0
+        self._episode = 0.0
+        self._cooldown = COOLDOWN
+        self._pace = Pace()
+        self._requests = Bucket(rpm / 60, clock()) if rpm else None
+        self._tokens = Bucket(tpm / 60, clock()) if tpm else None
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def enter(self) -> float:
+        """Wait for a place; returns the time of entry, to be handed to `leave` or `throttle`."""
+        if self._queue or not self._open():
+            place = asyncio.get_running_loop().create_future()
+            self._queue.append(place)
+            self._arm()
+            try:
+                await place
+            except asyncio.CancelledError:
+                if place.done() and not place.cancelled():
+                    self._give_back()
+                raise
+        else:
+            self._admit()
+        return self._clock()
+
+    def leave(self, entered: float, *, tokens: int = 0, accepted: bool = True) -> None:
+        """A request is back. Accepted ones let the limit grow; failures that are no throttle change nothing."""
+        if self._tokens:
+            self._tokens.take(tokens)
+        if accepted:
+            self._pace.accepted(self._clock())
+            if entered >= self._episode:
+                self._clean += 1
+                # Growth is earned: only a round of answers that really used the places counts.
+                if self._clean >= self.limit and self.out >= 0.8 * int(self.limit):
+                    self._grow()
+        self._give_back()
+
+    def throttle(self, entered: float, retry_after: float | None) -> None:
+        """The server said: too many. One episode shrinks once, however many requests that were out hear of it."""
+        now = self._clock()
+        self.throttled += 1
+        if entered >= self._episode:
+            self._episode, self._slow_start, self._clean = now, False, 0
+            self._pace.complained(now)
+            if not self._fixed:
+                self.limit = max(1.0, self.limit * SHRINK)
+            self.until = max(self.until, now + (self._cooldown if retry_after is None else retry_after))
+            self._cooldown = min(self._cooldown * 2, LONGEST_COOLDOWN)
+        elif retry_after is not None:
+            self.until = max(self.until, now + retry_after)
+        self._give_back()
+
+    def heed(self, allowance: Allowance) -> None:
+        """Rate-limit headers can only slow down: nothing left means wait for the reset."""
+        for left, reset in ((allowance.requests, allowance.requests_reset), (allowance.tokens, allowance.tokens_reset)):
+            if left == 0 and reset:
+                self.until = max(self.until, self._clock() + min(reset, LONGEST_COOLDOWN))
+
+    def resize(self, most: int) -> None:
+        """Change the ceiling while running."""
+        self.most = max(most, 1)
+        self.limit = float(self.most) if self._fixed else min(self.limit, float(self.most))
+        self._wake()
+
+    def waiting(self) -> float:
+        """Seconds until the cooldown ends; 0 when there is none."""
+        return max(0.0, self.until - self._clock())
+
+    def _grow(self) -> None:
+        self._clean, self._cooldown = 0, COOLDOWN
+        if not self._fixed:
+            larger = self.limit * 2 if self._slow_start else self.limit + max(1.0, self.limit * GROWTH)
+            self.limit = min(larger, float(self.most))
+        self._wake()
+
+    def _delay(self) -> float:
+        now = self._clock()
+        buckets = [bucket.delay(now) for bucket in (self._requests, self._tokens) if bucket]
+        return max(self.until - now, self._pace.delay(now), *buckets, 0.0)
+
+    def _open(self) -> bool:
+        return self.out < int(self.limit) and self._delay() <= 0
+
+    def _admit(self) -> None:
+        self.out += 1
+        for bucket in (self._requests, self._pace.bucket):
+            if bucket:
+                bucket.take(1)
+
+    def _give_back(self) -> None:
+        self.out -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._queue and self._open():
+            place = self._queue.popleft()
+            if not place.cancelled():
+                self._admit()
+                place.set_result(None)
+        self._arm()
+
+    def _arm(self) -> None:
+        """One timer for the whole queue, never one sleep a task."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._queue and self.out < int(self.limit):
+            self._timer = asyncio.get_running_loop().call_later(self._delay(), self._wake)

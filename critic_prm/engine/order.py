@@ -1,0 +1,94 @@
+"""Items through many workers, results out in the order of the items, memory bounded by a window."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+BREATH = 16
+"""After so many turns a worker lets the others in, even when its work never had to wait."""
+
+
+async def in_order(
+    items: Iterable[Item],
+    work: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+    *,
+    workers: int,
+    batch: int = 1,
+    window: int = 4096,
+    stop: asyncio.Event | None = None,
+) -> AsyncIterator[tuple[Item, Result]]:
+    """Yield (item, result) in the order of `items`, which is read at most about `window` items ahead of what was yielded.
+
+    `workers` coroutines take `batch` items at a time. When `stop` is set, no more items are taken and what is under way is
+    finished. When `items` or `work` raises, likewise; then every result before the failed place is yielded, and the error
+    raised.
+    """
+    source = iter(items)
+    done: dict[int, tuple[Sequence[Item], Sequence[Result]]] = {}
+    failures: dict[int, Exception] = {}
+    taken = given = 0
+    alive, closed = max(workers, 1), False
+    news, room = asyncio.Event(), asyncio.Event()
+
+    def take(place: int) -> list[Item]:
+        nonlocal closed
+        part: list[Item] = []
+        try:
+            for item in islice(source, batch):
+                part.append(item)  # noqa: PERF402  (what came before an error must be kept)
+        except Exception as error:
+            failures[place + 1] = error
+        closed = closed or len(part) < batch
+        return part
+
+    async def worker() -> None:
+        nonlocal taken, alive, closed
+        try:
+            while not closed and not (stop is not None and stop.is_set()):
+                if (taken - given) * batch >= max(window, batch * workers):
+                    room.clear()
+                    await room.wait()
+                    continue
+                place, taken = taken, taken + 1
+                part = take(place)
+                try:
+                    if part:
+                        done[place] = part, await work(part)
+                except Exception as error:
+                    failures[place] = error
+                    closed = True
+                news.set()
+                if place % BREATH == 0 or batch > 1:
+                    await asyncio.sleep(0)
+        finally:
+            alive -= 1
+            news.set()
+
+    tasks = [asyncio.create_task(worker()) for _ in range(alive)]
+    try:
+        while True:
+            news.clear()
+            while given in done and given not in failures:
+                part, results = done.pop(given)
+                given += 1
+                room.set()
+                for item, result in zip(part, results, strict=True):
+                    yield item, result
+            if (alive == 0 and given not in done) or given in failures:
+                break
+            await news.wait()
+        closed = True
+        room.set()
+        await asyncio.gather(*tasks)
+        if failures:
+            raise failures[min(failures)]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,82 @@
+"""What a run says while it goes: a live bar on a terminal, a line every half minute elsewhere; always what is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from critic_prm.engine.client import Client
+
+if TYPE_CHECKING:
+    from critic_prm.label import Tally
+
+EVERY = 30.0
+"""Seconds between lines where stderr is no terminal."""
+
+
+async def watch(tally: Tally, client: Client | None) -> None:
+    """Show progress on stderr until cancelled."""
+    if not sys.stderr.isatty():
+        while True:
+            await asyncio.sleep(EVERY)
+            print(describe(tally, client), file=sys.stderr, flush=True)
+
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    def picture() -> Group:
+        bar = ProgressBar(total=tally.total or None, completed=tally.rows, pulse=not tally.total, width=None)
+        return Group(bar, Text(describe(tally, client), style="dim"))
+
+    with Live(picture(), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(0.25)
+            live.update(picture(), refresh=True)
+
+
+def describe(tally: Tally, client: Client | None, *, final: bool = False) -> str:
+    """One line: rows, rate, time left, statuses, what is out, what is waited for, tokens, cost."""
+    rate = tally.rows / tally.seconds if tally.seconds > 0 else 0.0
+    done = f"{tally.rows:,}" + (f"/{tally.total:,}" if tally.total and not final else "") + " rows"
+    parts = [f"{done} in {_span(tally.seconds)}" if final else f"{done}, {rate:,.0f}/s"]
+    if not final and tally.total and rate:
+        parts[0] += f", {_span((tally.total - tally.rows) / rate)} left"
+    parts.append(", ".join(f"{status} {count:,}" for status, count in tally.labels.most_common()) or "none labelled")
+    if client is not None:
+        parts += _asking(client, final)
+    if tally.stopping:
+        parts.append("stopping")
+    return " | ".join(parts)
+
+
+def _asking(client: Client, final: bool) -> list[str]:
+    gate, money, counts = client.gate, client.money, client.counts
+    parts = [f"{counts['cached']:,} cached, {counts['paid']:,} paid"]
+    if not final:
+        parts.append(f"{gate.out} of {int(gate.limit)} out")
+    retried = {kind: counts[kind] for kind in ("throttle", "transient") if counts[kind]}
+    if retried:
+        parts.append(", ".join(f"{kind} {count:,}" for kind, count in retried.items()))
+    if gate.waiting() and not final:
+        parts.append(f"waiting {gate.waiting():.0f} s for the rate limit")
+    if money.usage.input:
+        cost = money.cost()
+        parts.append(f"{_thousands(money.usage.input)} in, {_thousands(money.usage.output)} out")
+        parts.append("price unknown" if cost is None else f"${cost:.4f}")
+    return parts
+
+
+def _thousands(tokens: int) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if tokens >= size:
+            return f"{tokens / size:.1f}{unit} tokens"
+    return f"{tokens} tokens"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{seconds:.1f}s"

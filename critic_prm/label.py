@@ -1,0 +1,121 @@
+"""Trajectories through a critic: labels come out in the order of the input, and a tally of what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from critic_prm.critic import Critic
+from critic_prm.engine.client import Client
+from critic_prm.engine.order import in_order
+from critic_prm.judgement import Judgement, Label, combine
+from critic_prm.labels import label_row, without_labels
+from critic_prm.trajectory import Trajectory
+
+WINDOW = 4096
+"""Trajectories that may be under way or waiting for a slow one before them."""
+
+
+async def label(
+    trajectories: Iterable[Trajectory],
+    critic: Critic,
+    *,
+    samples: int = 1,
+    workers: int = 64,
+    stop: asyncio.Event | None = None,
+) -> AsyncIterator[tuple[Trajectory, Label]]:
+    """Yield each trajectory with its label, in order, in memory that does not grow with the input.
+
+    `samples` judgements are asked for each, of a critic that can give different ones. When `stop` is set, what is under way is
+    finished and the rest left alone. ConfigError, BudgetError and errors of the input are raised after all labels before them.
+    """
+    rounds = range(samples if critic.repeats else 1)
+
+    async def work(part: Sequence[Trajectory]) -> list[Label]:
+        rows: Sequence[list[Judgement]]
+        if len(rounds) == 1:
+            rows = [await critic.judge(part)]
+        else:
+            rows = await asyncio.gather(*(critic.judge(part, sample) for sample in rounds))
+        return [combine([row[i] for row in rows], len(part[i].steps)) for i in range(len(part))]
+
+    one_worker = critic.batch > 1  # a critic that computes has nothing to wait for
+    pairs = in_order(trajectories, work, workers=1 if one_worker else workers, batch=critic.batch, window=WINDOW, stop=stop)
+    async for trajectory, labelled in pairs:
+        yield trajectory, labelled
+
+
+@dataclass
+class Tally:
+    """What a run has done so far, for the progress line, the summary and run.json."""
+
+    total: int | None = None
+    rows: int = 0
+    judgements: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    started: float = field(default_factory=time.monotonic)
+    stopping: bool = False
+
+    def add(self, labelled: Label) -> None:
+        self.rows += 1
+        self.labels[labelled.status] += 1
+        self.judgements.update(judgement.status for judgement in labelled.judgements)
+
+    @property
+    def failed(self) -> int:
+        return self.rows - self.labels["ok"]
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def report(self, client: Client | None) -> dict[str, Any]:
+        """The run as JSON: rows and judgements by status, requests, tokens, cost (null: unknown), seconds."""
+        report: dict[str, Any] = {
+            "rows": self.rows,
+            "labels": dict(self.labels),
+            "judgements": dict(self.judgements),
+            "seconds": round(self.seconds, 3),
+        }
+        if client is not None:
+            usage, cost = client.money.usage, client.money.cost()
+            report |= {
+                "requests": client.money.requests,
+                "replies": {name: client.counts[name] for name in ("cached", "shared", "paid", "incomplete")},
+                "failures": {name: client.counts[name] for name in ("throttle", "transient", "row", "run", "quota")},
+                "tokens": {"input": usage.input, "cached": usage.cached, "output": usage.output, "reasoning": usage.reasoning},
+                "cost_usd": cost,
+                "cost_usd_per_label": cost / self.labels["ok"] if cost is not None and self.labels["ok"] else None,
+            }
+        return report
+
+
+class RowSink(Protocol):
+    """What label rows are written to: a RecordWriter."""
+
+    def write(self, row: dict[str, Any]) -> None: ...
+
+
+async def label_into(
+    sink: RowSink,
+    trajectories: Iterable[Trajectory],
+    critic: Critic,
+    tally: Tally,
+    *,
+    samples: int = 1,
+    workers: int = 64,
+    stop: asyncio.Event | None = None,
+    each: Callable[[Trajectory, Label], None] | None = None,
+) -> None:
+    """Label and write rows of a label file, counting in `tally`. An input that is a label file is labelled anew."""
+    card = critic.card
+    clean = (without_labels(trajectory) for trajectory in trajectories)
+    async for trajectory, labelled in label(clean, critic, samples=samples, workers=workers, stop=stop):
+        sink.write(label_row(trajectory, labelled, card))
+        tally.add(labelled)
+        if each is not None:
+            each(trajectory, labelled)

@@ -1,0 +1,137 @@
+"""Anthropic's Messages. Claude takes no sampling parameters and gives no logprobs; refusals come as ordinary answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from critic_prm.errors import ConfigError, ProviderError, UsageError
+from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Usage, Wire
+from critic_prm.providers._http import allowance, decoded, failed, unshaped
+from critic_prm.providers.openai import data_url
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+FINISH: dict[str | None, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+DEFAULT_MAX_TOKENS = 8192
+"""`max_tokens` is required by the API; it covers thinking and answer."""
+
+
+def connect(model: str, base_url: str | None) -> AnthropicProvider:
+    """ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL are read from the environment."""
+    base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
+    key, token = os.environ.get("ANTHROPIC_API_KEY"), os.environ.get("ANTHROPIC_AUTH_TOKEN")
+    if not key and not token and not base_url:
+        raise ConfigError("anthropic needs a key: set ANTHROPIC_API_KEY, or name a server of your own with --base-url")
+    return AnthropicProvider(model, base_url, key or (None if token else "none"), None if key else token)
+
+
+@dataclass
+class AnthropicProvider:
+    model: str
+    base_url: str | None
+    key: str | None = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+    name: str = "anthropic"
+    _client: AsyncAnthropic | None = field(default=None, repr=False)
+
+    def wire(self, request: Request) -> Wire:
+        sampling = request.sampling
+        for name in ("temperature", "top_p", "seed", "logprobs"):
+            if getattr(sampling, name) is not None:
+                raise UsageError(f"{self.model} takes no {name}; leave it out (Claude samples at temperature 1)")
+        system = "\n\n".join(message.content for message in request.messages if message.role == "system")
+        body: Wire = {
+            "model": self.model,
+            "max_tokens": sampling.max_tokens or DEFAULT_MAX_TOKENS,
+            "messages": [_message(message) for message in request.messages if message.role != "system"],
+        }
+        if system:
+            # Every request of a style shares this text: marked, it is read from the provider's cache at a tenth of the price.
+            body["system"] = [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}]
+        if sampling.stop:
+            body["stop_sequences"] = list(sampling.stop)
+        output: dict[str, Any] = {"effort": sampling.effort} if sampling.effort else {}
+        if request.schema is not None:
+            output["format"] = {"type": "json_schema", "schema": request.schema}
+        if output:
+            body["output_config"] = output
+        return body | dict(sampling.extra)
+
+    async def complete(self, wire: Wire) -> Arrival:
+        import anthropic
+        import httpx2
+
+        client = self._client = self._client or self._connect()
+        try:
+            response = await client.post("/v1/messages", cast_to=httpx2.Response, body=wire)
+        except anthropic.APIStatusError as error:
+            raise failed(error.status_code, error.response.headers, error.body) from error
+        except anthropic.APIConnectionError as error:
+            raise ProviderError(f"no answer: {error.__cause__ or error}", "transient") from error
+        headers = response.headers
+        return Arrival(decoded(response.content, headers.get("content-type", "")), allowance(headers))
+
+    def read(self, raw: Mapping[str, Any]) -> Reply:
+        """`input_tokens` leaves out what was read from or written to the prompt cache; ours is the whole prompt."""
+        content = raw.get("content")
+        if not isinstance(content, list):
+            raise unshaped("no content", raw)
+        usage = raw.get("usage") or {}
+        cached, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+        details = usage.get("output_tokens_details") or {}
+        stop = raw.get("stop_details") or {}
+        return Reply(
+            text="".join(str(block.get("text") or "") for block in content if block.get("type") == "text"),
+            finish=FINISH.get(raw.get("stop_reason"), "other"),
+            raw=raw,
+            usage=Usage(
+                input=(usage.get("input_tokens") or 0) + cached + written,
+                output=usage.get("output_tokens") or 0,
+                cached=cached,
+                written=written,
+                reasoning=details.get("thinking_tokens") or 0,
+            ),
+            model=str(raw.get("model") or ""),
+            note=str(stop.get("category") or ""),
+        )
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def _connect(self) -> AsyncAnthropic:
+        import anthropic
+        import httpx2
+
+        http = anthropic.DefaultAioHttpClient(
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+            timeout=httpx2.Timeout(600.0, connect=30.0),
+        )
+        return anthropic.AsyncAnthropic(
+            api_key=self.key, auth_token=self.token, base_url=self.base_url, max_retries=0, http_client=http
+        )
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if not message.images:
+        return {"role": message.role, "content": message.content}
+    return {"role": message.role, "content": [{"type": "text", "text": message.content}, *map(_picture, message.images)]}
+
+
+def _picture(image: str) -> dict[str, Any]:
+    url = data_url(image)
+    if not url.startswith("data:"):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    head, _, data = url.partition(",")
+    return {"type": "image", "source": {"type": "base64", "media_type": head[5:].partition(";")[0], "data": data}}

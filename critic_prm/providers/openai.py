@@ -1,0 +1,167 @@
+"""Chat Completions, at OpenAI or at any server that speaks it (--base-url)."""
+
+from __future__ import annotations
+
+import base64
+import math
+import mimetypes
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from critic_prm.errors import ConfigError, InputError, ProviderError, UsageError
+from critic_prm.models import Abilities, abilities
+from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire
+from critic_prm.providers._http import allowance, decoded, failed, unshaped
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+FINISH: dict[Any, Finish] = {"length": "length", "content_filter": "filter", "tool_calls": "other", "function_call": "other"}
+"""Everything else is a natural end: servers of one's own say "stop", "eos", or nothing."""
+
+
+def connect(model: str, base_url: str | None) -> OpenAIProvider:
+    """OPENAI_API_KEY and OPENAI_BASE_URL are read from the environment; a server of one's own needs no key."""
+    base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+    key = os.environ.get("OPENAI_API_KEY")
+    if not key and not base_url:
+        raise ConfigError("openai needs a key: set OPENAI_API_KEY, or name a server of your own with --base-url")
+    return OpenAIProvider(model, base_url, key or "none")
+
+
+@dataclass
+class OpenAIProvider:
+    model: str
+    base_url: str | None
+    key: str = field(repr=False)
+    name: str = "openai"
+    _client: AsyncOpenAI | None = field(default=None, repr=False)
+
+    def wire(self, request: Request) -> Wire:
+        able = abilities(self.name, self.model)
+        body: Wire = {"model": self.model, "messages": [_message(message) for message in request.messages]}
+        body |= _sampling(request.sampling, able, self.model, "max_tokens" if self.base_url else "max_completion_tokens")
+        if request.schema is not None:
+            named = {"name": "verdicts", "strict": True, "schema": request.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        return body | dict(request.sampling.extra)
+
+    async def complete(self, wire: Wire) -> Arrival:
+        import httpx2
+        import openai
+
+        client = self._client = self._client or self._connect()
+        try:
+            response = await client.post("/chat/completions", cast_to=httpx2.Response, body=wire)
+        except openai.APIStatusError as error:
+            raise failed(error.status_code, error.response.headers, error.body) from error
+        except openai.APIConnectionError as error:
+            raise ProviderError(f"no answer: {error.__cause__ or error}", "transient") from error
+        headers = response.headers
+        return Arrival(decoded(response.content, headers.get("content-type", "")), allowance(headers))
+
+    def read(self, raw: Mapping[str, Any]) -> Reply:
+        return read_chat(raw)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def _connect(self) -> AsyncOpenAI:
+        import httpx2
+        import openai
+
+        # The aiohttp transport is several times cheaper per request, and the pool must never be the limit: the gate is.
+        http = openai.DefaultAioHttpClient(
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+            timeout=httpx2.Timeout(600.0, connect=30.0),
+        )
+        return openai.AsyncOpenAI(api_key=self.key, base_url=self.base_url, max_retries=0, http_client=http)
+
+
+def read_chat(raw: Mapping[str, Any]) -> Reply:
+    """A chat completion's body -> Reply. `prompt_tokens` includes cached ones, `completion_tokens` the hidden reasoning."""
+    choices = raw.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise unshaped("no choices", raw)
+    choice = choices[0]
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        raise unshaped("a choice without a message", raw)
+    refusal = message.get("refusal")
+    finish: Finish = "refusal" if refusal else FINISH.get(choice.get("finish_reason"), "stop")
+    return Reply(
+        text=str(message.get("content") or ""),
+        finish=finish,
+        raw=raw,
+        usage=_usage(raw.get("usage") or {}),
+        logprobs=tuple(_logprob(token) for token in (choice.get("logprobs") or {}).get("content") or ()),
+        model=str(raw.get("model") or ""),
+        note=str(refusal or ""),
+    )
+
+
+def data_url(image: str) -> str:
+    """An image as a data URL; a path is read, a URL stays as it is. So the cache key holds the picture, not its path."""
+    if image.startswith(("data:", "http://", "https://")):
+        return image
+    try:
+        content = Path(image).read_bytes()
+    except OSError as error:
+        raise InputError(
+            image, f"this image cannot be read: {error.strerror}", "give a path or a data URL in `images`"
+        ) from error
+    return f"data:{mimetypes.guess_type(image)[0] or 'image/png'};base64,{base64.b64encode(content).decode()}"
+
+
+def _message(message: Message) -> dict[str, Any]:
+    if not message.images:
+        return {"role": message.role, "content": message.content}
+    pictures = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in message.images]
+    return {"role": message.role, "content": [{"type": "text", "text": message.content}, *pictures]}
+
+
+def _sampling(sampling: Sampling, able: Abilities, model: str, limit: str) -> Wire:
+    body: Wire = {}
+    reasons = (sampling.effort or able.default_effort) not in ("", "none")
+    drawn = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
+    for name, value in drawn.items():
+        if value is not None:
+            body[name] = _allowed(name, value, able.sampling, reasons, model)
+    if sampling.logprobs is not None:
+        body["logprobs"] = _allowed("logprobs", True, able.logprobs, reasons, model)
+        body["top_logprobs"] = sampling.logprobs
+    if sampling.max_tokens is not None:
+        body[limit] = sampling.max_tokens
+    if sampling.stop and able.stop:
+        body["stop"] = list(sampling.stop[:4])
+    if sampling.effort is not None:
+        body["reasoning_effort"] = sampling.effort
+    return body
+
+
+def _allowed(name: str, value: Any, when: str, reasons: bool, model: str) -> Any:
+    if when == "always" or (when == "no-effort" and not reasons):
+        return value
+    mend = "set --effort none" if when == "no-effort" else "leave it out"
+    raise UsageError(f"{model} takes no {name} while it reasons; {mend}")
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    return Usage(
+        input=usage.get("prompt_tokens") or 0,
+        output=usage.get("completion_tokens") or 0,
+        cached=prompt.get("cached_tokens") or 0,
+        written=prompt.get("cache_write_tokens") or 0,
+        reasoning=completion.get("reasoning_tokens") or 0,
+    )
+
+
+def _logprob(token: Mapping[str, Any]) -> TokenLogprob:
+    top = tuple((str(other["token"]), float(other["logprob"])) for other in token.get("top_logprobs") or ())
+    return TokenLogprob(str(token["token"]), max(float(token["logprob"]), -math.inf), top)

@@ -1,0 +1,154 @@
+"""The gate, in simulated time: a clock and a server that the test moves forward itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from critic_prm.engine.gate import Gate
+from critic_prm.provider import Allowance
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_no_more_than_the_limit_is_out_at_once() -> None:
+    gate = Gate(3, fixed=True)
+    times = [await gate.enter() for _ in range(3)]
+    fourth = asyncio.create_task(gate.enter())
+    await asyncio.sleep(0)
+    assert gate.out == 3
+    assert not fourth.done()
+    gate.leave(times[0])
+    await fourth
+    assert gate.out == 3
+
+
+async def test_it_doubles_while_all_is_well_and_places_are_used() -> None:
+    clock = Clock()
+    gate = Gate(128, clock=clock)
+    for expected in (32, 64, 128, 128):
+        times = [await gate.enter() for _ in range(int(gate.limit))]
+        # leave one, enter one: the places stay used
+        for entered in times:
+            gate.leave(entered)
+            await gate.enter()
+        while gate.out:
+            gate.leave(clock())
+        assert gate.limit == expected
+
+
+async def test_an_idle_gate_does_not_grow() -> None:
+    gate = Gate(128)
+    for _ in range(500):
+        gate.leave(await gate.enter())
+    assert gate.limit == 16
+
+
+async def test_one_episode_shrinks_once_however_many_hear_of_it() -> None:
+    clock = Clock()
+    gate = Gate(100, clock=clock)
+    times = [await gate.enter() for _ in range(16)]
+    clock.now += 1
+    for entered in times:
+        gate.throttle(entered, None)
+    assert gate.limit == pytest.approx(16 * 0.8)
+    assert gate.throttled == 16
+
+
+@pytest.mark.parametrize(("said", "waits"), [(7.0, 7.0), (None, 0.5), (0.0, 0.0)])
+async def test_it_waits_as_long_as_the_server_says(said: float | None, waits: float) -> None:
+    clock = Clock()
+    gate = Gate(4, clock=clock)
+    gate.throttle(await gate.enter(), said)
+    assert gate.waiting() == pytest.approx(waits)
+
+
+async def test_without_a_word_the_wait_doubles_up_to_a_minute() -> None:
+    clock, waits = Clock(), []
+    gate = Gate(4, clock=clock)
+    for _ in range(10):
+        clock.now += 1000
+        entered = await gate.enter()
+        clock.now += 0.01
+        gate.throttle(entered, None)
+        waits.append(gate.waiting())
+    assert waits == pytest.approx([0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60])
+
+
+async def test_headers_that_say_nothing_is_left_close_the_gate() -> None:
+    clock = Clock()
+    gate = Gate(4, clock=clock)
+    gate.heed(Allowance(requests=3, requests_reset=9.0))
+    assert gate.waiting() == 0
+    gate.heed(Allowance(requests=0, requests_reset=9.0))
+    assert gate.waiting() == pytest.approx(9.0)
+
+
+async def test_requests_per_minute_hold() -> None:
+    """60 a minute: the first goes at once, then one a second, whatever the limit of places."""
+    clock = Clock()
+    gate = Gate(50, rpm=60, clock=clock)
+    admitted = 0
+    waiting = [asyncio.create_task(gate.enter()) for _ in range(40)]
+    for _ in range(100):
+        clock.now += 0.1
+        gate._wake()
+        await asyncio.sleep(0)
+    admitted = sum(task.done() for task in waiting)
+    assert 9 <= admitted <= 11
+    for task in waiting:
+        task.cancel()
+
+
+async def test_a_cancelled_waiter_gives_its_place_on() -> None:
+    gate = Gate(1, fixed=True)
+    first = await gate.enter()
+    second, third = asyncio.create_task(gate.enter()), asyncio.create_task(gate.enter())
+    await asyncio.sleep(0)
+    second.cancel()
+    gate.leave(first)
+    await third
+    assert gate.out == 1
+
+
+async def test_the_pace_settles_just_under_what_the_server_takes() -> None:
+    """A server that takes 20 a second (a refilled bucket of 20), 5 ms each, Retry-After 1 s: simulated for five minutes."""
+    clock = Clock()
+    gate = Gate(64, clock=clock)
+    tokens, stamp, sent, refused = 20.0, clock.now, 0, 0
+    out: list[tuple[float, float]] = []
+    waiting = [asyncio.create_task(gate.enter()) for _ in range(64)]
+    late_sent = late_refused = 0
+    while clock.now < 400:
+        clock.now += 0.005
+        gate._wake()
+        await asyncio.sleep(0)
+        for task in [task for task in waiting if task.done()]:
+            waiting.remove(task)
+            out.append((clock.now + 0.005, task.result()))
+            waiting.append(asyncio.create_task(gate.enter()))
+        for due, entered in [pair for pair in out if pair[0] <= clock.now]:
+            out.remove((due, entered))
+            tokens, stamp = min(20.0, tokens + (clock.now - stamp) * 20), clock.now
+            sent += 1
+            if tokens >= 1:
+                tokens -= 1
+                gate.leave(entered)
+            else:
+                refused += 1
+                gate.throttle(entered, 1.0)
+            if clock.now > 110:
+                late_sent += 1
+                late_refused += tokens < 1
+    for task in waiting:
+        task.cancel()
+    accepted = sent - refused
+    assert accepted / 300 >= 0.85 * 20
+    assert refused / sent <= 0.05
