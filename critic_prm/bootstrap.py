@@ -1,0 +1,171 @@
+"""Sums per problem in, intervals out: problems are resampled with all their solutions and steps, and the statistic redone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from critic_prm.metrics import Array
+
+REPLICATES = 2000
+LEVEL = 0.95
+_CELLS = 1 << 22  # at most this many float64 at once, 32 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A percentile interval at level 0.95; None with a `reason` where there is none.
+
+    `sd` is the replicates' standard deviation. `redrawn` replicates had lacked a class that the statistic needs.
+    """
+
+    low: float | None
+    high: float | None
+    sd: float | None = None
+    problems: int = 0
+    redrawn: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A minus B on the same problems.
+
+    `p` is two-sided: twice the smaller share of replicates at or beyond 0, add-one smoothed; None where there is no interval.
+    """
+
+    difference: float
+    interval: Interval
+    p: float | None
+
+
+class Clusters:
+    """Which problem each row belongs to; problems are numbered in sorted order of their keys, so row order changes nothing."""
+
+    def __init__(self, problems: Sequence[Hashable]) -> None:
+        keys = {key: place for place, key in enumerate(sorted(set(problems), key=repr))}
+        self.count = len(keys)
+        self.index = np.array([keys[key] for key in problems], dtype=np.int64)
+
+    def sums(self, rows: Array) -> Array:
+        """Rows of features added up by problem: (n, f) -> (problems, f)."""
+        totals = np.zeros((self.count, rows.shape[1]))
+        np.add.at(totals, self.index, rows)
+        return totals
+
+
+Statistic = Callable[[Array], Array]
+"""From how often each problem was drawn, (replicates, problems), to the statistic, (replicates, ...); NaN where undefined."""
+
+
+def replicate(statistic: Statistic, problems: int, replicates: int = REPLICATES, seed: int = 0) -> tuple[Array, int]:
+    """The statistic on `replicates` resamples of `problems` problems, and how many resamples had to be drawn again.
+
+    Raises ValueError when the statistic is undefined on nearly every resample.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    chance = np.full(problems, 1 / problems)
+    done: list[Array] = []
+    missing, redrawn = replicates, 0
+    for _ in range(100):
+        values = np.asarray(statistic(rng.multinomial(problems, chance, size=missing).astype(np.float64)))
+        bad = np.isnan(values.reshape(missing, -1)).any(axis=1)
+        done.append(values[~bad])
+        missing = int(bad.sum())
+        redrawn += missing
+        if not missing:
+            return np.concatenate(done), redrawn
+    raise ValueError("the statistic is not defined on resamples of so few problems")
+
+
+def of_sums(totals: Array, statistic: Statistic) -> Statistic:
+    """The statistic of a resample, from the per-problem `totals` (problems, f) that `statistic` takes added up."""
+
+    def resampled(draws: Array) -> Array:
+        return statistic(draws @ totals)
+
+    return resampled
+
+
+def of_auroc(clusters: Clusters, good: ArrayLike, scores: ArrayLike) -> Statistic:
+    """The AUROC of a resample (ties counted half), for rows with these problems, classes and scores."""
+    s = np.asarray(scores, dtype=np.float64)
+    order = np.argsort(s, kind="stable")
+    y = np.asarray(good, dtype=bool)[order]
+    index = clusters.index[order]
+    starts = np.flatnonzero(np.diff(s[order], prepend=-np.inf))
+    chunk = max(1, _CELLS // max(1, len(s)))
+
+    def resampled(draws: Array) -> Array:
+        parts = []
+        for first in range(0, len(draws), chunk):
+            weight = draws[first : first + chunk][:, index]
+            above = np.add.reduceat(np.where(y, weight, 0.0), starts, axis=1)
+            below = np.add.reduceat(np.where(y, 0.0, weight), starts, axis=1)
+            wins = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
+            with np.errstate(invalid="ignore"):
+                parts.append(wins / (above.sum(axis=1) * below.sum(axis=1)))
+        return np.concatenate(parts)
+
+    return resampled
+
+
+def interval_of(values: Array, problems: int, redrawn: int = 0, level: float = LEVEL) -> Interval:
+    """The percentile interval of replicates."""
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return Interval(low, high, float(np.std(values)), problems, redrawn)
+
+
+def cluster_bootstrap(
+    problems: Sequence[Hashable], rows: ArrayLike, statistic: Statistic, *, replicates: int = REPLICATES, seed: int = 0
+) -> Interval:
+    """The 95% interval of a statistic of sums. `rows` is (n, f), one row a solution or step; `problems` says whose it is.
+
+    Resampling problems, not rows, keeps the interval as wide as it is: ten solutions of one problem are not ten problems.
+    """
+    clusters = Clusters(problems)
+    if reason := too_few(clusters.count):
+        return Interval(None, None, problems=clusters.count, reason=reason)
+    totals = clusters.sums(np.asarray(rows, dtype=np.float64))
+    try:
+        values, redrawn = replicate(of_sums(totals, statistic), clusters.count, replicates, seed)
+    except ValueError as error:
+        return Interval(None, None, problems=clusters.count, reason=str(error))
+    return interval_of(values, clusters.count, redrawn)
+
+
+def paired_bootstrap(
+    problems: Sequence[Hashable],
+    rows_a: ArrayLike,
+    rows_b: ArrayLike,
+    statistic: Statistic,
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> Difference:
+    """The difference of a statistic between A and B on the same rows in the same order; each resample is drawn for both."""
+    clusters = Clusters(problems)
+    a, b = (clusters.sums(np.asarray(rows, dtype=np.float64)) for rows in (rows_a, rows_b))
+    difference = float(statistic(a.sum(axis=0)) - statistic(b.sum(axis=0)))
+    if reason := too_few(clusters.count):
+        return Difference(difference, Interval(None, None, problems=clusters.count, reason=reason), None)
+
+    def resampled(draws: Array) -> Array:
+        return statistic(draws @ a) - statistic(draws @ b)
+
+    values, redrawn = replicate(resampled, clusters.count, replicates, seed)
+    return Difference(difference, interval_of(values, clusters.count, redrawn), two_sided(values))
+
+
+def two_sided(values: Array) -> float:
+    """The p-value of "no difference" from replicates of a difference."""
+    n = len(values)
+    return min(1.0, 2 * min((np.sum(values <= 0) + 1) / (n + 1), (np.sum(values >= 0) + 1) / (n + 1)))
+
+
+def too_few(problems: int) -> str:
+    """Why so few problems give no interval, "" where they do."""
+    return "" if problems > 1 else f"{problems} problem{'' if problems == 1 else 's'} cannot show how much problems differ"
