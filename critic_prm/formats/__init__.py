@@ -14,7 +14,7 @@ from critic_prm.containers import name_of
 from critic_prm.errors import InputError, UsageError
 from critic_prm.formats import text
 from critic_prm.formats._convention import Convention, Dropped, Options, Report, settle
-from critic_prm.formats._refusals import refusal
+from critic_prm.formats._refusals import refusal, refused
 from critic_prm.records import Complain, OnError, Record, RecordWriter, read_records
 from critic_prm.trajectory import Trajectory, content_id
 
@@ -124,7 +124,7 @@ def write_trajectories(
 
 def _detect(record: Record) -> str:
     row = record.data
-    if isinstance(row, dict):
+    if isinstance(row, dict) and not refused(row):
         scores = {name: plugins.load("formats", name, "format").score(row) for name in names()}
         best = max(scores, key=lambda name: scores[name])
         if scores[best]:

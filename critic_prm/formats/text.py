@@ -17,7 +17,7 @@ from critic_prm.trajectory import Step, Trajectory, split_steps
 CONVENTION = Convention(labels="none")
 
 _PROBLEM = ("problem", "question", "prompt", "query", "instruction", "input")
-_SOLUTION = ("solution", "response", "completion", "output", "model_output", "model_answer")
+_SOLUTION = ("solution", "response", "completion", "output", "model_output")
 _GSM8K = re.compile(r"\n?#### *([^\n]*)\s*$")
 _HEADING = re.compile(
     r"^[ \t#*]*(?:solution|answer|response)[ \t*]*:[ \t*]*|^#+[ \t]*(?:solution|answer|response)[ \t]*$", re.I | re.M
