@@ -15,6 +15,7 @@ from critic_prm.trajectory import Step, StepLabel, Trajectory
 Neutral = Literal["keep", "good", "bad", "drop"]
 AfterError = Literal["null", "keep"]
 Alternatives = Literal["chosen", "all"]
+HumanSteps = Literal["null", "good"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Options:
     neutral: a neutral step stays neutral ("keep"), counts as "good" or "bad", or loses its label ("drop").
     index_base: what the first step is called in the file's step numbers, 0 or 1; None is the format's own base.
     after_error: labels after the first error become unjudged ("null") or stay as the source has them ("keep").
+    human_steps: steps that a labeler wrote in place of a model's are unjudged ("null") or "good" (PRM800K phase 1).
     alternatives: of several candidates for a step only the "chosen" path, or one more trajectory for each ("all").
     """
 
@@ -31,6 +33,7 @@ class Options:
     index_base: Literal[0, 1] | None = None
     after_error: AfterError = "null"
     alternatives: Alternatives = "chosen"
+    human_steps: HumanSteps = "null"
 
     def base(self, own: int) -> int:
         return own if self.index_base is None else self.index_base

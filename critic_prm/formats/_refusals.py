@@ -22,7 +22,11 @@ _KNOWN: tuple[tuple[tuple[str, ...], str, str], ...] = (
         _SOLUTIONS,
     ),
     (("id", "scores"), "scores of steps without the steps", _SOLUTIONS),
-    (("step_evaluations", "solution"), "PARC's results: a judge's verdicts on solutions, no labels of its own", _SOLUTIONS),
+    (
+        ("step_evaluations", "solution"),
+        "PARC's results: a judge's verdicts on solutions",
+        "convert the PARC file that has error_annotation",
+    ),
     (("response_text", "prompt_style"), "recorded replies of a judge without the solutions they are about", _SOLUTIONS),
     (("response_A", "response_B"), "pairs of answers with a preference, not solutions with steps", "a PRM needs step labels"),
     (("chosen", "rejected"), "pairs of answers with a preference, not solutions with steps", "a PRM needs step labels"),
@@ -62,5 +66,5 @@ def refused(row: Mapping[str, Any]) -> tuple[str, str] | None:
     """What a row is that is known to be no trajectory, and what to do about it; None for all others."""
     for keys, what, mend in _KNOWN:
         if all(key in row for key in keys):
-            return f"this is {what}", mend
+            return f"this holds {what}", mend
     return None

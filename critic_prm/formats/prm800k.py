@@ -53,7 +53,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
         if row.get(flag):
             raise Dropped(reason)
     question, label = row["question"], row["label"]
-    path, others = _path(label["steps"], "pre_generated_steps" in question, where)
+    path, others = _path(label["steps"], "pre_generated_steps" in question, options, where)
     generated = question.get("pre_generated_steps") or []
     whole = [*path, *((str(text), None) for text in generated[len(path) :])]
     if not whole:
@@ -85,7 +85,7 @@ def _trajectory(path: list[_Rated], final: str | None, problem: str, gold: str |
     )
 
 
-def _path(steps: Any, phase2: bool, where: str) -> tuple[list[_Rated], list[tuple[int, _Rated]]]:
+def _path(steps: Any, phase2: bool, options: Options, where: str) -> tuple[list[_Rated], list[tuple[int, _Rated]]]:
     """The chosen step texts with their labels, and the candidates not chosen with their place."""
     if not isinstance(steps, list):
         raise InputError(where, f'"label.steps" is {say(steps)}', "it must be the list of labelled steps")
@@ -97,7 +97,7 @@ def _path(steps: Any, phase2: bool, where: str) -> tuple[list[_Rated], list[tupl
         if isinstance(chosen, int) and 0 <= chosen < len(rated):
             taken: _Rated | None = rated.pop(chosen)
         elif human is not None:
-            taken = _human(human)
+            taken = _human(human, options)
         else:
             # in phase 2 the first candidate is the generated solution's own step, and labelling stops at its error;
             # in phase 1 nobody went on from here, and none of the candidates is on the path
@@ -110,9 +110,10 @@ def _path(steps: Any, phase2: bool, where: str) -> tuple[list[_Rated], list[tupl
 
 
 def _rated(step: Any, place: int, where: str) -> Iterator[_Rated]:
-    if not isinstance(step, dict) or not isinstance(step.get("completions"), list):
-        raise InputError(where, f"step {place} has no list of completions", "each labelled step holds its candidates")
-    for candidate in step["completions"]:
+    candidates = step.get("completions") if isinstance(step, dict) else say(step)
+    if not isinstance(candidates, list | None):
+        raise InputError(where, f"the completions of step {place} are {say(candidates)}", "they must be a list of candidates")
+    for candidate in candidates or ():  # null where the labeler wrote the step without being shown any
         rating = candidate.get("rating")
         if rating not in _RATINGS or not isinstance(candidate.get("text"), str):
             raise InputError(
@@ -121,11 +122,13 @@ def _rated(step: Any, place: int, where: str) -> Iterator[_Rated]:
         yield candidate["text"], _RATINGS[rating]
 
 
-def _human(human: Any) -> _Rated:
+def _human(human: Any, options: Options) -> _Rated:
     """A step that the labeler wrote: text alone, or an object whose rating may have been filled in later."""
     if not isinstance(human, dict):
-        return str(human), None
+        human = {"text": str(human)}
     rating = human.get("rating") if human.get("rating") is not None else human.get("corrected_rating")
+    if rating is None and options.human_steps == "good":
+        rating = 1
     return str(human.get("text", "")), _RATINGS.get(rating)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from critic_prm.errors import InputError
 from critic_prm.formats._convention import (
     Convention,
+    Dropped,
     Options,
     answer_of,
     has,
@@ -42,9 +43,11 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     row, where = record.data, record.where
     steps = texts_of(row, "modified_process", where)
     base, wrong = options.base(1), row.get("error_steps")
-    if not isinstance(wrong, list) or not all(isinstance(n, int) and base <= n < len(steps) + base for n in wrong):
+    if not isinstance(wrong, list) or not all(isinstance(n, int) and base <= n for n in wrong):
         mend = f"it must list step numbers from {base} to {len(steps) + base - 1}"
         raise InputError(where, f'"error_steps" is {say(wrong)}, and there are {len(steps)} steps', mend)
+    if any(number - base >= len(steps) for number in wrong):  # the published files have a few
+        raise Dropped("error_steps name a step that does not exist")
     mark: StepLabel = "neutral" if row.get("classification") == "redundency" else 0.0
     numbers = {number - base for number in wrong}
     identity = [str(row[key]) for key in ("classification", "idx") if row.get(key) is not None]
