@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from critic_prm.errors import UsageError
+from critic_prm.plugins import load, names
 from critic_prm.provider import Message
 from critic_prm.reader import Expect
 from critic_prm.template import Problem, compile_template, render_block
@@ -86,6 +87,9 @@ def style_from_source(name: str, source: str, where: str | None = None) -> Style
     """A style from a template's text; `where` names it in errors. Raises UsageError as `open_style` does."""
     where = where or f"{name}.jinja"
     meta = _metadata(source, where)
+    only = getattr(load("readers", meta["reader"], "reader"), "PER", meta["per"])
+    if only != meta["per"]:
+        raise UsageError(f"{where}:1: the reader {meta['reader']} reads one verdict; it needs `per: {only}`")
     compile_template(source, where)
     return Style(
         name=name,
@@ -153,8 +157,6 @@ def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Exp
 
 def schema(style: Style, expected: Expect) -> Mapping[str, Any] | None:
     """The JSON schema a reply should obey, None for styles whose replies are plain text."""
-    from critic_prm.plugins import load
-
     make = getattr(load("readers", style.reader, "reader"), "schema", None)
     return None if make is None else make(expected)
 
@@ -211,8 +213,6 @@ def _metadata(source: str, where: str) -> dict[str, Any]:
 
 
 def _reader(name: str | None, problem: Problem) -> str:
-    from critic_prm.plugins import names
-
     if name not in names("readers"):
         raise problem.error("reader", name, f"one of {', '.join(names('readers'))}")
     return name

@@ -1,0 +1,142 @@
+"""A line "Verdict: correct" or "Is the step correct? Yes" -> the verdict of the one step that was asked about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from critic_prm.judgement import Verdict
+from critic_prm.provider import TokenLogprob
+from critic_prm.reader import Expect, Reading
+from critic_prm.readers._chances import Pair, Tokens
+from critic_prm.readers._quotes import copied, introduced, occurs
+from critic_prm.readers._settle import settle
+from critic_prm.readers._words import Words, plain, value_of
+
+_LEAD = r"^[ \t]{0,8}+(?:[-+•*#]{1,6}+[ \t]{0,4}+)?+(?:\d{1,3}+[.)][ \t]{0,4}+)?+[ \t*_`$(\[]{0,8}+"
+_BOX = re.compile(r"\$?\\{0,2}boxed[ ]?\{[ ]?(?:\\[a-z]{2,8}[ ]?\{)?", re.IGNORECASE)
+_WORD = re.compile(r"[^\n.,;:!()。，；：！（—–{}\[\]]{1,40}")
+_ASKED = re.compile(r"[:：?？]")
+_HEDGE = re.compile(
+    r"\s*[,;:!.，；：—–(-]*\s*(?:but|except|however|although|though|if|mostly|partly|partially|但|不过|除)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a verdict line looks like: `label`, which begins it, the `words` that follow, and the `pair` that P(correct) is of."""
+
+    label: re.Pattern[str]
+    words: Words
+    pair: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A verdict line that stands in the text: `start` to `end`, its word at `word`; text None where the word is no verdict."""
+
+    start: int
+    end: int
+    word: int
+    said: str
+
+
+def label(*names: str) -> re.Pattern[str]:
+    """The pattern of a line that begins with one of `names` (regular expressions), whatever decorates it."""
+    return re.compile(
+        rf"{_LEAD}(?:{'|'.join(names)})[ \t*_`]{{0,6}}+(?:[:：=?？]|\b(?:is|are)\b|是)?[ \t*_`$]{{0,8}}+",
+        re.IGNORECASE | re.MULTILINE,
+    )
+
+
+def read_line(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...], shape: Shape) -> Reading:
+    """Read the last verdict line; without one, a last line that is a verdict word and nothing else. Linear in `text`.
+
+    A word that is in no table, or is taken back in the same line ("Yes, but ..."), is no verdict. In a reply that was cut
+    the line must be complete and labelled.
+    """
+    step = expect.step if expect.step is not None else 0
+    if expect.step is None and expect.steps != 1:
+        return Reading("unparseable", (), (f"one verdict line cannot judge {expect.steps} steps",))
+    line = last_line(text, expect, shape) or _bare(text, expect, shape)
+    if line is None:
+        return settle({}, expect)
+    value = value_of(line.said, shape.words)
+    if value is None:
+        return Reading("unparseable", (), (f"{plain(line.said)[:40]!r} is no verdict",))
+    notes: list[str] = []
+    chance = None
+    if logprobs:
+        chance, note = Tokens(text, logprobs).p_correct(line.word, shape.pair)
+        notes += [note] if note else []
+    verdict = Verdict(step, value, text[: line.start].strip(), chance, (line.start, line.end))
+    return settle({step: verdict}, expect, notes)
+
+
+def last_line(text: str, expect: Expect, shape: Shape) -> Line | None:
+    """The last labelled verdict line that is the judge's own."""
+    kept: list[Line] = []
+    for line in _labelled(text, expect, shape):
+        if expect.quotable and _copy(text, line, expect, kept[-1].end if kept else 0):
+            continue
+        kept.append(line)
+        del kept[:-4]
+    while len(kept) > 1 and introduced(text, kept[-1].start) and occurs(text[kept[-1].start : kept[-1].end], expect.quotable):
+        kept.pop()
+    return kept[-1] if kept else None
+
+
+def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
+    for match in shape.label.finditer(text):
+        start, place = match.start(), match.end()
+        if place < len(text) and text[place] in "\r\n":
+            # The word may stand alone on the next line.
+            lead = re.compile(r"\s{1,8}+[ \t*_`$]{0,8}+").match(text, place)
+            place = lead.end() if lead else place
+            if not _alone(text, place, shape):
+                continue
+        box = _BOX.match(text, place)
+        word = box.end() if box else place
+        said = _WORD.match(text, word)
+        if said is None:
+            continue
+        # "The step is clear that ..." is prose; "Verdict: clear" is an answer that cannot be read.
+        if value_of(said.group(), shape.words) is None and not _ASKED.search(text, start, place):
+            continue
+        stop = text.find("\n", said.end())
+        rest = text[said.end() : len(text) if stop < 0 else stop]
+        if (expect.cut and stop < 0 and not box) or _HEDGE.match(rest):
+            continue
+        yield Line(start, said.end() + (len(rest) if not rest.strip(" \t\r*_`$.。}!)") else 0), word, said.group())
+
+
+def _copy(text: str, line: Line, expect: Expect, floor: int) -> bool:
+    span = text[line.start : line.end]
+    if expect.cut and not text[line.end :].strip() and occurs(span, expect.quotable):
+        return True
+    return copied(span, text[max(floor, line.start - 200) : line.start], text[line.end : line.end + 200], expect.quotable)
+
+
+def _alone(text: str, place: int, shape: Shape) -> bool:
+    stop = text.find("\n", place)
+    line = text[place : len(text) if stop < 0 else stop]
+    return len(line) <= 60 and value_of(line, shape.words) is not None
+
+
+def _bare(text: str, expect: Expect, shape: Shape) -> Line | None:
+    """The last line, when it is a verdict word and nothing else."""
+    if expect.cut:
+        return None
+    end = len(text.rstrip())
+    start = text.rfind("\n", 0, end) + 1
+    box = _BOX.search(text, start, end)
+    said = text[box.end() if box and not text[start : box.start()].strip(" \t$*_") else start : end].rstrip("}$ .")
+    if len(said) > 60 or value_of(said, shape.words) is None:
+        return None
+    if copied(text[start:end], text[max(0, start - 200) : start], "", expect.quotable):
+        return None
+    word = text.index(said, start)
+    while not text[word].isalnum() and word < end - 1:
+        word += 1
+    return Line(start, end, word, said)
