@@ -25,7 +25,7 @@ _HEDGE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a verdict line looks like: `label`, which begins it, the `words` that follow, and the `pair` that P(correct) is of."""
+    """A verdict line: the `label` that begins it, the `words` that follow, and the `pair` that P(correct) is of."""
 
     label: re.Pattern[str]
     words: Words

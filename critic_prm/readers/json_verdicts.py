@@ -22,7 +22,9 @@ _CRITIQUE_KEYS = ("critique", "reasoning", "explanation", "analysis", "reason", 
 _STEP_KEYS = ("step", "step_number", "index", "number", "id", "paragraph")
 _LISTS = "steps|verdicts|judgements|judgments|step_verdicts|results|evaluations|critiques"
 
-_START = re.compile(rf'(?<!\\)"(?:{_LISTS})"\s{{0,20}}+:\s{{0,20}}+\[|(?:\A|`(?:json)?)\s{{0,20}}+\[(?=\s{{0,20}}+\{{)', re.IGNORECASE)
+_START = re.compile(
+    rf'(?<!\\)"(?:{_LISTS})"\s{{0,20}}+:\s{{0,20}}+\[|(?:\A|`(?:json)?)\s{{0,20}}+\[(?=\s{{0,20}}+\{{)', re.IGNORECASE
+)
 _OBJECT = re.compile(r'\{(?=\s{0,20}+")')
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 _SOLID = re.compile(r"[^\s,]")
@@ -42,7 +44,7 @@ class _Found:
 
 
 def schema(expect: Expect) -> Schema:
-    """The JSON schema of a reply: critique before verdict, so that the verdict rests on it; all fields required, none besides."""
+    """The JSON schema of a reply: the critique before the verdict that rests on it; all fields required, none besides."""
     one = {
         "critique": {"type": "string", "description": "what the step claims, whether it holds, every computation redone"},
         "verdict": {"type": "string", "enum": ["correct", "incorrect"]},
@@ -93,8 +95,9 @@ def _last_list(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
                 break
             end = _end(text, place) if text.startswith("{", place) else None
             if end is None:
-                found.notes.append("the JSON ends in the middle" if place >= len(text) or _open(text, place) else "broken
-                JSON") break
+                cut = place >= len(text) or text[place] == "{"
+                found.notes.append("the JSON ends in the middle" if cut else "broken JSON")
+                break
             item = _load(text[place:end], found)
             if item is not None and not occurs(text[place:end], expect.quotable):
                 _add(text, (place, end), item, order, expect, tokens, found)
@@ -188,10 +191,6 @@ def _end(text: str, start: int) -> int | None:
             if depth == 0:
                 return token.end()
     return None
-
-
-def _open(text: str, start: int) -> bool:
-    return _end(text, start) is None
 
 
 def _load(source: str, found: _Found) -> dict[str, Any] | None:
