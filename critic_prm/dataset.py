@@ -17,8 +17,7 @@ import orjson
 from critic_prm.balance import Balance, Thinning, acceptance_weights, effective_rows
 from critic_prm.errors import InputError, UsageError
 from critic_prm.labels import labelled_from_json
-from critic_prm.records import read_records
-from critic_prm.recordwriter import encode
+from critic_prm.records import encode, read_records
 from critic_prm.splits import SPLITS, check_shares, problem_key, split_of
 from critic_prm.targets import Kind, Neutral, Targets, from_gold, from_label
 from critic_prm.trajectory import Trajectory, content_id

@@ -15,7 +15,7 @@ from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.engine.progress import describe, watch
 from critic_prm.label import Tally, label_into
-from critic_prm.recordwriter import RecordWriter
+from critic_prm.records import RecordWriter
 from critic_prm.trajectory import Trajectory
 
 

@@ -10,20 +10,36 @@ from pathlib import Path
 from typing import Any
 
 from critic_prm import plugins
-from critic_prm.containers import name_of
 from critic_prm.errors import InputError, UsageError
 from critic_prm.formats import text
-from critic_prm.formats._convention import Convention, Dropped, Options, Report, settle
+from critic_prm.formats._convention import Convention, Dropped, Options, Report, options_from, settle
 from critic_prm.formats._refusals import refusal, refused
 from critic_prm.records import Complain, OnError, Record, RecordWriter, read_records
+from critic_prm.records.containers import name_of
 from critic_prm.trajectory import Trajectory, content_id
 
-__all__ = ["Convention", "Options", "Report", "detect", "names", "read_trajectories", "write_trajectories"]
+__all__ = [
+    "Convention",
+    "Options",
+    "Report",
+    "detect",
+    "names",
+    "options_from",
+    "read_trajectories",
+    "table",
+    "write_trajectories",
+]
 
 
 def names() -> list[str]:
     """The formats there are."""
     return plugins.names("formats")
+
+
+def table() -> list[tuple[str, str, bool, Convention]]:
+    """Every format: its name, what it is in a line, whether it can be written, and its convention."""
+    modules: list[tuple[str, Any]] = [(name, plugins.load("formats", name, "format")) for name in names()]
+    return [(name, str(m.__doc__).split("\n")[0], hasattr(m, "write"), m.CONVENTION) for name, m in modules]
 
 
 def detect(path: str | Path) -> str:
@@ -48,10 +64,10 @@ def read_trajectories(
 
     Ids are unique: a second trajectory of the same id is an InputError naming both lines, and one without an id gets one
     derived from its content. With on_error="skip" rows that cannot be read go to `complain` and are passed over. A `report`
-    counts rows left out on purpose (`dropped`) and labels that `options` hid (`unsaid`).
+    is filled on the way.
     """
     tell = complain or (lambda error: None)
-    report = report or Report(format, str(path))
+    report = report or Report()
     module: Any = None if format == "auto" else plugins.load("formats", format, "format")
     records: Iterator[Record]
     if format == "text" or (format == "auto" and text.is_plain(path)):
@@ -66,6 +82,7 @@ def read_trajectories(
             raise _wrong_format(first, format)
         if options.index_base is not None and module.CONVENTION.index_base is None:
             raise UsageError(f"{format} has no step numbers, so --index-base {options.index_base} means nothing there")
+        report.source = format
         # our own rows mean what they say: their labels after the first error were put there on purpose
         if module.__name__.endswith(".native"):
             options = replace(options, after_error="keep")
@@ -77,11 +94,12 @@ def _trajectories(
 ) -> Iterator[Trajectory]:
     seen = _Ids()
     for record in records:
+        report.read += 1
         try:
             if not isinstance(record.data, dict):
                 raise InputError(record.where, f"this row is {str(record.data)[:40]!r}", "a row is a JSON object")
             for found in module.read(record, options):
-                trajectory = _identified(settle(found, options, report.unsaid), record, seen)
+                trajectory = _identified(settle(found, options, report.hidden), record, seen)
                 yield trajectory
         except Dropped as reason:
             report.dropped[str(reason)] += 1
@@ -108,12 +126,13 @@ def write_trajectories(
     if not hasattr(module, "write"):
         writable = [name for name in names() if hasattr(plugins.load("formats", name, "format"), "write")]
         raise UsageError(f"{format} is only read, not written; there are: {', '.join(writable)}")
-    report = report or Report(format, str(path))
+    report = report or Report()
+    report.target, report.path = format, str(path)
     options = replace(options, after_error="keep")  # decided where they were read
     with RecordWriter(path) as writer:
         for trajectory in trajectories:
             try:
-                row = module.write(settle(trajectory, options, report.unsaid), options, report.unsaid)
+                row = module.write(settle(trajectory, options, report.hidden), options, report.unsaid)
             except Dropped as reason:
                 report.dropped[str(reason)] += 1
                 continue

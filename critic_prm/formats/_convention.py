@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from critic_prm.errors import InputError, UsageError
 from critic_prm.records import Record
@@ -30,13 +30,32 @@ class Options:
     """
 
     neutral: Neutral = "keep"
-    index_base: Literal[0, 1] | None = None
+    index_base: int | None = None
     after_error: AfterError = "null"
     alternatives: Alternatives = "chosen"
     human_steps: HumanSteps = "null"
 
     def base(self, own: int) -> int:
         return own if self.index_base is None else self.index_base
+
+
+def options_from(chosen: Mapping[str, str], index_base: int | None = None) -> Options:
+    """Options from words typed by a user. Raises UsageError for a word that is no choice, naming those that are."""
+    for name, value in chosen.items():
+        if value not in _CHOICES[name]:
+            raise UsageError(f"--{name.replace('_', '-')} {value!r} is no choice; it is {', '.join(_CHOICES[name])}")
+    if index_base not in (None, 0, 1):
+        raise UsageError(f"--index-base {index_base} is no choice; it is 0 or 1")
+    words: dict[str, Any] = dict(chosen)
+    return Options(**words, index_base=index_base)
+
+
+_CHOICES = {
+    "neutral": get_args(Neutral),
+    "after_error": get_args(AfterError),
+    "alternatives": get_args(Alternatives),
+    "human_steps": get_args(HumanSteps),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +89,30 @@ class Dropped(Exception):
 
 @dataclass(slots=True)
 class Report:
-    """What a conversion did. `unsaid` counts, by field, what the target has no place for; `dropped` counts rows by reason."""
+    """What a conversion did, filled while it runs.
 
-    format: str
-    path: str
+    `read` counts records of the source and `written` rows of the target. `dropped` counts rows left out, by reason; `hidden`
+    labels that the options took away; `unsaid`, by field, what the target has no place for.
+    """
+
+    source: str = ""
+    target: str = ""
+    path: str = ""
+    read: int = 0
     written: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    hidden: Counter[str] = field(default_factory=Counter)
     unsaid: Counter[str] = field(default_factory=Counter)
+
+    def lines(self) -> list[str]:
+        """The report for a person, a line a part; parts with nothing to say are left out."""
+        parts = (
+            ("left out", self.dropped),
+            ("hidden by the options", self.hidden),
+            (f"{self.target} cannot say", self.unsaid),
+        )
+        said = [f"{what}: {', '.join(f'{n} {name}' for name, n in some.most_common())}" for what, some in parts if some]
+        return [f"read {self.read} rows ({self.source}), wrote {self.written} ({self.target}) to {self.path}", *said]
 
 
 def has(row: Mapping[str, Any], *keys: str) -> int:

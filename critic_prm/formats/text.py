@@ -8,10 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from critic_prm.containers import chunks, name_of, open_input, peek
 from critic_prm.errors import InputError
 from critic_prm.formats._convention import Convention, Options, answer_of, rest
 from critic_prm.records import Complain, OnError, Record, records_in
+from critic_prm.records.containers import chunks, name_of, open_input, peek
 from critic_prm.trajectory import Step, Trajectory, split_steps
 
 CONVENTION = Convention(labels="none")

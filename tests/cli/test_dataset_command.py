@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from critic_prm.cli.dataset import app
 from critic_prm.errors import UsageError
-from critic_prm.recordwriter import write_records
+from critic_prm.records import write_records
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, Protocol
 
 import orjson
 
-from critic_prm.containers import extra
 from critic_prm.errors import InputError
+from critic_prm.records.containers import extra
 
 
 class _Sink(Protocol):
@@ -118,7 +118,7 @@ class RecordWriter:
         return stream  # type: ignore[no-any-return]
 
     def _to_parquet(self, rows: Path) -> None:
-        from critic_prm.parquet import write_parquet
+        from critic_prm.records.parquet import write_parquet
 
         columns = rows.with_name(rows.name + ".parquet")
         write_parquet(rows, columns)

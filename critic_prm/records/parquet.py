@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from critic_prm.containers import extra
 from critic_prm.errors import InputError
+from critic_prm.records.containers import extra
 
 _BATCH = 1024
 _MARK = {b"critic_prm": b"json"}

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import orjson
 
-from critic_prm.containers import PARQUET, chunks, name_of, open_input, peek
 from critic_prm.errors import InputError
-from critic_prm.recordwriter import RecordWriter, write_records
+from critic_prm.records.containers import PARQUET, chunks, name_of, open_input, peek
+from critic_prm.records.writer import RecordWriter, encode, write_records
 
-__all__ = ["Complain", "OnError", "Record", "RecordWriter", "read_records", "write_records"]
+__all__ = ["Complain", "OnError", "Record", "RecordWriter", "encode", "read_records", "records_in", "write_records"]
 
 OnError = Literal["stop", "skip"]
 Complain = Callable[[InputError], None]
@@ -39,7 +39,7 @@ def read_records(path: str | Path, *, on_error: OnError = "stop", complain: Comp
     over. Only lines can be passed over: a broken JSON array or spread object ends there.
     """
     if peek(path).startswith(PARQUET):
-        from critic_prm.parquet import read_parquet
+        from critic_prm.records.parquet import read_parquet
 
         name = name_of(path)
         for number, row in enumerate(read_parquet(path), 1):
