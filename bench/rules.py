@@ -30,9 +30,9 @@ def main(folder: Path, sources: tuple[str, ...]) -> None:
         lines = (folder / f"{source}.jsonl").read_bytes().splitlines()
         rows = [trajectory_from_json(orjson.loads(line), f"{source}:{number}") for number, line in enumerate(lines, 1)]
         rows = [row for row in rows if row.label is not None]
-        start = time.perf_counter()
+        start = time.process_time()
         judgements = [judge_one(row) for row in rows]
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         steps = sum(len(judgement.verdicts) for judgement in judgements)
         pairs = [(row.label, judgement.first_error) for row, judgement in zip(rows, judgements, strict=True)]
         wrong = [found == gold for gold, found in pairs if gold != -1]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from critic_prm.arithmetic.algebra import agreement, letters
 from critic_prm.arithmetic.compare import Term, explained, holds, term
 from critic_prm.arithmetic.lexer import Token, lex
 from critic_prm.arithmetic.parser import PLAIN
 from critic_prm.arithmetic.sides import Side, sides
 from critic_prm.arithmetic.values import Unreadable, Value, say
 
-MAX_TEXT = 8_000
+MAX_TEXT = 6_000
 """Characters of one step that are looked at; what lies beyond is not checked."""
 
 Finding = Literal["true", "false", "unclear", "unread"]
@@ -39,21 +40,24 @@ _HINT = re.compile(r"[=<>≈≠≤≥]|\\(?:le|ge|ne|lt|gt|approx|simeq)|equal")
 _DIGIT = re.compile(r"\d")
 _HEDGE = re.compile(
     r"contradict|impossib|no solution|not true|false|inconsisten|incorrect|not possible|cannot|can't|doesn't|does not|"
-    r"not equal|isn't|is not|≠|\\ne|not satisf|not valid|invalid|wrong|mistake|fail|whether|assum|suppos|\bif\b|check|would|should|"
-    r"\bbase\b|\bmod\b|\\pmod|\\equiv|≡",
+    r"not equal|isn't|is not|≠|\\ne|not satisf|not valid|invalid|wrong|mistake|fail|whether|assum|suppos|check|"
+    r"should|\bbase\b|\bmod\b|\\pmod|\\equiv|≡",
     re.IGNORECASE,
 )
 """Steps that may well write down what is not so."""
 _UNUSUAL = re.compile(
-    r"\bbases?[ -]|binary|hexadecimal|octal|modulo|\bmod\b|\\pmod|\\equiv|operation|\bdefine|clock|\\star|\\oplus|\\otimes|"
-    r"\\diamond|◇|⊕|@",
+    r"\bbase[ -]?(?:\$|\d|two|three|four|five|six|seven|eight|nine|ten|b\b)|_\{?\d+\}?\s*[+=]|binary|hexadecimal|octal|modulo|"
+    r"\bmod\b|\\pmod|\\equiv|operation|clock|\\star|\\oplus|\\otimes|\\diamond|◇|⊕|@",
     re.IGNORECASE,
 )
 """Problems in which digits or signs may not mean what they usually do."""
 
 
-def check(text: str, problem: str = "", letters: Mapping[str, Value] | None = None) -> list[Claim]:
+def check(text: str, problem: str = "", known: dict[str, Value] | None = None) -> list[Claim]:
     """Every written relation in `text`, in order. `problem` tells whether the usual meaning of the signs can be relied on.
+
+    `known` holds the values of variables; where it is given, what the text says of variables without a value is added to it.
+    Without it a relation with variables is true when it holds for all values, and false when it can hold for none.
 
     Bounded: at most MAX_TEXT characters are read, numbers have bounds, and nothing is evaluated but + - * / ^ ! roots and
     binomials. Never raises.
@@ -64,10 +68,86 @@ def check(text: str, problem: str = "", letters: Mapping[str, Value] | None = No
     hedged = bool(_HEDGE.search(text)) or bool(problem and _UNUSUAL.search(problem))
     claims: list[Claim] = []
     for members, relations in _chains(lex(text)):
-        ends = [sides(member) for member in members]
-        for at, relation in enumerate(relations):
-            claims.append(_claim(ends[at][1], relation, ends[at + 1][0], at > 0, hedged, text, letters))
+        claims += _chain([sides(member) for member in members], [r.text for r in relations], text, hedged, known)
     return claims
+
+
+def _chain(
+    ends: Sequence[tuple[Side | None, Side | None]],
+    relations: Sequence[str],
+    text: str,
+    hedged: bool,
+    known: dict[str, Value] | None,
+) -> list[Claim]:
+    """The claims of a = b = c, one for each relation."""
+    claims: list[Claim] = []
+    terms: dict[int, Term | None] = {}
+    for at, relation in enumerate(relations):
+        left, right = ends[at][1], ends[at + 1][0]
+        if left is None or right is None or not left.readable or not right.readable:
+            continue
+        span = (left.start, right.end)
+        a, b = (_term(side, terms, known) for side in (left, right))
+        inner = at > 0 and relations[at - 1] == "="
+        if a is not None and b is not None:
+            claims.append(_numbers(a, relation, b, inner, hedged, text, known))
+        elif relation == "=" and (a is not None or letters(left)) and (b is not None or letters(right)):
+            claims.append(_variables(left, right, inner, hedged, text))
+            if known is not None and b is not None and len(left.tokens) == 1:
+                known.setdefault(left.tokens[0].text, b.value)
+        else:
+            claims.append(Claim("unread", relation, span))
+    return _repaired(claims, relations)
+
+
+def _term(side: Side, terms: dict[int, Term | None], known: Mapping[str, Value] | None) -> Term | None:
+    """The side evaluated, once though it belongs to two relations; None for what is no number."""
+    key = id(side)
+    if key not in terms:
+        try:
+            terms[key] = term(side, PLAIN, known)
+        except Unreadable:
+            terms[key] = None
+    return terms[key]
+
+
+def _numbers(a: Term, relation: str, b: Term, inner: bool, hedged: bool, text: str, known: Mapping[str, Value] | None) -> Claim:
+    span = (a.side.start, b.side.end)
+    try:
+        if holds(a, relation, b):
+            return Claim("true", relation, span, a.value, b.value)
+        doubt = hedged or explained(a, relation, b, inner, known)
+    except Unreadable:
+        return Claim("unread", relation, span)
+    return Claim("unclear" if doubt else "false", relation, span, a.value, b.value, _critique(a, relation, b, text))
+
+
+def _variables(left: Side, right: Side, inner: bool, hedged: bool, text: str) -> Claim:
+    """An equation with variables: an identity is true; false is what nothing solves, and a = b = c where b is not c."""
+    span = (left.start, right.end)
+    try:
+        found = agreement(left, right)
+    except Unreadable:
+        return Claim("unread", "=", span)
+    if found == "always":
+        return Claim("true", "=", span)
+    same = letters(left) == letters(right)
+    if not same or found == "nearly" or (found == "sometimes" and not inner):
+        return Claim("unread", "=", span)
+    shown, stated = (" ".join(text[side.start : side.end].split()) for side in (left, right))
+    critique = f"{shown} = {stated} holds for no value" if found == "never" else f"{shown} is not the same as {stated}"
+    doubt = hedged or left.doubtful or right.doubtful or bool(left.units or right.units)
+    return Claim("unclear" if doubt else "false", "=", span, critique=critique)
+
+
+def _repaired(claims: list[Claim], relations: Sequence[str]) -> list[Claim]:
+    """In a = b = c whose ends agree, a slip in the middle did not reach the result: unclear, not false."""
+    values = [value for claim in claims for value in (claim.left, claim.right) if value is not None]
+    if len(claims) < 2 or set(relations) != {"="} or len(values) < 2 or values[0] != values[-1]:
+        return claims
+    return [
+        replace(claim, finding="unclear") if claim.finding == "false" and claim.left is not None else claim for claim in claims
+    ]
 
 
 def _chains(tokens: Sequence[Token]) -> list[tuple[list[list[Token]], list[Token]]]:
@@ -98,29 +178,6 @@ def _bullet(tokens: Sequence[Token], at: int) -> bool:
     if token.kind != "o" or token.text not in "-*+" or (at and tokens[at - 1].kind not in "lb"):
         return False
     return at + 1 < len(tokens) and tokens[at + 1].start > token.end
-
-
-def _claim(
-    left: Side | None,
-    relation: Token,
-    right: Side | None,
-    inner: bool,
-    hedged: bool,
-    text: str,
-    letters: Mapping[str, Value] | None,
-) -> Claim:
-    if left is None or right is None or not left.readable or not right.readable:
-        span = (left.start if left else relation.start, right.end if right else relation.end)
-        return Claim("unread", relation.text, span)
-    span = (left.start, right.end)
-    try:
-        a, b = term(left, PLAIN, letters), term(right, PLAIN, letters)
-        if holds(a, relation.text, b):
-            return Claim("true", relation.text, span, a.value, b.value)
-        doubt = hedged or explained(a, relation.text, b, inner, letters)
-    except Unreadable:
-        return Claim("unread", relation.text, span)
-    return Claim("unclear" if doubt else "false", relation.text, span, a.value, b.value, _critique(a, relation.text, b, text))
 
 
 def _critique(a: Term, relation: str, b: Term, text: str) -> str:

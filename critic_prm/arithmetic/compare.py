@@ -53,6 +53,7 @@ def explained(a: Term, relation: str, b: Term, inner: bool, letters: Mapping[str
     return (
         a.side.doubtful
         or b.side.doubtful
+        or a.side.tokens[-1].text == "!"
         or _label(a, inner)
         or (a.plain and b.plain and bool(a.side.units or b.side.units))
         or _conversion(a, b)
@@ -106,56 +107,32 @@ def _coarse(a: Term, b: Term) -> bool:
 
 def _label(a: Term, inner: bool) -> bool:
     """Whether a left side names something rather than computes it: "Day 3 = 5 + 2", "5 apples = 5 * 2 = 10"."""
-    if not a.plain:
+    if not a.plain or a.shape.letters:
         return False
     return bool(a.side.units) or a.shape.percent or a.side.prose or (a.shape.fractions and not inner)
 
 
-_FACTORS = {
-    2,
-    3,
-    4,
-    5,
-    7,
-    8,
-    10,
-    12,
-    14,
-    16,
-    24,
-    25,
-    30,
-    36,
-    52,
-    60,
-    100,
-    128,
-    144,
-    365,
-    1000,
-    1440,
-    1760,
-    3600,
-    5280,
-    10**4,
-    10**6,
-}
+_FACTORS = {2, 3, 4, 7, 8, 12, 16, 24, 30, 36, 52, 60, 144, 365, 1000, 1440, 1760, 3600, 5280, 10**4, 10**6}
+_MEASURES = words(
+    "second sec minute min hour hr day week month year decade inch inche feet foot yard mile meter metre m km cm mm kilometer "
+    "gram g kg kilogram pound lb ounce oz ton liter litre ml gallon quart pint cup tablespoon teaspoon cent dollar quarter dime nickel "
+    "penny pennie page dozen pair percent % degree radian"
+)
 
 
 def _conversion(a: Term, b: Term) -> bool:
     """Whether a change of unit between the sides would explain the difference."""
-    units_a, units_b = a.side.units, b.side.units
-    if not (units_a or units_b) or set(units_a) & set(units_b) or not a.value or not b.value:
-        return False
-    if isinstance(a.value, float) or isinstance(b.value, float):
+    units = {*a.side.units, *b.side.units}
+    if not a.value or not b.value or isinstance(a.value, float) or isinstance(b.value, float):
         return False
     ratio = abs(Fraction(a.value) / Fraction(b.value))
-    return max(ratio, 1 / ratio) in _FACTORS
+    ratio = max(ratio, 1 / ratio)
+    return ratio == 100 or (ratio in _FACTORS and bool(units & _MEASURES) and not set(a.side.units) & set(b.side.units))
 
 
 def _mixed_units(a: Term) -> bool:
-    """Whether a sum adds up different things: "2 adults + 3 children"."""
-    return len(set(a.side.units)) > 1 and any(t.kind == "o" and t.text in "+-" for t in a.side.tokens)
+    """Whether a sum adds up different measures: "1 hour + 5 minutes"."""
+    return len(set(a.side.units) & _MEASURES) > 1 and any(t.kind == "o" and t.text in "+-" for t in a.side.tokens)
 
 
 def _second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value] | None) -> bool:

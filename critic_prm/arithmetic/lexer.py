@@ -91,7 +91,7 @@ _TOKEN = re.compile(
   |(?P<degree>\^\s*\{?\s*\\circ\s*\}?|°|\\degree|\\circ)
   |(?P<label>\\(?:text|mathrm|mbox|textbf|textit|operatorname|textrm)\s*\{[^{}]{0,80}\}(?:\^\{?[23]\}?)?)
   |(?P<dots>\.\.\.+|…|\\[lcv]?dots[bc]?|\\overline|\\bar)
-  |(?P<line>\n|\\\\(?:\[[^\]\n]{0,9}\])?)
+  |(?P<line>\n|\$\$|\\[\[\]]|\\\\(?:\[[^\]\n]{0,9}\])?)
   |(?P<arrow>[=-]+>|<[=-]+>|<-|→|⇒|⟹|⇔|∴|↔|\|\||&&)
   |(?P<calculator><<[^<>]{0,120}>>)
   |(?P<odd>[+\-*/]=|<<+|>>+|\\[pm]{2}|±|[=<>]/|≡|∝|\\equiv|\\cong|\\sim|\\pmod|\\bmod|\\mod|\\propto|={3,})
@@ -99,7 +99,7 @@ _TOKEN = re.compile(
   |(?P<stars>\*\*+)
   |(?P<pi>π)
   |(?P<function>(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp|gcd|GCD|lcm|LCM|max|min|floor|ceil|mod|MOD|abs|det|round|nCr|nPr)(?![^\W\d_])
-  |(?P<word>[^\W\d_π]\w*(?:[-'’][^\W\d_]\w*)*)
+  |(?P<word>[^\W\d_π]\w*(?:(?<=_)\{[^{}\s]{1,12}\})?(?:[-'’][^\W\d_]\w*)*)
   |(?P<command>\\[A-Za-z]+|\\.)
   |(?P<money>[$€£¥₹])
   |(?P<sign>[-+−–*×·∗⋅•✕✖/÷∕⁄^%!√])
@@ -139,6 +139,11 @@ def lex(text: str) -> list[Token]:
             else:
                 push(Token("o", _OPERATORS[word], start, end, tight))
         elif kind == "relation":
+            if word == "!=" and tight and tokens and tokens[-1].kind in "n)":
+                push(
+                    Token("o", "!", start, start + 1, True)
+                )  # 5!=120; whether 5!=6 was meant is for the comparison to consider
+                word = "="
             push(Token("r", _RELATIONS[word], start, end, tight))
         elif kind == "bracket":
             push(Token("(" if word in _OPEN else ")", word, start, end, tight))
@@ -156,6 +161,8 @@ def lex(text: str) -> list[Token]:
         elif kind == "command":
             if word == "\\)":
                 closed = end
+            elif word == "\\(" and closed >= 0 and not text[closed:start].strip():
+                push(Token("b", word, start, end, tight))
             elif word == "\\(" and tokens and tokens[-1].text == "-" and closed == tokens[-1].start - 1:
                 tokens[-1] = tokens[-1]._replace(kind="b")  # "\\(a\\) - \\(b\\)": a dash between list items
             _command(word, start, end, tight, push)

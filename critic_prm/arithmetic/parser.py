@@ -18,8 +18,8 @@ class Reading(NamedTuple):
     """How to read what writers use in two ways.
 
     `percent`: what % divides by (100, or 1 where it is only a unit). `mixed`: 1\\frac{1}{2} is a mixed number, else a product.
-    `strong`: an implicit product, or a fraction without spaces,
-    binds tighter than the division before it (1/2(3) is 1/6, 25 / 1/3 is 75). `signed`: -3^2 is (-3)^2.
+    `strong`: an implicit product, a power of ten or a fraction without
+    spaces binds tighter than the division before it (1/2(3) is 1/6, 25 / 1/3 is 75). `signed`: -3^2 is (-3)^2.
     """
 
     percent: int = 100
@@ -47,7 +47,7 @@ def parse(tokens: Sequence[Token], reading: Reading = PLAIN, letters: Mapping[st
     """The value of all of `tokens` and what they are made of. Raises Unreadable."""
     if len(tokens) > MAX_TOKENS:
         raise Unreadable("too long")
-    state = _Parser(tokens, reading, letters or {})
+    state = _Parser(tokens, reading, {} if letters is None else letters)
     value = state.sum(0)
     if state.at < len(tokens):
         raise Unreadable(f"{tokens[state.at].text!r} does not fit here")
@@ -103,6 +103,9 @@ class _Parser:
                 right = self.factor(depth)
                 while strong and self.joined():
                     right = multiply(right, self.factor(depth))
+                while strong and self.scale():
+                    self.at += 1
+                    right = multiply(right, self.factor(depth))
                 if strong and not token.tight and self.slash():
                     self.at += 1
                     right = divide(right, self.factor(depth))
@@ -132,6 +135,11 @@ class _Parser:
         """Whether a fraction written without spaces goes on here: the 1/3 of 25 / 1/3."""
         at, tokens = self.at, self.tokens
         return at + 1 < len(tokens) and tokens[at].text == "/" and tokens[at].tight and tokens[at + 1].tight
+
+    def scale(self) -> bool:
+        """Whether a power of ten goes on with the number before it: the 10^8 of 3 / 2.4 x 10^8."""
+        at, tokens = self.at, self.tokens
+        return at + 2 < len(tokens) and tokens[at].text == "*" and tokens[at + 1].value == 10 and tokens[at + 2].text == "^"
 
     def factor(self, depth: int) -> Value:
         tokens, sign = self.tokens, 1

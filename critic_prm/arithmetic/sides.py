@@ -31,12 +31,15 @@ _SHORT_UNITS = words(
     "km cm mm dm kg mg ml mL cl ft in lb lbs oz hr hrs min sec mph yd mi gal Hz GB MB KB TB pts deg cal mol kW sq cu"
 )
 _DOUBTFUL = words(
-    "million billion trillion thousand hundred dozen dozens lakh crore remainder mod modulo squared cubed factorial "
-    "choose half halves third thirds quarter quarters fourths fifths tenths hundredths less more fewer times than as "
-    "of pair pairs score am pm AM PM ratio to base out either per or through hundreds thousands tens ones units sets "
-    "into"
+    "million billion trillion thousand hundred dozen dozens lakh crore remainder mod modulo squared cubed factorial choose half "
+    "halves third thirds quarter quarters fourths fifths tenths hundredths less fewer times than of pair pairs score am pm AM "
+    "PM ratio to base through hundreds thousands tens ones sets into"
 )
 """Words right behind a number that can change what it means: such a side can confirm, but not refute."""
+
+
+_SPOKEN = 1
+"""The `value` of an operator that was a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,9 @@ def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
     if first is not None and first.prose:
         first = None
     if first is not None:
-        first = _balance(first, left=False)
+        # "= 360 divided by 5 is 72": how far a spoken sum belongs to the relation before it cannot be told.
+        spoken = any(t.kind == "o" and t.value == _SPOKEN and t.text != "%" for t in first.tokens)
+        first = _balance(replace(first, doubtful=first.doubtful or spoken), left=False)
     if last is not None:
         if any(p is not None and len(p.tokens) > 1 for p in pieces[:-1]):
             last = replace(last, doubtful=True)
@@ -82,7 +87,9 @@ def _word(tokens: Sequence[Token], at: int) -> bool:
         return True
     if token.kind != "v" or token.text not in "aAI" or token.tight:
         return False
-    return (at + 1 < len(tokens) and tokens[at + 1].kind == "w") or (at > 0 and tokens[at - 1].kind == "w")
+    if at + 1 < len(tokens):
+        return tokens[at + 1].kind == "w"
+    return token.text == "a" and at > 0 and tokens[at - 1].kind == "w"
 
 
 def _note(tokens: Sequence[Token], at: int) -> int:
@@ -155,7 +162,7 @@ def _split(member: Sequence[Token]) -> list[Side | None]:
         if operator is not None and before is not None:
             text, used = operator
             _unit(piece, named[: len(named) - used], before)
-            piece.tokens.append(Token("o", text, member[end - 1].start, member[end - 1].end, False))
+            piece.tokens.append(Token("o", text, member[end - 1].start, member[end - 1].end, False, _SPOKEN))
         elif before is not None and _operand_ends(before):
             tight = member[at].tight and not words_are_units(named) and before.kind == "n"
             if after is None or not (_operand_starts(after) or _signed(member, end)):
@@ -163,6 +170,11 @@ def _split(member: Sequence[Token]) -> list[Side | None]:
                 piece.readable = piece.readable and not tight
                 if after is not None and after.text == "^" and end + 1 < count:
                     end += 2
+                elif after is None and any(word[0].isupper() for word in named[1:]):
+                    # "= 5 * 4 apples Total cost = 12": a new sentence began, and names what comes next.
+                    out.append(piece.side())
+                    out.append(None)
+                    return out
             else:
                 _unit(piece, named, before)
                 piece.readable = piece.readable and not tight
@@ -255,8 +267,8 @@ def _operator(named: Sequence[str], before: Token | None, after: Token | None) -
 def _unit(piece: _Piece, named: Sequence[str], before: Token) -> None:
     if not named:
         return
-    piece.units.append(named[-1].lower().rstrip("s"))
-    if any(word in _DOUBTFUL for word in named[:4]):
+    piece.units.append(named[0].lower().rstrip("s"))
+    if named[0] in _DOUBTFUL:
         piece.doubtful = True
 
 

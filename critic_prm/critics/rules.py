@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from critic_prm.arithmetic import Claim, check
+from critic_prm.arithmetic.values import Value
 from critic_prm.judgement import Judgement, Verdict, first_error_of
 from critic_prm.trajectory import Trajectory
 
 FINGERPRINT = "rules-1"
 """Changes whenever the same trajectory could be judged differently than before."""
+
+_PURE = re.compile(r"(?:evaluate|calculate|compute|simplify|what is)?[:\s]*[-+*/×÷^().\d\s]{3,2000}[=?.\s]*", re.IGNORECASE)
+"""Problems that are nothing but an expression: what a solution then calls A stays A, so its variables can be followed."""
 
 NOTHING = "no equation to check"
 
@@ -48,8 +53,9 @@ def judge_one(trajectory: Trajectory, sample: int = 0) -> Judgement:
     """The judgement of one trajectory. Never raises, whatever the text."""
     verdicts: list[Verdict] = []
     checked = 0
+    known: dict[str, Value] | None = {} if _PURE.fullmatch(trajectory.problem) else None
     for index, text in enumerate(trajectory.texts):
-        claims = check(text, trajectory.problem)
+        claims = check(text, trajectory.problem, known)
         verdict = _verdict(index, claims)
         verdicts.append(verdict)
         checked += verdict.value != "neutral"

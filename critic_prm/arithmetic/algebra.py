@@ -1,0 +1,101 @@
+"""Two sides with variables to whether they are equal for all values, for none or for some; and linear equations solved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Literal
+
+from critic_prm.arithmetic.parser import PLAIN, Reading, parse
+from critic_prm.arithmetic.sides import Side
+from critic_prm.arithmetic.values import Value, distance, divide, subtract
+
+Agreement = Literal["always", "nearly", "never", "sometimes"]
+
+_FUNCTION_NAMES = frozenset("fghpqFGHPQSTACEVWNLRu")
+"""Letters that, right before a bracket, are rather applied than multiplied."""
+_NUMBERS = frozenset({"π", "\\pi"})
+
+
+class _Probe(Mapping[str, Value]):
+    """Gives every letter a value, the same letter the same one: two expressions that agree at several probes are equal."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def __contains__(self, letter: object) -> bool:
+        return True
+
+    def __getitem__(self, letter: str) -> Value:
+        spread = sum(ord(sign) * (place + 3) for place, sign in enumerate(letter)) * (7 + 4 * self.seed) + 31 * self.seed
+        return Fraction(spread % 97 + 2, 1 + self.seed % 2 * 3)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 1
+
+
+class _Everywhere(_Probe):
+    """Gives every letter the same value."""
+
+    def __getitem__(self, letter: str) -> Value:
+        return self.seed
+
+
+_PROBES = tuple(_Probe(seed) for seed in range(4))
+_POINTS = tuple(_Everywhere(point) for point in (5, 6, 7, 8, 31))
+_READINGS = (PLAIN, Reading(strong=True))
+
+
+def letters(side: Side) -> frozenset[str]:
+    """The variables in a side; empty too where a letter is a function or the imaginary unit: those are not read here."""
+    found = {t.text for t in side.tokens if t.kind == "v"} - _NUMBERS
+    if "i" in found:
+        return frozenset()
+    for token, after in zip(side.tokens, side.tokens[1:], strict=False):
+        if token.kind == "v" and after.kind == "(" and after.tight and token.text in _FUNCTION_NAMES:
+            return frozenset()
+    return frozenset(found)
+
+
+def agreement(a: Side, b: Side) -> Agreement:
+    """Whether two sides with variables are equal always, within 2%, never (they differ by a constant) or sometimes.
+
+    Raises Unreadable.
+    """
+    best: Agreement = "sometimes"
+    for reading in _READINGS:
+        both = [(parse(a.tokens, reading, probe)[0], parse(b.tokens, reading, probe)[0]) for probe in _PROBES]
+        offs = [_off(left, right) for left, right in both]
+        if not any(offs):
+            return "always"
+        if all(distance(left, right) * 50 <= distance(right, 0) for left, right in both):
+            best = "nearly"
+        elif best == "sometimes" and all(_near(off, offs[0]) for off in offs):
+            best = "never"
+    return best
+
+
+def solution(a: Side, b: Side) -> Value | None:
+    """The one solution of a linear equation in one variable; None for any other equation. Raises Unreadable."""
+    at = [_off(parse(a.tokens, PLAIN, point)[0], parse(b.tokens, PLAIN, point)[0]) for point in _POINTS]
+    slope = subtract(at[1], at[0])
+    if isinstance(slope, float) or not slope:
+        return None
+    if any(subtract(at[k], at[0]) != slope * step for k, step in ((2, 2), (3, 3), (4, 26))):
+        return None
+    return subtract(5, divide(at[0], slope))
+
+
+def _off(left: Value, right: Value) -> Value:
+    """How far apart two values are; exactly 0 where only the rounding of floats separates them."""
+    off = subtract(left, right)
+    return 0 if isinstance(off, float) and abs(off) <= 1e-9 * max(abs(float(left)), abs(float(right)), 1.0) else off
+
+
+def _near(a: Value, b: Value) -> bool:
+    if not isinstance(a, float) and not isinstance(b, float):
+        return a == b
+    return distance(a, b) <= 1e-7 * max(abs(float(a)), 1e-3)
