@@ -155,6 +155,21 @@ def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Exp
     return Expect(len(trajectory.steps), style.base, style.stops, step, tuple(quotable))
 
 
+def questions(style: Style, trajectory: Trajectory) -> list[int | None]:
+    """What to ask for to judge all of `trajectory`: [None], or every step in a style per step."""
+    return [None] if style.per == "trajectory" else list(range(len(trajectory.steps)))
+
+
+def transcript(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> str:
+    """`render` as text for a person: each message under a line that says whose it is."""
+    about = trajectory.id if step is None else f"{trajectory.id}, step {step}"
+    parts = [f"=== {style.name}: {about} ==="]
+    for message in render(style, trajectory, step, reference=reference):
+        images = f" ({len(message.images)} images)" if message.images else ""
+        parts.append(f"--- {message.role}{images} ---\n{message.content}\n")
+    return "\n".join(parts)
+
+
 def schema(style: Style, expected: Expect) -> Mapping[str, Any] | None:
     """The JSON schema a reply should obey, None for styles whose replies are plain text."""
     make = getattr(load("readers", style.reader, "reader"), "schema", None)

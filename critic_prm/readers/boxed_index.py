@@ -30,6 +30,10 @@ _CUE = re.compile(
     r"|no (?:error|mistake|paragraph|step)s?|erroneous|errors?\b.{0,20}\b(?:in|at|is) (?:paragraph|step))|错误|索引|有误|无误",
     re.IGNORECASE,
 )
+# What must have been said before a box that may only have been on the way when the reply was cut.
+_CONCLUDES = re.compile(
+    r"\b(?:index|earliest|first (?:error|mistake|incorrect|wrong|erroneous|flaw\w*|faulty))\b[^\n]*\s*[^\n]*\Z", re.IGNORECASE
+)
 _ANSWER = re.compile(
     rf"{_WRAP}(?:(?:therefore|thus|so|hence)[, ]{{1,2}})?(?:(?:the|my|final) ){{0,2}}"
     rf"(?:answer|conclusion|result|verdict|output){_WRAP}(?:is|[:：=]|是|为)?{_WRAP}|{_WRAP}(?:最终)?(?:答案|结论)(?:是|为)?[:：]?{_WRAP}",
@@ -103,7 +107,7 @@ def _boxed(text: str, expect: Expect) -> _Found | None:
             continue
         if box.end() <= ending and not cue:
             break
-        if expect.cut and not cue and not _CUE.search(text[max(0, start - 200) : start]):
+        if expect.cut and not (alone and _CONCLUDES.search(text[max(0, start - 200) : box.start()])):
             continue
         if _is_copy(text, box, start if alone else box.start(), alone, start >= closing, expect, boxes, place):
             continue

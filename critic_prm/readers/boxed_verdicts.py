@@ -45,6 +45,11 @@ _LOOSE = re.compile(
 _WHOLE = re.compile(r"\b(?:solution|overall|final|proof|trajectory|plan)\b|整体|总体|全部|解答", re.IGNORECASE)
 
 
+# A line of prose that was broken before "Step 2:" does not end like this.
+_ENDS = frozenset(".!?。！？:：;}])$*_`|>\"'”’…")
+_BLANK_LINE = re.compile(r"\n[ \t]*\n[ \t]*\Z")
+
+
 @dataclass(slots=True)
 class _Found:
     """A verdict that stands in the text from `start` to `end`, its word at `word`; value None for a word that is none."""
@@ -54,6 +59,7 @@ class _Found:
     end: int
     word: int
     pure: bool
+    labelled: bool
 
 
 @dataclass(slots=True)
@@ -100,7 +106,7 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
         if event.lastgroup is not None and event.group("heading") is not None:
             first = int(event.group("first")) - expect.base
             last = int(event.group("last") or event.group("first")) - expect.base
-            if not _opens(section, first, judged) or last < first:
+            if last < first or not _opens(text, event, section, first, judged, expect):
                 continue
             section.end = event.start()
             yield section
@@ -115,13 +121,20 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
     yield section
 
 
-def _opens(section: _Section, first: int, judged: set[int]) -> bool:
+def _opens(text: str, heading: re.Match[str], section: _Section, first: int, judged: set[int], expect: Expect) -> bool:
     """Whether a heading begins a new section, or is only a line of a critique that begins by naming another step."""
-    if section.first < 0:
+    if section.first < 0 or any(box.value is not None for box in section.found):
         return True
-    if any(box.value is not None for box in section.found):
+    if first in judged or first > section.last + 1:
+        return False
+    before = text[max(section.start, heading.start() - 200) : heading.start()]
+    if before.strip() and before.rstrip()[-1] not in _ENDS and not _BLANK_LINE.search(before):
+        return False
+    if not expect.quotable or not occurs(heading.group(), expect.quotable):
         return True
-    return first not in judged and first <= section.last + 1
+    return not introduced(text, heading.start()) and not copied(
+        heading.group(), before, text[heading.end() : heading.end() + 200], expect.quotable
+    )
 
 
 def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
@@ -136,9 +149,9 @@ def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
         # A number alone in a box is a result that was quoted, not a verdict that could not be read.
         if value is None and (label is None or not any(c.isalpha() for c in word)):
             return None
-        return _Found(value, start if label else event.start(), event.end(), event.start("word"), True)
+        return _Found(value, start if label else event.start(), event.end(), event.start("word"), True, label is not None)
     if value is not None and _LOOSE.search(lead[-60:]):
-        return _Found(value, event.start(), event.end(), event.start("word"), False)
+        return _Found(value, event.start(), event.end(), event.start("word"), False, True)
     return None
 
 
@@ -164,7 +177,7 @@ def _is_copy(text: str, box: _Found, events: list[re.Match[str]], index: int, fl
 
 def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]) -> None:
     """Put the verdict of a section, if it has one, into `found`."""
-    best = _last(text, section.found, expect) or _word_line(text, section, expect)
+    best = _last(text, section, expect) or _word_line(text, section, expect)
     if best is None:
         return
     number = section.first + expect.base
@@ -196,9 +209,14 @@ def _verdict(step: int, best: _Found, critique: str, text: str, tokens: Tokens, 
     return Verdict(step, value, critique, chance, (best.start, best.end))
 
 
-def _last(text: str, boxes: list[_Found], expect: Expect) -> _Found | None:
-    """The last verdict; one that only repeats, as announced, what the trajectory says gives way to an earlier one."""
-    pure = [box for box in boxes if box.pure] or ([] if expect.cut else boxes)
+def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
+    """The last verdict; one that only repeats, as announced, what the trajectory says gives way to an earlier one.
+
+    Where the reply was cut, the verdict of the section that was being written must say that it is one.
+    """
+    unfinished = expect.cut and section.end == len(text)
+    pure = [box for box in section.found if box.pure and (box.labelled or not unfinished)]
+    pure = pure or ([] if expect.cut else section.found)
     while len(pure) > 1 and introduced(text, pure[-1].start) and occurs(text[pure[-1].start : pure[-1].end], expect.quotable):
         pure.pop()
     return pure[-1] if pure else None
@@ -206,20 +224,21 @@ def _last(text: str, boxes: list[_Found], expect: Expect) -> _Found | None:
 
 def _word_line(text: str, section: _Section, expect: Expect) -> _Found | None:
     """A line that is nothing but a verdict word, labelled ("Verdict: correct") rather than bare ("Wrong.")."""
+    if expect.cut and section.end == len(text):
+        return None
     bare: _Found | None = None
     end = section.end
     while end > section.start:
         start = max(text.rfind("\n", section.start, end) + 1, section.start)
         line = text[start:end]
-        whole = not (expect.cut and end == len(text))
-        if whole and 0 < len(line) <= 120 and not _WHOLE.search(line):
+        if 0 < len(line) <= 120 and not _WHOLE.search(line):
             label = _LABEL.match(line)
             word = start + (label.end() if label else 0)
             value = value_of(text[word:end], VERDICT)
             if value is not None and not copied(line, text[section.start : start], text[end : section.end], expect.quotable):
                 if label:
-                    return _Found(value, start, end, word, True)
-                bare = bare or _Found(value, start, end, _first_letter(text, word), True)
+                    return _Found(value, start, end, word, True, True)
+                bare = bare or _Found(value, start, end, _first_letter(text, word), True, False)
         end = start - 1
     return bare
 
