@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_guessing_gives_the_published_row_only_with_correct_as_the_positive_clas
     wrong: int, right: int, published: float
 ) -> None:
     gold = [0] * (2 * wrong) + [-1] * (2 * right)
-    guess: list[int | None] = [0] * wrong + [-1] * wrong + [0] * right + [-1] * right
+    guess: Sequence[int | None] = [0] * wrong + [-1] * wrong + [0] * right + [-1] * right
     assert 100 * (binary_f1(gold, guess, "correct") or 0) == pytest.approx(published, abs=1.5)
     assert abs(100 * (binary_f1(gold, guess, "error") or 0) - published) > 15
 

@@ -1,0 +1,299 @@
+"""Solutions with gold and labels in, a scorecard out: every metric with its 95% interval, and where the threshold came from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from critic_prm.bootstrap import REPLICATES, Clusters, Statistic, interval_of, of_auroc, of_sums, replicate, too_few
+from critic_prm.judgement import Label
+from critic_prm.metrics import (
+    Array,
+    auroc,
+    bin_rows,
+    binary_rows,
+    confusion_rows,
+    ece,
+    ece_of,
+    first_below,
+    first_error_rows,
+    log_loss,
+    number,
+    official_f1,
+    plain_f1,
+    prm_score_of,
+)
+from critic_prm.splits import problem_key
+from critic_prm.trajectory import Trajectory
+
+ThresholdFrom = Literal["verdicts", "given", "oracle"]
+UNDECIDED = "undecided"
+"""The status of a label that was read but names no first error: its judgements tie, or left steps out."""
+
+GRID = 200
+"""How many thresholds the oracle tries: quantiles of the scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One solution: its gold, and what the critic said of it.
+
+    `problem` is its problem's key. `gold` is the first error, None when unknown. `steps` is gold P(correct) per step, None
+    where gold says nothing or "neutral". `verdict` is the critic's own first error, None when unusable.
+    """
+
+    problem: str
+    gold: int | None
+    steps: tuple[float | None, ...]
+    p_correct: tuple[float | None, ...]
+    verdict: int | None
+    status: str
+
+    def predicted(self, threshold: float | None) -> int | None:
+        """The first error by the critic's own verdict, or by a threshold on its scores."""
+        if threshold is None:
+            return self.verdict
+        return first_below(self.p_correct, threshold) if self.scored else None
+
+    @property
+    def scored(self) -> bool:
+        return any(p is not None for p in self.p_correct)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number with its 95% interval over problems; None where it is not defined, and then often with a `reason`."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubsetScore:
+    """One subset. `steps` had gold labels, and of these `judged` got a score. `unusable` counts solutions by status."""
+
+    name: str
+    solutions: int
+    erroneous: int
+    correct: int
+    problems: int
+    steps: int
+    judged: int
+    unusable: Mapping[str, int]
+    metrics: Mapping[str, Metric]
+
+
+@dataclass(frozen=True, slots=True)
+class Scorecard:
+    """All subsets, and the unweighted mean over them of each metric that every one of them has."""
+
+    subsets: tuple[SubsetScore, ...]
+    mean: Mapping[str, Metric]
+    threshold: float | None
+    threshold_from: ThresholdFrom
+    replicates: int = REPLICATES
+    seed: int = 0
+
+
+def case_of(trajectory: Trajectory, label: Label) -> Case:
+    """What a scorecard needs of a solution with gold labels and the label a critic gave it."""
+    gold = tuple(value if isinstance(value, float) else None for value in trajectory.gold())
+    usable = label.status == "ok" and label.first_error is not None
+    status = label.status if label.status != "ok" or usable else UNDECIDED
+    p_correct = label.p_correct if label.status == "ok" else (None,) * len(gold)
+    return Case(
+        problem_key(trajectory.problem),
+        trajectory.first_error(),
+        gold,
+        p_correct,
+        label.first_error if usable else None,
+        status,
+    )
+
+
+def has_gold(trajectory: Trajectory) -> bool:
+    """Whether there is anything to compare a critic with."""
+    return trajectory.first_error() is not None or any(isinstance(value, float) for value in trajectory.gold())
+
+
+def score(
+    subsets: Mapping[str, Sequence[Case]],
+    *,
+    threshold: float | None = None,
+    own: float | None = None,
+    oracle: bool = False,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> Scorecard:
+    """Every metric of every subset, and their means, with cluster-bootstrap intervals (problems are drawn, within each subset).
+
+    First errors come from the critic's own verdicts, from a `threshold` that is given, or with `oracle` from the one threshold
+    for all subsets that is best on these very solutions. Under the oracle F1 is called "f1_oracle", and its intervals choose
+    the threshold again in every resample. Steps are called good by the same threshold; with verdicts by the one the critic says
+    it uses (`own`), else at 0.5.
+    """
+    values: dict[str, dict[str, Array]] = {name: {} for name in subsets}
+    source: ThresholdFrom = "oracle" if oracle else "verdicts" if threshold is None else "given"
+    if oracle:
+        threshold, f1 = _oracle(subsets, replicates, seed)
+        for name, array in f1.items():
+            values[name]["f1_oracle"] = array
+    scores = [
+        _subset(name, cases, threshold, own, oracle, values[name], replicates, seed + place)
+        for place, (name, cases) in enumerate(subsets.items())
+    ]
+    names = [m for m in scores[0].metrics if all(m in s.metrics for s in scores)] if scores else []
+    return Scorecard(
+        subsets=tuple(scores),
+        mean={name: _mean(name, scores, [values[s.name].get(name) for s in scores]) for name in names},
+        threshold=threshold,
+        threshold_from=source,
+        replicates=replicates,
+        seed=seed,
+    )
+
+
+def _subset(
+    name: str,
+    cases: Sequence[Case],
+    threshold: float | None,
+    own: float | None,
+    oracle: bool,
+    values: dict[str, Array],
+    replicates: int,
+    seed: int,
+) -> SubsetScore:
+    """All metrics of one subset; what the resamples gave is added to `values`."""
+    known = [case for case in cases if case.gold is not None]
+    gold = [case.gold for case in known if case.gold is not None]
+    said = [case.predicted(threshold) for case in known]
+    pairs = [(case, y, p) for case in cases for y, p in zip(case.steps, case.p_correct, strict=True) if y is not None]
+    judged = [(case, y >= 0.5, p) for case, y, p in pairs if p is not None]
+    good, p_correct = np.array([y for _, y, _ in judged], dtype=bool), np.array([p for _, _, p in judged], dtype=np.float64)
+    called = p_correct >= next(t for t in (threshold, own, 0.5) if t is not None)
+
+    solutions, steps = Clusters([case.problem for case in known]), Clusters([case.problem for case, _, _ in judged])
+    metrics: dict[str, Metric] = {}
+
+    def put(metric: str, clusters: Clusters, value: float | None, statistic: Statistic) -> None:
+        metrics[metric] = _with_interval(metric, value, clusters.count, statistic, values, replicates, seed)
+
+    def sums(metric: str, clusters: Clusters, rows: Array, of: Statistic) -> None:
+        put(metric, clusters, number(of(rows.sum(axis=0))) if len(rows) else None, of_sums(clusters.sums(rows), of))
+
+    rows = first_error_rows(gold, said)
+    sums("f1_oracle" if oracle else "f1", solutions, rows, official_f1)
+    sums("accuracy_erroneous", solutions, rows[:, :2], _ratio)
+    sums("accuracy_correct", solutions, rows[:, 2:], _ratio)
+    for positive in ("correct", "error"):
+        sums(f"binary_f1_{positive}", solutions, binary_rows(gold, said, positive), plain_f1)
+    put("auroc", steps, auroc(good, p_correct), of_auroc(steps, good, p_correct))
+    sums("ece", steps, bin_rows(good, p_correct), ece_of)
+    metrics["ece_mass"] = Metric(ece(good, p_correct, mass="mass"))
+    losses = np.stack([np.ones(len(good)), (p_correct - good) ** 2], axis=-1)
+    sums("brier", steps, losses, _ratio)
+    metrics["log_loss"] = Metric(log_loss(good, p_correct))
+    sums("step_accuracy", steps, np.stack([np.ones(len(good)), (good == called).astype(np.float64)], axis=-1), _ratio)
+    sums("prm_score", steps, confusion_rows(good, called), prm_score_of)
+    return SubsetScore(
+        name=name,
+        solutions=len(cases),
+        erroneous=sum(g >= 0 for g in gold),
+        correct=sum(g < 0 for g in gold),
+        problems=len({case.problem for case in cases}),
+        steps=len(pairs),
+        judged=len(judged),
+        unusable=dict(Counter(_status(c, threshold) for c in cases if c.predicted(threshold) is None).most_common()),
+        metrics=metrics,
+    )
+
+
+def _status(case: Case, threshold: float | None) -> str:
+    return case.status if threshold is None or case.status not in ("ok", UNDECIDED) else "no scores"
+
+
+def _ratio(sums: Array) -> Array:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(sums[..., 1] / sums[..., 0])
+
+
+def _with_interval(
+    metric: str, value: float | None, problems: int, statistic: Statistic, values: dict[str, Array], replicates: int, seed: int
+) -> Metric:
+    if value is None:
+        return Metric(None, reason="not defined here")
+    if reason := too_few(problems):
+        return Metric(value, reason=reason)
+    if metric not in values:
+        try:
+            values[metric] = replicate(statistic, problems, replicates, seed)[0]
+        except ValueError as error:
+            return Metric(value, reason=str(error))
+    interval = interval_of(values[metric], problems)
+    return Metric(value, interval.low, interval.high)
+
+
+def _mean(metric: str, scores: Sequence[SubsetScore], values: Sequence[Array | None]) -> Metric:
+    """The unweighted mean over subsets; the interval draws problems within each of them."""
+    points = [score.metrics[metric].value for score in scores]
+    known = [point for point in points if point is not None]
+    if len(known) < len(points):
+        missing = ", ".join(score.name for score in scores if score.metrics[metric].value is None)
+        return Metric(None, reason=f"not defined for {missing}")
+    arrays = [array for array in values if array is not None]
+    if len(arrays) < len(points):
+        return Metric(sum(known) / len(known), reason="a subset has no interval")
+    interval = interval_of(np.mean(arrays, axis=0), sum(score.problems for score in scores))
+    return Metric(sum(known) / len(known), interval.low, interval.high)
+
+
+def _oracle(subsets: Mapping[str, Sequence[Case]], replicates: int, seed: int) -> tuple[float, dict[str, Array]]:
+    """The threshold with the best mean F1 over the subsets, and each subset's F1 at the threshold best in each resample."""
+    scores = np.unique([p for cases in subsets.values() for case in cases for p in case.p_correct if p is not None])
+    if not len(scores):
+        return 0.5, {}
+    middles = (scores[1:] + scores[:-1]) / 2
+    taus = np.concatenate([[0.0], middles if len(middles) <= GRID else np.quantile(middles, np.linspace(0, 1, GRID)), [1.0]])
+    points, resampled = [], {}
+    for place, (name, cases) in enumerate(subsets.items()):
+        known = [case for case in cases if case.gold is not None]
+        rows = np.array([_hits(case, taus) for case in known]).reshape(len(known), 2 + 2 * len(taus))
+        if not rows[:, 0].any() or not rows[:, 1].any():
+            continue
+        clusters = Clusters([case.problem for case in known])
+        totals = clusters.sums(rows)
+        points.append(_curve(totals.sum(axis=0)))
+        if clusters.count > 1:
+            resampled[name] = replicate(of_sums(totals, _curve), clusters.count, replicates, seed + place)[0]
+    if not points:
+        return 0.5, {}
+    best = int(np.argmax(np.mean(points, axis=0)))
+    if len(resampled) < len(points):
+        return float(taus[best]), {}
+    chosen = np.argmax(np.mean(list(resampled.values()), axis=0), axis=1)
+    return float(taus[best]), {name: curve[np.arange(len(curve)), chosen] for name, curve in resampled.items()}
+
+
+def _hits(case: Case, taus: Array) -> Array:
+    """Erroneous, correct, then at each threshold: found exactly, and left alone."""
+    wrong = case.gold is not None and case.gold >= 0
+    hit = np.zeros(len(taus), dtype=bool)
+    if case.scored:
+        scored = [(i, p) for i, p in enumerate(case.p_correct) if p is not None]
+        lowest = np.minimum.accumulate([p for _, p in scored])
+        passed = (lowest >= taus[:, None]).sum(axis=1)  # how many scored steps come before the first one below tau
+        hit = np.array([*(i for i, _ in scored), -1])[passed] == case.gold
+    return np.concatenate([[wrong, not wrong], hit & wrong, hit & (not wrong)]).astype(np.float64)
+
+
+def _curve(sums: Array) -> Array:
+    """F1 at each threshold from sums of _hits."""
+    found, left = np.split(sums[..., 2:], 2, axis=-1)
+    wrong, right = np.broadcast_to(sums[..., :1], found.shape), np.broadcast_to(sums[..., 1:2], left.shape)
+    return official_f1(np.stack([wrong, found, right, left], axis=-1))
