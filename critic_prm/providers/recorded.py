@@ -1,0 +1,18 @@
+"""A judge whose replies are all in the cache already, such as the one of cache.db.example: it can be asked nothing new."""
+
+from __future__ import annotations
+
+from critic_prm.errors import ProviderError
+from critic_prm.provider import Wire
+from critic_prm.providers.scripted import ScriptedProvider
+
+
+def connect(model: str, base_url: str | None) -> ScriptedProvider:
+    def refuse(wire: Wire) -> ProviderError:
+        return ProviderError(
+            "recorded replies answer only what was asked when they were recorded; for anything else name a judge, such as"
+            " --judge openai/MODEL",
+            "run",
+        )
+
+    return ScriptedProvider(refuse, model=model, name="recorded")

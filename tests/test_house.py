@@ -1,0 +1,98 @@
+"""The house stands: imports run downward, nothing heavy is imported before it is needed, the wheel's layout is the
+checkout's."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FLOORS = {
+    1: ("errors", "trajectory", "aggregate", "plugins", "resources", "records"),
+    2: ("judgement", "prompt", "provider", "critic", "cache", "models", "reader"),
+    3: ("readers", "formats", "labels", "metrics", "dataset", "benchmarks", "arithmetic", "distill"),
+    4: ("providers", "critics", "engine", "label", "generate", "evaluate", "search", "rewards"),
+    5: ("quickstart", "serve", "report", "doctor"),
+    6: ("cli", "__main__"),
+}
+"""Module or package of critic_prm (distill stands on a floor of its own name) -> where it lives."""
+
+HEAVY = {"openai", "anthropic", "httpx2", "aiohttp", "sklearn", "scipy", "torch", "transformers", "ray", "vllm", "pyarrow"}
+AT_START = HEAVY | {"numpy", "jinja2", "sqlite_utils", "tenacity", "rich.progress"}
+
+
+def modules() -> list[Path]:
+    return sorted(p for top in ("critic_prm", "distill") for p in (ROOT / top).rglob("*.py") if p.parent != ROOT)
+
+
+def floor_of(dotted: str) -> int | None:
+    """The floor of "critic_prm.engine.gate" or "distill.data"; None for anything that is not ours."""
+    parts = dotted.split(".")
+    name = "distill" if parts[0] == "distill" else parts[1] if parts[0] == "critic_prm" and len(parts) > 1 else None
+    return next((floor for floor, names in FLOORS.items() if name in names), None)
+
+
+def dotted_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_at_start(path: Path) -> Iterator[str]:
+    """What a module imports when it is imported itself: not inside functions, not for type checkers."""
+    waiting: list[ast.AST] = list(ast.parse(path.read_text("utf-8")).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting.extend(node.orelse)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where things are"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        else:
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted_name)
+def test_imports_run_downward(path: Path) -> None:
+    own = floor_of(dotted_name(path))
+    assert own is not None, f"{dotted_name(path)} stands on no floor: name it in FLOORS, if the house really needs the module"
+    for name in imported_at_start(path):
+        floor = floor_of(name)
+        assert floor is None or floor <= own, f"{dotted_name(path)} (floor {own}) imports {name} (floor {floor})"
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted_name)
+def test_nothing_heavy_is_imported_by_a_module_of_the_base(path: Path) -> None:
+    heavy = {name.split(".")[0] for name in imported_at_start(path)} & HEAVY
+    assert not heavy, f"{dotted_name(path)} imports {heavy} at its top; import it in the function that needs it"
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted_name)
+def test_a_module_says_in_one_line_what_flows_through_it(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+    assert docstring, f"{dotted_name(path)} has no docstring"
+    assert len(docstring.split("\n")[0]) > 15
+
+
+@pytest.mark.parametrize(
+    ("what", "forbidden"),
+    [("import critic_prm", AT_START), ("from critic_prm.cli import build; build()", AT_START), ("import distill", AT_START)],
+)
+def test_starting_is_light(what: str, forbidden: set[str]) -> None:
+    code = f"import sys; {what}; print(' '.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not forbidden & set(loaded)
+
+
+def test_no_module_grows_beyond_what_one_can_hold_in_mind() -> None:
+    long = {dotted_name(p): lines for p in modules() if (lines := p.read_text("utf-8").count("\n")) > 400}
+    assert not long, "find the idea that splits them"
