@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -65,21 +65,38 @@ def check(text: str, problem: str = "", known: dict[str, Value] | None = None) -
     text = text[:MAX_TEXT]
     if _HINT.search(text) is None or _DIGIT.search(text) is None:
         return []
-    hedged = bool(_HEDGE.search(text)) or bool(problem and _UNUSUAL.search(problem))
     claims: list[Claim] = []
-    for members, relations in _chains(lex(text)):
-        claims += _chain([sides(member) for member in members], [r.text for r in relations], text, hedged, known)
+    for start, end in _clauses(text):
+        for members, relations in _chains(lex(text[start:end])):
+            ends = [sides(member) for member in members]
+            claims += _chain(ends, [r.text for r in relations], text[start:end], start, known)
+    if any(claim.finding == "false" for claim in claims) and (_HEDGE.search(text) or _UNUSUAL.search(problem)):
+        return [replace(claim, finding="unclear") if claim.finding == "false" else claim for claim in claims]
     return claims
+
+
+_CUT = re.compile(r"[,.;?] ")
+
+
+def _clauses(text: str) -> Iterator[tuple[int, int]]:
+    """Where the clauses with a relation are, so that prose costs nothing."""
+    done = 0
+    while (hint := _HINT.search(text, done)) is not None:
+        before = max(text.rfind(mark, done, hint.start()) for mark in (", ", ". ", "; ", "? "))
+        cut = _CUT.search(text, hint.end())
+        end = cut.start() + 1 if cut else len(text)
+        yield (done if before < 0 else before + 2), end
+        done = end
 
 
 def _chain(
     ends: Sequence[tuple[Side | None, Side | None]],
     relations: Sequence[str],
     text: str,
-    hedged: bool,
+    offset: int,
     known: dict[str, Value] | None,
 ) -> list[Claim]:
-    """The claims of a = b = c, one for each relation."""
+    """The claims of a = b = c, one for each relation; `offset` is where `text` begins in the step."""
     claims: list[Claim] = []
     terms: dict[int, Term | None] = {}
     for at, relation in enumerate(relations):
@@ -90,14 +107,15 @@ def _chain(
         a, b = (_term(side, terms, known) for side in (left, right))
         inner = at > 0 and relations[at - 1] == "="
         if a is not None and b is not None:
-            claims.append(_numbers(a, relation, b, inner, hedged, text, known))
+            claims.append(_numbers(a, relation, b, inner, text, known))
         elif relation == "=" and (a is not None or letters(left)) and (b is not None or letters(right)):
-            claims.append(_variables(left, right, inner, hedged, text))
+            claims.append(_variables(left, right, inner, text))
             if known is not None and b is not None and len(left.tokens) == 1:
                 known.setdefault(left.tokens[0].text, b.value)
         else:
             claims.append(Claim("unread", relation, span))
-    return _repaired(claims, relations)
+    claims = _repaired(claims, relations)
+    return [replace(c, span=(c.span[0] + offset, c.span[1] + offset)) for c in claims] if offset else claims
 
 
 def _term(side: Side, terms: dict[int, Term | None], known: Mapping[str, Value] | None) -> Term | None:
@@ -111,18 +129,18 @@ def _term(side: Side, terms: dict[int, Term | None], known: Mapping[str, Value] 
     return terms[key]
 
 
-def _numbers(a: Term, relation: str, b: Term, inner: bool, hedged: bool, text: str, known: Mapping[str, Value] | None) -> Claim:
+def _numbers(a: Term, relation: str, b: Term, inner: bool, text: str, known: Mapping[str, Value] | None) -> Claim:
     span = (a.side.start, b.side.end)
     try:
         if holds(a, relation, b):
             return Claim("true", relation, span, a.value, b.value)
-        doubt = hedged or explained(a, relation, b, inner, known)
+        doubt = explained(a, relation, b, inner, known)
     except Unreadable:
         return Claim("unread", relation, span)
     return Claim("unclear" if doubt else "false", relation, span, a.value, b.value, _critique(a, relation, b, text))
 
 
-def _variables(left: Side, right: Side, inner: bool, hedged: bool, text: str) -> Claim:
+def _variables(left: Side, right: Side, inner: bool, text: str) -> Claim:
     """An equation with variables: an identity is true; false is what nothing solves, and a = b = c where b is not c."""
     span = (left.start, right.end)
     try:
@@ -136,7 +154,7 @@ def _variables(left: Side, right: Side, inner: bool, hedged: bool, text: str) ->
         return Claim("unread", "=", span)
     shown, stated = (" ".join(text[side.start : side.end].split()) for side in (left, right))
     critique = f"{shown} = {stated} holds for no value" if found == "never" else f"{shown} is not the same as {stated}"
-    doubt = hedged or left.doubtful or right.doubtful or bool(left.units or right.units)
+    doubt = left.doubtful or right.doubtful or bool(left.units or right.units)
     return Claim("unclear" if doubt else "false", "=", span, critique=critique)
 
 

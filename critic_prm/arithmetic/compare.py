@@ -27,7 +27,12 @@ class Term(NamedTuple):
 
 def term(side: Side, reading: Reading = PLAIN, letters: Mapping[str, Value] | None = None) -> Term:
     """Evaluate a side. Raises Unreadable."""
+    if len(side.tokens) == 1 and side.tokens[0].kind == "n":
+        return Term(side, side.tokens[0].value, _NUMBER)
     return Term(side, *parse(side.tokens, reading, letters))
+
+
+_NUMBER = Shape(0, False, False, False, False, False, frozenset())
 
 
 def holds(a: Term, relation: str, b: Term) -> bool:
@@ -114,9 +119,9 @@ def _label(a: Term, inner: bool) -> bool:
 
 _FACTORS = {2, 3, 4, 7, 8, 12, 16, 24, 30, 36, 52, 60, 144, 365, 1000, 1440, 1760, 3600, 5280, 10**4, 10**6}
 _MEASURES = words(
-    "second sec minute min hour hr day week month year decade inch inche feet foot yard mile meter metre m km cm mm kilometer "
-    "gram g kg kilogram pound lb ounce oz ton liter litre ml gallon quart pint cup tablespoon teaspoon cent dollar quarter dime nickel "
-    "penny pennie page dozen pair percent % degree radian"
+    "second sec minute min hour hr day week month year decade inch inche feet foot yard mile meter metre m km cm mm "
+    "kilometer gram g kg kilogram pound lb ounce oz ton liter litre ml gallon quart pint cup tablespoon teaspoon cent "
+    "dollar quarter dime nickel penny pennie page dozen pair percent % degree"
 )
 
 

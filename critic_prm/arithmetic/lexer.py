@@ -82,8 +82,8 @@ _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 _OPEN, _CLOSE = {"(": "(", "[": "(", "{": "(", "\\{": "(", "（": "("}, {")", "]", "}", "\\}", "）"}
 
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\u00a0\u2009\u202f~]+)
-  |(?P<ordinal>\d+(?:st|nd|rd|th)\b)
+    r"""[ \t\u00a0\u2009\u202f~]*(?:
+   (?P<ordinal>\d+(?:st|nd|rd|th)\b)
   |(?P<clock>\d+(?::\d+)+|\d+(?:\.\d+)?:(?=[ ]?\d)|\d+\s?(?:[ap]\.?m\b\.?|o'clock)|\d+(?:\.\d+){2,})
   |(?P<number>(?:\d{1,3}(?:(?:,|\{,\}|\\,|,\\!)\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?|\.\d+)
   |(?P<vulgar>[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])
@@ -107,13 +107,13 @@ _TOKEN = re.compile(
   |(?P<hash>\#+)
   |(?P<stop>[.,;?"“”`]|[:：，。；])
   |(?P<amp>&)
-  |(?P<other>.)""",
+  |(?P<other>.))""",
     re.VERBOSE | re.DOTALL,
 )
 
 
 def lex(text: str) -> list[Token]:
-    """All tokens of `text`, in order. Linear in its length; whitespace, `$` and LaTeX spacing leave no token.
+    """All tokens of `text`, in order. Linear in its length; spaces, `$` and LaTeX spacing leave no token.
 
     What stands in a calculator mark (`<<3*4=12>>`) comes last, as clauses of its own, so that the text around it stays whole.
     """
@@ -121,10 +121,12 @@ def lex(text: str) -> list[Token]:
     marks: list[tuple[int, str]] = []
     push, tight, closed, length = tokens.append, False, -1, len(text)
     for match in _TOKEN.finditer(text):
-        kind, word, start, end = match.lastgroup, match.group(), match.start(), match.end()
-        if kind == "space":
+        kind = match.lastgroup
+        assert kind is not None
+        start, end = match.span(kind)
+        word = text[start:end]
+        if start != match.start():
             tight = False
-            continue
         if kind == "number":
             if end - start > MAX_DIGITS:
                 push(Token("x", word, start, end, tight))

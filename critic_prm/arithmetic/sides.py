@@ -31,9 +31,9 @@ _SHORT_UNITS = words(
     "km cm mm dm kg mg ml mL cl ft in lb lbs oz hr hrs min sec mph yd mi gal Hz GB MB KB TB pts deg cal mol kW sq cu"
 )
 _DOUBTFUL = words(
-    "million billion trillion thousand hundred dozen dozens lakh crore remainder mod modulo squared cubed factorial choose half "
-    "halves third thirds quarter quarters fourths fifths tenths hundredths less fewer times than of pair pairs score am pm AM "
-    "PM ratio to base through hundreds thousands tens ones sets into"
+    "million billion trillion thousand hundred dozen dozens lakh crore remainder mod modulo squared cubed factorial "
+    "choose half halves third thirds quarter quarters fourths fifths tenths hundredths less fewer times than of pair "
+    "pairs score am pm AM PM ratio to base through hundreds thousands tens ones sets into"
 )
 """Words right behind a number that can change what it means: such a side can confirm, but not refute."""
 
@@ -72,7 +72,7 @@ def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
     if first is not None:
         # "= 360 divided by 5 is 72": how far a spoken sum belongs to the relation before it cannot be told.
         spoken = any(t.kind == "o" and t.value == _SPOKEN and t.text != "%" for t in first.tokens)
-        first = _balance(replace(first, doubtful=first.doubtful or spoken), left=False)
+        first = _balance(replace(first, doubtful=True) if spoken else first, left=False)
     if last is not None:
         if any(p is not None and len(p.tokens) > 1 for p in pieces[:-1]):
             last = replace(last, doubtful=True)
@@ -275,6 +275,8 @@ def _unit(piece: _Piece, named: Sequence[str], before: Token) -> None:
 def _balance(side: Side, left: bool) -> Side | None:
     """Cut brackets that the other side of the relation closes or opens: "(3 + 4 = 7)" is 3 + 4 and 7."""
     tokens = side.tokens
+    if not any(t.kind in "()" for t in tokens):
+        return side
     cut = 0 if left else len(tokens)
     opened: list[int] = []
     for at, token in enumerate(tokens):
