@@ -12,7 +12,7 @@ from critic_prm.errors import InputError
 from critic_prm.judgement import Label
 from critic_prm.label import Tally, label
 from critic_prm.labels import label_row
-from critic_prm.scorecard import Case, Scorecard, ThresholdFrom, case_of, has_gold, score
+from critic_prm.metrics.scorecard import Case, Scorecard, ThresholdFrom, case_of, has_gold, score
 from critic_prm.trajectory import Trajectory
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from critic_prm.benchmark import Benchmark
+from critic_prm.benchmarks import Benchmark
 
 BENCHMARK = Benchmark(name="labelled", source="your own files: trajectories with `label` or `step_labels`")

@@ -5,7 +5,7 @@ Here the first error alone is scored; its own MR-Score also rates the explanatio
 
 from __future__ import annotations
 
-from critic_prm.benchmark import Benchmark
+from critic_prm.benchmarks import Benchmark
 
 BENCHMARK = Benchmark(
     name="mrben",

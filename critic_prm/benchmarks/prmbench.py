@@ -6,7 +6,7 @@ the F1 of good steps alone.
 
 from __future__ import annotations
 
-from critic_prm.benchmark import Benchmark
+from critic_prm.benchmarks import Benchmark
 from critic_prm.trajectory import Trajectory
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from critic_prm.benchmark import Benchmark
+from critic_prm.benchmarks import Benchmark
 
 BENCHMARK = Benchmark(
     name="processbench",

@@ -5,7 +5,7 @@ Beside it lie its solutions of PRM800K with one step perturbed.
 
 from __future__ import annotations
 
-from critic_prm.benchmark import Benchmark
+from critic_prm.benchmarks import Benchmark
 
 BENCHMARK = Benchmark(
     name="reasoneval",

@@ -50,8 +50,8 @@ def build(
     from rich.console import Console
 
     from critic_prm.dataset import DatasetOptions, build_dataset
-    from critic_prm.dataset_table import print_dataset
-    from critic_prm.splits import parse_shares
+    from critic_prm.dataset.splits import parse_shares
+    from critic_prm.dataset.table import print_dataset
 
     options = DatasetOptions(
         gold=gold,

@@ -90,8 +90,10 @@ def confusion_rows(good: ArrayLike, said_good: ArrayLike) -> Array:
 
 
 def prm_score_of(sums: Array) -> Array:
-    """PRMScore from sums of confusion_rows, shape (..., 4); NaN where an F1 it needs is not defined. Without bad steps it is the
-    F1 of good ones, as for PRMBench's class multi_solutions."""
+    """PRMScore from sums of confusion_rows, shape (..., 4); NaN where an F1 it needs is not defined.
+
+    Without bad steps it is the F1 of good ones, as for PRMBench's class multi_solutions.
+    """
     good, bad = plain_f1(sums), plain_f1(sums[..., ::-1])
     return np.where(sums[..., 1] + sums[..., 3] == 0, good, (good + bad) / 2)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from critic_prm.dataset.splits import check_shares, problem_key, split_of, unit
 from critic_prm.errors import UsageError
-from critic_prm.splits import check_shares, problem_key, split_of, unit
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from typing import Any, get_args
 
 import orjson
 
-from critic_prm.balance import Balance, Thinning, acceptance_weights, effective_rows
+from critic_prm.dataset.balance import Balance, Thinning, acceptance_weights, effective_rows
+from critic_prm.dataset.splits import SPLITS, check_shares, problem_key, split_of
+from critic_prm.dataset.targets import Kind, Neutral, Targets, from_gold, from_label
 from critic_prm.errors import InputError, UsageError
 from critic_prm.labels import labelled_from_json
 from critic_prm.records import encode, read_records
-from critic_prm.splits import SPLITS, check_shares, problem_key, split_of
-from critic_prm.targets import Kind, Neutral, Targets, from_gold, from_label
 from critic_prm.trajectory import Trajectory, content_id
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

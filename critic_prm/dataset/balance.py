@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from critic_prm.splits import unit
+from critic_prm.dataset.splits import unit
 
 Balance = Literal["none", "step", "first-error"]
 

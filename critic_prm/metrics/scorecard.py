@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from critic_prm.bootstrap import REPLICATES, Clusters, Statistic, interval_of, of_auroc, of_sums, replicate, too_few
+from critic_prm.dataset.splits import problem_key
 from critic_prm.judgement import Label
 from critic_prm.metrics import (
     Array,
@@ -27,7 +27,7 @@ from critic_prm.metrics import (
     plain_f1,
     prm_score_of,
 )
-from critic_prm.splits import problem_key
+from critic_prm.metrics.bootstrap import REPLICATES, Clusters, Statistic, interval_of, of_auroc, of_sums, replicate, too_few
 from critic_prm.trajectory import Trajectory
 
 ThresholdFrom = Literal["verdicts", "given", "oracle"]

@@ -8,15 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from critic_prm.bootstrap import (
-    Clusters,
-    cluster_bootstrap,
-    interval_of,
-    of_auroc,
-    paired_bootstrap,
-    replicate,
-    two_sided,
-)
 from critic_prm.metrics import (
     auroc,
     binary_f1,
@@ -33,6 +24,15 @@ from critic_prm.metrics import (
     plain_f1,
     prm_score,
     step_accuracy,
+)
+from critic_prm.metrics.bootstrap import (
+    Clusters,
+    cluster_bootstrap,
+    interval_of,
+    of_auroc,
+    paired_bootstrap,
+    replicate,
+    two_sided,
 )
 
 P = np.array([0.95, 0.9, 0.85, 0.7, 0.6, 0.55, 0.3, 0.2])
