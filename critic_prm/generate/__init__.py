@@ -1,1 +1,1 @@
-"""Trajectories made, not found: one family a file."""
+"""Trajectories out of nothing but a seed: one source a module; the families with exact labels are in `families/`."""

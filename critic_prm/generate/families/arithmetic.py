@@ -1,0 +1,259 @@
+"""Word problems and expressions, solved with written equations; most of the planted errors show in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from random import Random
+
+from critic_prm.generate.families import _scenes
+from critic_prm.generate.families._expressions import draw_expression
+from critic_prm.generate.families._slips import Style, apply, draw_style, misread, slips, transposed
+from critic_prm.generate.families._stock import stock
+from critic_prm.generate.families._stories import Quantity, Story, values
+from critic_prm.generate.families._words import numbered, sentence
+from critic_prm.generate.family import Solution, Task
+
+VISIBLE = ("slip", "dropped-term")
+"""The kinds that show as a false equation. The others write true equations that do not belong there."""
+
+KINDS = {
+    "slip": 74.0,  # 12 * 7 = 86
+    "dropped-term": 60.0,  # 12 + 8 + 5 = 20
+    "operator": 8.0,  # 45 + 12 = 57 where 12 are taken away
+    "misread": 6.0,  # 31 for 13
+    "carried": 6.0,  # goes on from another number than the one it found
+    "missing-term": 16.0,  # 12 + 8 = 20, and the 5 is forgotten
+    "percent": 40.0,  # 5% taken as 0.5, or 20% off 80 as 80 - 20
+    "order": 40.0,  # 4 + 5 * 2 from left to right
+    "answer": 4.0,  # reports another number than the one it found
+}
+
+STORIES: Mapping[Callable[[Random, int], Story], int] = {
+    stock: 6, _scenes.shop: 3, _scenes.compare: 3, _scenes.machine: 1, _scenes.trip: 1, _scenes.savings: 2,
+}  # fmt: skip
+TRIES = 12
+
+
+def draw(rng: Random, level: int) -> Task:
+    """An expression one time in six, else a story."""
+    if rng.random() < 1 / 6:
+        return draw_expression(rng, level)
+    while True:
+        story = rng.choices(list(STORIES), list(STORIES.values()))[0](rng, level)
+        if all(result > 1 for result in values(story.nodes)):  # "1 boxes" reads badly, and an empty stock ends the story
+            break
+    nodes = list(story.nodes)
+    for i in range(1, len(nodes)):  # a product and the sum it goes into may share a step
+        if i - 1 in nodes[i].terms and not nodes[i - 1].joined and len(nodes) > 2 and rng.random() < 0.25:
+            nodes[i] = replace(nodes[i], joined=True)
+    opening = story.opening if rng.random() < 0.25 else None
+    closing = rng.choice((story.closing, story.closing, "The answer is @.", "Answer: @."))
+    story = replace(story, nodes=tuple(nodes), opening=opening, closing=closing)
+    return StoryTask(story, draw_style(rng), rng.random() < 0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One written calculation: what it shows, and the result it states."""
+
+    op: str
+    terms: tuple[tuple[Fraction, bool], ...]  # with whether it is money
+    result: Fraction
+    form: str  # how a percentage is written
+
+
+@dataclass(frozen=True)
+class StoryTask:
+    """A story and one way to write its solution. `closes` says whether the answer has a step of its own."""
+
+    story: Story
+    style: Style
+    closes: bool
+
+    @property
+    def problem(self) -> str:
+        return self.story.problem
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return {"form": "story"}
+
+    @cached_property
+    def right(self) -> Solution:
+        solution = self._write(self._lines())
+        assert solution is not None, self.story.problem
+        return solution
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """The nodes of each step; an opening or closing step has none."""
+        groups: list[tuple[int, ...]] = []
+        for index, node in enumerate(self.story.nodes):
+            if node.joined:
+                groups[-1] += (index,)
+            else:
+                groups.append((index,))
+        return (((),) if self.story.opening else ()) + tuple(groups) + (((),) if self.closes else ())
+
+    @cached_property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        found = [tuple({kind: None for index in group for kind in self._kinds(index)}) for group in self._groups]
+        if self.story.opening:
+            found[0] = ("misread",)
+        if self.closes:
+            found[-1] = ("answer",)
+        return tuple(found)
+
+    def _kinds(self, index: int) -> list[str]:
+        node = self.story.nodes[index]
+        kinds = ["slip"]
+        if node.op == "+" and len(node.terms) > 2:
+            kinds += ["dropped-term", "missing-term"]
+        elif node.op != "%":
+            kinds.append("operator")
+        if any(isinstance(term, Quantity) and term.value > 2 for term in node.terms):
+            kinds.append("misread")
+        if any(isinstance(term, int) for term in node.terms):
+            kinds.append("carried")
+        if (node.op == "%" and self.style.percent == "decimal") or self._after_percent(index):
+            kinds.append("percent")
+        return kinds
+
+    def _after_percent(self, index: int) -> bool:
+        before = self.story.nodes[index - 1] if index else None
+        return before is not None and before.op == "%" and index - 1 in self.story.nodes[index].terms
+
+    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
+        for _ in range(TRIES):
+            solution = self._try(self._groups[at], kind, rng)
+            if solution and solution.answer != self.right.answer:
+                return solution
+        return None
+
+    def _try(self, group: tuple[int, ...], kind: str, rng: Random) -> Solution | None:
+        if group:
+            index = rng.choice([i for i in group if kind in self._kinds(i)])
+            return self._write(self._lines(error=(index, kind, rng)))
+        if kind == "misread":
+            assert self.story.opening is not None
+            quantity = self.story.opening[1]
+            read = rng.choice(misread(quantity.value, rng))
+            return self._write(self._lines(read=(quantity, read)), opening=read)
+        *earlier, last = values(self.story.nodes)
+        money = self.story.nodes[-1].money
+        others = [value for node, value in zip(self.story.nodes, earlier, strict=False) if node.money == money]
+        return self._write(self._lines(), answer=rng.choice([transposed(last, rng), *others]))
+
+    def _lines(
+        self, error: tuple[int, str, Random] | None = None, read: tuple[Quantity, Fraction] | None = None
+    ) -> list[Line] | None:
+        """Calculate, with an error of a kind at a node, or a quantity read as another; None where nobody would get that far."""
+        lines: list[Line] = []
+        for index, node in enumerate(self.story.nodes):
+            shown = []
+            for term in node.terms:
+                if isinstance(term, int):
+                    shown.append((lines[term].result, self.story.nodes[term].money))
+                else:
+                    shown.append((read[1] if read and term is read[0] else term.value, term.money))
+            line = self._line(node.op, shown)
+            if error and error[0] == index:
+                spoilt = self._spoil(index, shown, *error[1:])
+                if spoilt is None or spoilt.result == line.result:
+                    return None
+                line = spoilt
+            if line.result <= 1 or (line.result.denominator != 1 and not node.money):
+                return None
+            lines.append(line)
+        return lines
+
+    def _line(self, op: str, shown: list[tuple[Fraction, bool]]) -> Line:
+        return Line(op, tuple(shown), apply(op, [value for value, _ in shown]), self.style.percent)
+
+    def _spoil(self, index: int, shown: list[tuple[Fraction, bool]], kind: str, rng: Random) -> Line | None:
+        """The line of a node with an error of this kind in it."""
+        node = self.story.nodes[index]
+        line = self._line(node.op, shown)
+        numbers = [value for value, _ in shown]
+        match kind:
+            case "slip":
+                wrong = slips(node.op, numbers, line.result, rng)
+                return replace(line, result=rng.choice(wrong)) if wrong else None
+            case "dropped-term":
+                return replace(line, result=line.result - rng.choice(numbers))
+            case "missing-term":
+                kept = list(shown)
+                kept.pop(rng.randrange(len(kept)))
+                return self._line("+", kept)
+            case "operator":
+                if shown[0][1] != shown[1][1] and node.op in "*/":
+                    return None  # dollars and counts are not added, even by mistake
+                return self._line({"+": "-", "-": "+", "*": "+", "/": rng.choice("*-")}[node.op], shown)
+            case "percent" if node.op == "%":
+                scale = 10 if numbers[0] < 10 else Fraction(1, 10)
+                return replace(self._line("%", [(numbers[0] * scale, False), shown[1]]), form="decimal")
+            case "percent":
+                share = self.story.nodes[index - 1].terms[0]
+                assert isinstance(share, Quantity)
+                return self._line(node.op, [shown[0], (share.value, shown[0][1])])
+        place = rng.choice([
+            i for i, term in enumerate(node.terms)
+            if (isinstance(term, int) if kind == "carried" else isinstance(term, Quantity) and term.value > 2)
+        ])  # fmt: skip
+        others = [transposed(numbers[place], rng)] if kind == "carried" else misread(numbers[place], rng)
+        if kind == "carried":
+            earlier = node.terms[place]
+            same = shown[place][1]
+            assert isinstance(earlier, int)
+            others += [
+                value for n, value in zip(self.story.nodes[:earlier], values(self.story.nodes), strict=False) if n.money == same
+            ]
+        others = [value for value in others if value != numbers[place]]
+        if not others:
+            return None
+        shown[place] = (rng.choice(others), shown[place][1])
+        return self._line(node.op, shown)
+
+    def _write(
+        self, lines: list[Line] | None, *, answer: Fraction | None = None, opening: Fraction | None = None
+    ) -> Solution | None:
+        """The steps. `answer` and `opening` are stated in place of the last result and of the quantity at the start."""
+        if lines is None:
+            return None
+        story, style = self.story, self.style
+        reported = style.number(lines[-1].result if answer is None else answer, story.nodes[-1].money)
+        texts = []
+        for group in self._groups:
+            said = [(story.nodes[i].say, self._equation(lines[i], story.nodes[i].money)) for i in group]
+            texts.append(" ".join(sentence(say.replace("@", equation)) for say, equation in said if equation))
+            if not all(equation for _, equation in said):
+                return None
+        if story.opening:
+            say, quantity = story.opening
+            stated = style.number(quantity.value if opening is None else opening, quantity.money)
+            texts[0] = say.replace("@", style.math(str(stated)))
+        if reported is None:
+            return None
+        closing = sentence(story.closing.replace("@", style.math(reported)))
+        texts[-1] = closing if self.closes else f"{texts[-1]} {closing}"
+        return Solution(numbered(texts, style.numbering), reported.removeprefix("\\").replace(",", ""))
+
+    def _equation(self, line: Line, money: bool) -> str | None:
+        style = self.style
+        terms = [style.number(value, is_money) for value, is_money in line.terms]
+        result = style.number(line.result, money)
+        if result is None or None in terms:
+            return None
+        words = [str(term) for term in terms]
+        if line.op != "%":
+            return style.math(f" {style.sign(line.op)} ".join(words) + f" = {result}")
+        percent, of = words
+        if line.form == "of":
+            return f"${percent}\\% \\text{{ of }} {of} = {result}$" if style.latex else f"{percent}% of {of} = {result}"
+        share = f"{float(line.terms[0][0] / 100):.4f}".rstrip("0")
+        if line.form == "decimal":
+            return style.math(f"{of} {style.times} {share} = {result}")
+        return style.math(f"{of} {style.times} {percent} / 100 = {result}")

@@ -1,0 +1,177 @@
+"""From a family's name and a seed to trajectories with exact labels: half of them right, the errors spread over all steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol, cast
+
+from critic_prm.errors import CriticPrmError, UsageError
+from critic_prm.plugins import load, names
+from critic_prm.trajectory import Step, Trajectory
+
+FOLDER = "generate.families"
+LEVELS = (1, 5)
+PATIENCE = 2000
+"""So many problems in a row that were there before, or take no error, and a family has run dry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The steps of one solution and what it answers."""
+
+    steps: tuple[str, ...]
+    answer: str
+
+
+class Task(Protocol):
+    """One problem with its right solution, and what can go wrong in it.
+
+    `places` has one entry per step of the right solution: the kinds of error that fit there. `plant` writes the solution of
+    one who makes this error at this step (0-based) and goes on consistently from it; None when it does not work out
+    (it would change nothing, or lead to numbers nobody would write). Steps before `at` are those of the right solution.
+    `facts` go into the trajectory's meta.
+    """
+
+    @property
+    def problem(self) -> str: ...
+    @property
+    def right(self) -> Solution: ...
+    @property
+    def places(self) -> tuple[Collection[str], ...]: ...
+    @property
+    def facts(self) -> Mapping[str, object]: ...
+    def plant(self, at: int, kind: str, rng: Random) -> Solution | None: ...
+
+
+class Family(Protocol):
+    """A module in `families/`. `KINDS` are the kinds of error it can plant, each with its weight."""
+
+    KINDS: Mapping[str, float]
+
+    def draw(self, rng: Random, level: int) -> Task:
+        """A problem of difficulty `level`, 1 (easy) to 5."""
+        ...
+
+
+def open_family(name: str) -> Family:
+    """The family called `name`. Raises UsageError that lists the others."""
+    return cast(Family, load(FOLDER, name, "family"))
+
+
+def family_names() -> list[str]:
+    """The names of all families."""
+    return names(FOLDER)
+
+
+def generate_family(
+    name: str,
+    n: int,
+    *,
+    seed: int = 0,
+    difficulty: tuple[int, int] = LEVELS,
+    wrong: float = 0.5,
+    kinds: Mapping[str, float] | None = None,
+) -> Iterator[Trajectory]:
+    """Yield `n` trajectories of a family with exact labels; the same arguments always give the same ones.
+
+    Every problem occurs once. `difficulty` is the lowest and the highest level, each as often as the others. `wrong` is the
+    share of solutions with a planted error; among solutions of one length every step is equally often the first wrong one.
+    `kinds` (kind of error to weight) replaces the family's own table. A smaller `n` gives the beginning of a larger one.
+    Raises UsageError for arguments that do not fit and CriticPrmError where the family has no more problems of this level.
+    """
+    family = open_family(name)
+    weights = _weights(name, family.KINDS, kinds)
+    low, high = difficulty
+    if not LEVELS[0] <= low <= high <= LEVELS[1]:
+        raise UsageError(f"difficulty is {low}-{high}; it is a level from {LEVELS[0]} to {LEVELS[1]}, or two of them as in 2-4")
+    if not 0 <= wrong <= 1:
+        raise UsageError(f"the share of wrong solutions is {wrong}; it goes from 0 to 1")
+    if n < 0:
+        raise UsageError(f"the number of trajectories is {n}; it must be 0 or more")
+    return _generate(name.replace("_", "-"), family, n, seed, (low, high), wrong, weights)
+
+
+def parse_levels(text: str) -> tuple[int, int]:
+    """Read "3" as (3, 3) and "2-4" as (2, 4). Raises UsageError."""
+    low, dash, high = text.partition("-")
+    if not (low.isdecimal() and (high if dash else low).isdecimal()):
+        raise UsageError(f"the difficulty is {text!r}; write a level from {LEVELS[0]} to {LEVELS[1]}, or two of them as in 2-4")
+    return int(low), int(high or low)
+
+
+def parse_kinds(texts: Collection[str]) -> dict[str, float] | None:
+    """Read "slip" and "slip=3" as kinds of error with their weights; None for none at all. Raises UsageError."""
+    found = {}
+    for text in texts:
+        kind, equals, weight = text.partition("=")
+        try:
+            found[kind] = float(weight) if equals else 1.0
+        except ValueError:
+            raise UsageError(f"the kind of error is {text!r}; write its name, or name=weight as in slip=3") from None
+    return found or None
+
+
+def _generate(
+    name: str, family: Family, n: int, seed: int, levels: tuple[int, int], wrong: float, weights: Mapping[str, float]
+) -> Iterator[Trajectory]:
+    rng = Random(f"{name} {seed}")
+    seen: set[str] = set()
+    planted: Counter[tuple[int, int]] = Counter()
+    for index in range(n):
+        level, make_wrong = rng.randint(*levels), rng.random() < wrong
+        for _ in range(PATIENCE):
+            task = family.draw(rng, level)
+            # every problem must take an error, also where the right solution is wanted: else its kind would tell the label
+            if task.problem not in seen and (error := _plant(task, rng, planted, weights)):
+                break
+        else:
+            raise CriticPrmError(
+                f"{name} finds no new problem of difficulty {level} after {index}; ask for a higher one, or more kinds of error"
+            )
+        seen.add(task.problem)
+        at, kind, solution = error
+        if make_wrong:
+            planted[len(task.right.steps), at] += 1
+        else:
+            at, solution = -1, task.right
+        yield Trajectory(
+            id=f"{name}-{seed}-{index:06d}",
+            problem=task.problem,
+            steps=tuple(Step(text) for text in solution.steps),
+            final_answer=solution.answer,
+            gold_answer=task.right.answer,
+            label=at,
+            meta={"family": name, "difficulty": level} | ({"error": kind} if make_wrong else {}) | dict(task.facts),
+        )
+
+
+def _plant(
+    task: Task, rng: Random, planted: Counter[tuple[int, int]], weights: Mapping[str, float]
+) -> tuple[int, str, Solution] | None:
+    """An error at the step that has had the fewest so far among solutions of this length."""
+    length = len(task.places)
+    choices = {at: kinds for at, found in enumerate(task.places) if (kinds := [kind for kind in found if weights.get(kind)])}
+    for at in sorted(choices, key=lambda at: (planted[length, at], rng.random())):
+        kinds = list(choices[at])
+        while kinds:
+            kind = rng.choices(kinds, [weights[k] for k in kinds])[0]
+            if solution := task.plant(at, kind, rng):
+                return at, kind, solution
+            kinds.remove(kind)
+    return None
+
+
+def _weights(name: str, own: Mapping[str, float], asked: Mapping[str, float] | None) -> Mapping[str, float]:
+    if asked is None:
+        return own
+    for kind, weight in asked.items():
+        if kind not in own:
+            raise UsageError(f"{name} has no kind of error called {kind!r}; there are: {', '.join(own)}")
+        if not weight >= 0:
+            raise UsageError(f"the weight of {kind} is {weight}; it must be 0 or more")
+    if not any(asked.values()):
+        raise UsageError("all kinds of error have the weight 0; give at least one of them more")
+    return dict(asked)
