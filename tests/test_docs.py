@@ -1,0 +1,93 @@
+"""The documents tell the truth: their commands parse, every command is documented, the README's tree is the tree."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from critic_prm import formats
+from critic_prm.cli import build
+from critic_prm.prompt import style_names
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+TREE = re.compile(r"^ {4}((?:  )*)([\w.*/-]+)(?:  +.*)?$")
+
+
+def command_tree() -> click.Command:
+    return typer.main.get_command(build())
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """(document, command line) of every line of a code block that begins with critic-prm, continued lines joined."""
+    for path in DOCUMENTS:
+        code = "\n".join(re.findall(r"^```\w*\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+        for line in code.replace("\\\n", " ").split("\n"):
+            command = line.strip().removeprefix("$ ")
+            if command.startswith("critic-prm ") and "..." not in command:
+                yield path.name, command
+
+
+def leaves(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for child, sub in command.commands.items():
+            yield from leaves(sub, f"{name} {child}")
+    else:
+        yield name, command
+
+
+@pytest.mark.parametrize(("document", "line"), sorted(set(documented())))
+def test_a_documented_command_parses(document: str, line: str) -> None:
+    words = shlex.split(re.split(r" [|>]|2>", line)[0], comments=True)[1:]
+    command, path = command_tree(), "critic-prm"
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"{document}: {path} has no command {words[0]!r}"
+        path, command = f"{path} {words[0]}", command.commands[words.pop(0)]
+    try:
+        command.make_context(path, words)
+    except click.exceptions.Exit:
+        pass  # --help
+    except click.UsageError as error:
+        pytest.fail(f"{document}: `{line}`: {error.format_message()}")
+
+
+@pytest.mark.parametrize(("name", "command"), leaves(command_tree(), "critic-prm"))
+def test_every_command_is_documented_and_explains_itself(name: str, command: click.Command) -> None:
+    text = "\n".join(path.read_text("utf-8") for path in DOCUMENTS)
+    assert f"{name} " in text or f"`{name}`" in text or f"{name}\n" in text, f"no document shows `{name}`"
+    assert command.help, f"{name} has no help"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name}: {parameter.opts[0]} has no help"
+
+
+def test_every_style_and_format_stands_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for name in [*style_names(), *formats.names()]:
+        assert f"`{name}`" in readme, f"the README does not name {name}"
+
+
+def test_the_readmes_tree_is_the_tree() -> None:
+    """Everything the tree names exists, and every module and folder of the packages is named."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    lines = readme[readme.index("## The files") :].split("\n")
+    named, folders = set(), []
+    for line in lines:
+        if not (match := TREE.match(line)):
+            continue
+        depth = len(match[1]) // 2
+        folders[depth:] = [match[2].rstrip("/")]
+        path = "/".join(folders)
+        assert list(ROOT.glob(path)), f"the README's tree names {path}, which does not exist"
+        named.add(path)
+    there = {
+        str(p.relative_to(ROOT)) for p in (ROOT / "critic_prm").iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()
+    }
+    there -= {"critic_prm/__init__.py", "critic_prm/__main__.py"}
+    assert not there - named, f"the README's tree leaves out {sorted(there - named)}"
