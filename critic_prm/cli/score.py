@@ -1,0 +1,49 @@
+"""critic-prm score: trajectories in, the same rows with P(correct) per step and the first error out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def score(
+    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier's folder, `rules`, or provider/MODEL.")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format `convert` reads; - is stdin.")],
+    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Where the rows go; - is stdout.")] = "-",
+    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
+) -> None:
+    """Score every step: each row comes back with `p_correct` (per step, null if unjudged) and `first_error`."""
+    import asyncio
+
+    from critic_prm.critic import open_critic
+    from critic_prm.formats import read_trajectories
+    from critic_prm.label import label
+    from critic_prm.records import RecordWriter
+    from critic_prm.trajectory import trajectory_to_json
+
+    trajectories = read_trajectories(
+        source,
+        format,
+        on_error="skip" if skip_bad else "stop",
+        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+    )
+
+    async def run() -> int:
+        failed = 0
+        opened = open_critic(critic)
+        try:
+            with RecordWriter(out) as sink:
+                async for trajectory, found in label(trajectories, opened):
+                    row = trajectory_to_json(trajectory) | {"p_correct": found.p_correct, "first_error": found.first_error}
+                    if found.status != "ok":
+                        row["status"] = found.status
+                        failed += 1
+                    sink.write(row)
+            typer.echo(f"{sink.rows} trajectories scored" + (f", {failed} without a judgement" if failed else ""), err=True)
+        finally:
+            await opened.close()
+        return 3 if failed else 0
+
+    raise typer.Exit(asyncio.run(run()))
