@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from critic_prm.arithmetic.claims import Claim, Finding, check
+from critic_prm.arithmetic.notes import Notes
 
-__all__ = ["Claim", "Finding", "check"]
+__all__ = ["Claim", "Finding", "Notes", "check"]

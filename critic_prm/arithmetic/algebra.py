@@ -66,16 +66,27 @@ def agreement(a: Side, b: Side) -> Agreement:
     Raises Unreadable.
     """
     best: Agreement = "sometimes"
-    for reading in _READINGS:
-        both = [(parse(a.tokens, reading, probe)[0], parse(b.tokens, reading, probe)[0]) for probe in _PROBES]
-        offs = [_off(left, right) for left, right in both]
-        if not any(offs):
-            return "always"
-        if all(distance(left, right) * 50 <= distance(right, 0) for left, right in both):
-            best = "nearly"
-        elif best == "sometimes" and all(_near(off, offs[0]) for off in offs):
-            best = "never"
+    divides = any(t.text == "/" for t in (*a.tokens, *b.tokens))
+    for reading in _READINGS if divides else _READINGS[:1]:
+        found = _agreement(a, b, reading)
+        if found == "always":
+            return found
+        best = found if best == "sometimes" else best
     return best
+
+
+def _agreement(a: Side, b: Side, reading: Reading) -> Agreement:
+    offs: list[Value] = []
+    close = True
+    for probe in _PROBES:
+        left, right = parse(a.tokens, reading, probe)[0], parse(b.tokens, reading, probe)[0]
+        offs.append(_off(left, right))
+        close = close and distance(left, right) * 50 <= distance(right, 0)
+        if not close and not _near(offs[-1], offs[0]):
+            return "sometimes"
+    if not any(offs):
+        return "always"
+    return "nearly" if close else "never"
 
 
 def solution(a: Side, b: Side) -> Value | None:

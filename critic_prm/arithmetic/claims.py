@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from critic_prm.arithmetic.algebra import agreement, letters
 from critic_prm.arithmetic.compare import Term, explained, holds, term
 from critic_prm.arithmetic.lexer import Token, lex
+from critic_prm.arithmetic.notes import Notes, follow
 from critic_prm.arithmetic.parser import PLAIN
 from critic_prm.arithmetic.sides import Side, sides
 from critic_prm.arithmetic.values import Unreadable, Value, say
@@ -53,11 +54,11 @@ _UNUSUAL = re.compile(
 """Problems in which digits or signs may not mean what they usually do."""
 
 
-def check(text: str, problem: str = "", known: dict[str, Value] | None = None) -> list[Claim]:
+def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Claim]:
     """Every written relation in `text`, in order. `problem` tells whether the usual meaning of the signs can be relied on.
 
-    `known` holds the values of variables; where it is given, what the text says of variables without a value is added to it.
-    Without it a relation with variables is true when it holds for all values, and false when it can hold for none.
+    A relation with variables is true when it holds for all values, and false when it can hold for none. `notes` carry what is
+    known of variables from one step of a solution to the next, and are added to.
 
     Bounded: at most MAX_TEXT characters are read, numbers have bounds, and nothing is evaluated but + - * / ^ ! roots and
     binomials. Never raises.
@@ -69,7 +70,7 @@ def check(text: str, problem: str = "", known: dict[str, Value] | None = None) -
     for start, end in _clauses(text):
         for members, relations in _chains(lex(text[start:end])):
             ends = [sides(member) for member in members]
-            claims += _chain(ends, [r.text for r in relations], text[start:end], start, known)
+            claims += _chain(ends, relations, _Place(text, start, notes))
     if any(claim.finding == "false" for claim in claims) and (_HEDGE.search(text) or _UNUSUAL.search(problem)):
         return [replace(claim, finding="unclear") if claim.finding == "false" else claim for claim in claims]
     return claims
@@ -89,33 +90,44 @@ def _clauses(text: str) -> Iterator[tuple[int, int]]:
         done = end
 
 
-def _chain(
-    ends: Sequence[tuple[Side | None, Side | None]],
-    relations: Sequence[str],
-    text: str,
-    offset: int,
-    known: dict[str, Value] | None,
-) -> list[Claim]:
-    """The claims of a = b = c, one for each relation; `offset` is where `text` begins in the step."""
+class _Place(NamedTuple):
+    """Where a chain stands: the text of the step, where its clause begins there, and what is known so far."""
+
+    text: str
+    offset: int
+    notes: Notes | None
+
+    @property
+    def values(self) -> Mapping[str, Value] | None:
+        return self.notes.values if self.notes is not None else None
+
+    def span(self, left: Side | Token, right: Side | Token) -> tuple[int, int]:
+        return left.start + self.offset, right.end + self.offset
+
+    def quote(self, start: int, end: int) -> str:
+        return " ".join(self.text[start + self.offset : end + self.offset].split())
+
+
+def _chain(ends: Sequence[tuple[Side | None, Side | None]], relations: Sequence[Token], place: _Place) -> list[Claim]:
+    """The claims of a = b = c, one for each relation."""
     claims: list[Claim] = []
     terms: dict[int, Term | None] = {}
     for at, relation in enumerate(relations):
         left, right = ends[at][1], ends[at + 1][0]
         if left is None or right is None or not left.readable or not right.readable:
+            claims.append(Claim("unread", relation.text, place.span(left or relation, right or relation)))
             continue
-        span = (left.start, right.end)
-        a, b = (_term(side, terms, known) for side in (left, right))
-        inner = at > 0 and relations[at - 1] == "="
+        a, b = (_term(side, terms, place.values) for side in (left, right))
+        inner = at > 0 and relations[at - 1].text == "="
         if a is not None and b is not None:
-            claims.append(_numbers(a, relation, b, inner, text, known))
-        elif relation == "=" and (a is not None or letters(left)) and (b is not None or letters(right)):
-            claims.append(_variables(left, right, inner, text))
-            if known is not None and b is not None and len(left.tokens) == 1:
-                known.setdefault(left.tokens[0].text, b.value)
+            claims.append(_numbers(a, relation.text, b, inner, place))
+        elif relation.text == "=" and (a is not None or letters(left)) and (b is not None or letters(right)):
+            claims.append(_variables(left, right, inner, place))
+            if place.notes is not None and place.notes.values is not None and b is not None and len(left.tokens) == 1:
+                place.notes.values.setdefault(left.tokens[0].text, b.value)
         else:
-            claims.append(Claim("unread", relation, span))
-    claims = _repaired(claims, relations)
-    return [replace(c, span=(c.span[0] + offset, c.span[1] + offset)) for c in claims] if offset else claims
+            claims.append(Claim("unread", relation.text, place.span(left, right)))
+    return _repaired(claims)
 
 
 def _term(side: Side, terms: dict[int, Term | None], known: Mapping[str, Value] | None) -> Term | None:
@@ -129,39 +141,48 @@ def _term(side: Side, terms: dict[int, Term | None], known: Mapping[str, Value] 
     return terms[key]
 
 
-def _numbers(a: Term, relation: str, b: Term, inner: bool, text: str, known: Mapping[str, Value] | None) -> Claim:
-    span = (a.side.start, b.side.end)
+def _numbers(a: Term, relation: str, b: Term, inner: bool, place: _Place) -> Claim:
+    span = place.span(a.side, b.side)
     try:
         if holds(a, relation, b):
             return Claim("true", relation, span, a.value, b.value)
-        doubt = explained(a, relation, b, inner, known)
+        doubt = explained(a, relation, b, inner, place.values)
     except Unreadable:
         return Claim("unread", relation, span)
-    return Claim("unclear" if doubt else "false", relation, span, a.value, b.value, _critique(a, relation, b, text))
+    return Claim("unclear" if doubt else "false", relation, span, a.value, b.value, _critique(a, relation, b, place))
 
 
-def _variables(left: Side, right: Side, inner: bool, text: str) -> Claim:
+def _critique(a: Term, relation: str, b: Term, place: _Place) -> str:
+    shown, stated = (place.quote(t.side.start, t.side.end) for t in (a, b))
+    if relation == "=":
+        return f"{shown} is {say(a.value)}, the step says {stated}" + ("" if b.plain else f", which is {say(b.value)}")
+    return f"{shown} {relation} {stated} does not hold: the left side is {say(a.value)}, the right side {say(b.value)}"
+
+
+def _variables(left: Side, right: Side, inner: bool, place: _Place) -> Claim:
     """An equation with variables: an identity is true; false is what nothing solves, and a = b = c where b is not c."""
-    span = (left.start, right.end)
+    span = place.span(left, right)
     try:
         found = agreement(left, right)
     except Unreadable:
         return Claim("unread", "=", span)
     if found == "always":
         return Claim("true", "=", span)
-    same = letters(left) == letters(right)
-    if not same or found == "nearly" or (found == "sometimes" and not inner):
-        return Claim("unread", "=", span)
-    shown, stated = (" ".join(text[side.start : side.end].split()) for side in (left, right))
-    critique = f"{shown} = {stated} holds for no value" if found == "never" else f"{shown} is not the same as {stated}"
-    doubt = left.doubtful or right.doubtful or bool(left.units or right.units)
-    return Claim("unclear" if doubt else "false", "=", span, critique=critique)
+    if letters(left) == letters(right) and (found == "never" or (found == "sometimes" and inner)):
+        shown, stated = place.quote(left.start, left.end), place.quote(right.start, right.end)
+        critique = f"{shown} = {stated} holds for no value" if found == "never" else f"{shown} is not the same as {stated}"
+        doubt = left.doubtful or right.doubtful or bool(left.units or right.units)
+        return Claim("unclear" if doubt else "false", "=", span, critique=critique)
+    if found == "sometimes" and place.notes is not None:
+        agrees, critique = follow(place.notes, left, right, place.quote(left.start, right.end), place.text)
+        return Claim("unread" if agrees is None else "true" if agrees else "false", "=", span, critique=critique)
+    return Claim("unread", "=", span)
 
 
-def _repaired(claims: list[Claim], relations: Sequence[str]) -> list[Claim]:
+def _repaired(claims: list[Claim]) -> list[Claim]:
     """In a = b = c whose ends agree, a slip in the middle did not reach the result: unclear, not false."""
     values = [value for claim in claims for value in (claim.left, claim.right) if value is not None]
-    if len(claims) < 2 or set(relations) != {"="} or len(values) < 2 or values[0] != values[-1]:
+    if len(values) < 4 or values[0] != values[-1] or any(claim.relation != "=" for claim in claims):
         return claims
     return [
         replace(claim, finding="unclear") if claim.finding == "false" and claim.left is not None else claim for claim in claims
@@ -196,10 +217,3 @@ def _bullet(tokens: Sequence[Token], at: int) -> bool:
     if token.kind != "o" or token.text not in "-*+" or (at and tokens[at - 1].kind not in "lb"):
         return False
     return at + 1 < len(tokens) and tokens[at + 1].start > token.end
-
-
-def _critique(a: Term, relation: str, b: Term, text: str) -> str:
-    shown, stated = (" ".join(text[t.side.start : t.side.end].split()) for t in (a, b))
-    if relation == "=":
-        return f"{shown} is {say(a.value)}, the step says {stated}" + ("" if b.plain else f", which is {say(b.value)}")
-    return f"{shown} {relation} {stated} does not hold: the left side is {say(a.value)}, the right side {say(b.value)}"

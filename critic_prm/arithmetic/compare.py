@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 from critic_prm.arithmetic.lexer import words
@@ -64,6 +65,10 @@ def explained(a: Term, relation: str, b: Term, inner: bool, letters: Mapping[str
         or _conversion(a, b)
         or _mixed_units(a)
         or _mixed_units(b)
+        or _aside(a)
+        or _aside(b)
+        or _share(a)
+        or _share(b)
         or _second_reading(a, relation, b, letters)
     )
 
@@ -138,6 +143,18 @@ def _conversion(a: Term, b: Term) -> bool:
 def _mixed_units(a: Term) -> bool:
     """Whether a sum adds up different measures: "1 hour + 5 minutes"."""
     return len(set(a.side.units) & _MEASURES) > 1 and any(t.kind == "o" and t.text in "+-" for t in a.side.tokens)
+
+
+def _aside(a: Term) -> bool:
+    """Whether what reads as a product may be a remark: "8 (4-4-0) wheels"."""
+    tokens = a.side.tokens
+    return any(t.kind == "n" and after.text == "(" and not after.tight for t, after in pairwise(tokens))
+
+
+def _share(a: Term) -> bool:
+    """Whether a percentage is taken off a number that is none: "60 - 10%"."""
+    signs = sum(t.text == "%" for t in a.side.tokens)
+    return 0 < signs < sum(t.kind == "n" for t in a.side.tokens) and any(t.text in ("+", "-") for t in a.side.tokens)
 
 
 def _second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value] | None) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from critic_prm.arithmetic import Claim, check
-from critic_prm.arithmetic.values import Value
+from critic_prm.arithmetic import Claim, Notes, check
 from critic_prm.judgement import Judgement, Verdict, first_error_of
 from critic_prm.trajectory import Trajectory
 
@@ -53,9 +52,10 @@ def judge_one(trajectory: Trajectory, sample: int = 0) -> Judgement:
     """The judgement of one trajectory. Never raises, whatever the text."""
     verdicts: list[Verdict] = []
     checked = 0
-    known: dict[str, Value] | None = {} if _PURE.fullmatch(trajectory.problem) else None
+    notes = Notes(values={} if _PURE.fullmatch(trajectory.problem) else None)
     for index, text in enumerate(trajectory.texts):
-        claims = check(text, trajectory.problem, known)
+        notes.step = index
+        claims = check(text, trajectory.problem, notes)
         verdict = _verdict(index, claims)
         verdicts.append(verdict)
         checked += verdict.value != "neutral"
