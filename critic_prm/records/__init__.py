@@ -180,6 +180,7 @@ def _no_constant(text: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_PARTIAL = re.compile(r"[\w.+\\-]*\s*")  # nothing, or the start of a number, a literal or an escape
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -251,7 +252,8 @@ class _Text:
                     continue
                 line = self.line + self._text.count("\n", self._pos, error.pos)
                 where = f"{self._name}:{line}"
-                if not early:
+                cut = error.msg.startswith("Unterminated") or _PARTIAL.fullmatch(self._text, error.pos)
+                if cut:
                     raise InputError(where, "the file is cut off within a record", CUT_MEND) from None
                 column = error.pos - self._text.rfind("\n", 0, error.pos)
                 raise InputError(where, f"broken JSON at column {column}: {error.msg}", "mend the file") from None

@@ -110,7 +110,7 @@ class RecordWriter:
             # mtime 0 and no name inside: equal rows give equal files
             return self._keep(gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0))
         if self._name.endswith(".zst"):
-            return self._keep(zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False))
+            return self._keep(zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw, closefd=False))
         return raw
 
     def _keep(self, stream: Any) -> BinaryIO:
