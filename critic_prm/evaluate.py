@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from critic_prm.critic import Critic
 from critic_prm.errors import InputError
 from critic_prm.judgement import Label
 from critic_prm.label import Tally, label
-from critic_prm.labels import label_row
+from critic_prm.labels import label_row, read_labels
 from critic_prm.metrics.scorecard import Case, Scorecard, ThresholdFrom, case_of, has_gold, score
 from critic_prm.trajectory import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How a critic did. `card` says who judged; `samples` judgements were asked for each solution.
+    """How a critic did. `card` says who judged; `samples` judgements were asked for each solution; `cases` are its predictions.
 
     `without_gold` solutions had no gold label and were not judged. `run` counts judgements, tokens and
     cost, null where unknown.
@@ -26,6 +27,7 @@ class Evaluation:
 
     card: Mapping[str, Any]
     scores: Scorecard
+    cases: Mapping[str, Sequence[Case]]
     samples: int
     without_gold: int
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -117,6 +119,7 @@ async def evaluate(
     return Evaluation(
         card=card,
         scores=score(cases, threshold=threshold, own=own, oracle=oracle, replicates=replicates, seed=seed),
+        cases=cases,
         samples=samples if critic.repeats else 1,
         without_gold=without_gold,
         run=tally.report(getattr(critic, "client", None)),
@@ -141,3 +144,14 @@ def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
         "mean": {name: asdict(metric) for name, metric in scores.mean.items()},
         "run": dict(evaluation.run),
     }
+
+
+def read_predictions(path: str | Path) -> dict[str, list[Case]]:
+    """The predictions of an earlier evaluation, by subset, from the label file it saved. Raises InputError."""
+    cases: dict[str, list[Case]] = {}
+    for row in read_labels(path):
+        subset = row.trajectory.extra.get("benchmark")
+        if not isinstance(subset, str):
+            raise InputError(str(path), "its rows name no benchmark", "write it with critic-prm evaluate --save")
+        cases.setdefault(subset, []).append(case_of(row.trajectory, row.label))
+    return cases

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Literal
 
 from critic_prm import plugins
+from critic_prm.dataset.splits import unit
 from critic_prm.errors import InputError, UsageError
 from critic_prm.trajectory import Trajectory
 
@@ -84,21 +86,29 @@ def open_benchmark(spec: str) -> list[Part]:
 
 
 def read_benchmarks(parts: Sequence[Part], limit: int | None = None) -> Iterator[tuple[str, Trajectory]]:
-    """Stream (subset, solution) of all parts, at most `limit` of each subset.
+    """Stream (subset, solution) of all parts.
 
-    With several benchmarks a subset is called "benchmark/subset". Raises UsageError when two files are the same subset.
+    With a `limit` it is a sample of at most so many solutions a subset, always the same one: files are often sorted, and their
+    first rows may be all erroneous. With several benchmarks a subset is called "benchmark/subset". Raises UsageError when two
+    files are the same subset.
     """
     seen: dict[str, Path] = {}
     for part in parts:
-        counts: dict[str, int] = {}
-        for subset, trajectory in part.read():
+        drawn: dict[str, list[tuple[float, int, Trajectory]]] = {}
+        for place, (subset, trajectory) in enumerate(part.read()):
             name = subset_name(part, subset, parts)
-            counts[name] = counts.get(name, 0) + 1
+            if limit is None:
+                yield name, trajectory
+            else:
+                heap = drawn.setdefault(name, [])
+                lot = (-unit("sample", trajectory.problem, *trajectory.texts), place, trajectory)
+                heappush(heap, lot) if len(heap) < limit else heappushpop(heap, lot)
             if seen.setdefault(name, part.path) != part.path:
                 raise UsageError(
                     f"{seen[name]} and {part.path} are both the subset {name!r}; evaluate them one after the other"
                 )
-            if limit is None or counts[name] <= limit:
+        for name, heap in drawn.items():
+            for _, _, trajectory in sorted(heap, key=lambda lot: lot[1]):
                 yield name, trajectory
 
 
@@ -106,3 +116,14 @@ def subset_name(part: Part, subset: str, parts: Iterable[Part]) -> str:
     """What a subset is called beside the others."""
     several = len({other.benchmark.name for other in parts}) > 1
     return f"{part.benchmark.name}/{subset}" if several and part.benchmark.name != "labelled" else subset
+
+
+def sizes_of(parts: Sequence[Part]) -> dict[str, int]:
+    """How many solutions each subset should have, where the benchmark says so."""
+    known = {subset_name(part, part.subset, parts): part.benchmark.sizes.get(part.subset, 0) for part in parts}
+    return {name: size for name, size in known.items() if size}
+
+
+def headline_of(parts: Sequence[Part]) -> Headline:
+    """The metric that stands first: PRMScore where every part is scored by it, else first-error F1."""
+    return "prm_score" if all(part.benchmark.headline == "prm_score" for part in parts) else "f1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -66,12 +67,10 @@ def replicate(statistic: Statistic, problems: int, replicates: int = REPLICATES,
 
     Raises ValueError when the statistic is undefined on nearly every resample.
     """
-    rng = np.random.Generator(np.random.PCG64(seed))
-    chance = np.full(problems, 1 / problems)
     done: list[Array] = []
     missing, redrawn = replicates, 0
-    for _ in range(100):
-        values = np.asarray(statistic(rng.multinomial(problems, chance, size=missing).astype(np.float64)))
+    for turn in range(100):
+        values = np.asarray(statistic(_draws(problems, missing, seed, turn)))
         bad = np.isnan(values.reshape(missing, -1)).any(axis=1)
         done.append(values[~bad])
         missing = int(bad.sum())
@@ -79,6 +78,14 @@ def replicate(statistic: Statistic, problems: int, replicates: int = REPLICATES,
         if not missing:
             return np.concatenate(done), redrawn
     raise ValueError("the statistic is not defined on resamples of so few problems")
+
+
+@lru_cache(maxsize=4)  # every metric of a subset draws the same resamples, and drawing them is most of the work
+def _draws(problems: int, replicates: int, seed: int, turn: int) -> Array:
+    rng = np.random.Generator(np.random.PCG64([seed, turn]))
+    draws = rng.multinomial(problems, np.full(problems, 1 / problems), size=replicates).astype(np.float64)
+    draws.flags.writeable = False
+    return draws
 
 
 def of_sums(totals: Array, statistic: Statistic) -> Statistic:

@@ -42,10 +42,10 @@ GRID = 200
 class Case:
     """One solution: its gold, and what the critic said of it.
 
-    `problem` is its problem's key. `gold` is the first error, None when unknown. `steps` is gold P(correct) per step, None
-    where gold says nothing or "neutral". `verdict` is the critic's own first error, None when unusable.
+    `problem` is its problem's key. `gold` is the first error, None when unknown. `steps` is gold P(correct) per step, None where gold says nothing or "neutral". `verdict` is the critic's own first error, None when unusable.
     """
 
+    id: str
     problem: str
     gold: int | None
     steps: tuple[float | None, ...]
@@ -108,6 +108,7 @@ def case_of(trajectory: Trajectory, label: Label) -> Case:
     status = label.status if label.status != "ok" or usable else UNDECIDED
     p_correct = label.p_correct if label.status == "ok" else (None,) * len(gold)
     return Case(
+        trajectory.id,
         problem_key(trajectory.problem),
         trajectory.first_error(),
         gold,

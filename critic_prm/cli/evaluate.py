@@ -1,0 +1,120 @@
+"""critic-prm evaluate: a critic and benchmarks in, a table of scores with intervals out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from critic_prm.cli import options
+
+
+def evaluate(
+    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier's folder, `rules`, or provider/MODEL.")],
+    bench: Annotated[
+        list[str],
+        typer.Argument(metavar="BENCH...", help="name:path (processbench:DIR) or a path to anything with gold labels."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON here.")] = None,
+    save: Annotated[str | None, typer.Option(metavar="FILE", help="Write every prediction as a label-file row.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare F1 with the predictions of an earlier --save.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="A fixed sample of so many solutions of each subset.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Judgements per solution.")] = 1,
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Call a step wrong below this P(correct), not by the critic's own.")
+    ] = None,
+    oracle_threshold: Annotated[
+        bool, typer.Option("--oracle-threshold", help="Choose the threshold on the benchmark itself: an upper bound.")
+    ] = False,
+    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of the intervals.")] = 2000,
+    bootstrap_seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    style: options.Style = "stepwise",
+    temperature: options.Temperature = None,
+    top_p: options.TopP = None,
+    max_tokens: options.MaxTokens = None,
+    seed: options.Seed = None,
+    effort: options.Effort = None,
+    logprobs: options.Logprobs = None,
+    extra_body: options.ExtraBody = None,
+    db: options.Db = Path("critic-prm.db"),
+    base_url: options.BaseUrl = None,
+    offline: options.Offline = False,
+    max_connections: options.Connections = 64,
+    rpm: options.Rpm = None,
+    tpm: options.Tpm = None,
+    max_retries: options.Retries = 6,
+    budget_usd: options.BudgetUsd = None,
+    max_requests: options.MaxRequests = None,
+    salt: options.Salt = "",
+    durable: options.Durable = False,
+) -> None:
+    """Score a critic on benchmarks; gold labels, answers and notes are hidden from it.
+
+    First errors are by a judge's own verdicts, and by the threshold that a verifier got from its own dev split, unless another
+    one is asked for.
+    """
+    from rich.console import Console
+
+    from critic_prm.benchmarks import headline_of, open_benchmark, read_benchmarks, sizes_of
+    from critic_prm.cli.evaluating import run_evaluation
+    from critic_prm.cli.scoretable import print_comparison, print_evaluation
+    from critic_prm.critic import open_critic
+    from critic_prm.errors import UsageError
+    from critic_prm.evaluate import evaluation_to_json, read_predictions
+    from critic_prm.metrics.compare import compare
+    from critic_prm.records import encode, write_records
+
+    if threshold is not None and oracle_threshold:
+        raise UsageError("--threshold and --oracle-threshold exclude each other; give one")
+    judging = options.judging(
+        style=style,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
+        seed=seed,
+        effort=effort,
+        logprobs=logprobs,
+        extra_body=extra_body,
+        with_reference=False,
+        db=db,
+        base_url=base_url,
+        offline=offline,
+        max_connections=max_connections,
+        rpm=rpm,
+        tpm=tpm,
+        max_retries=max_retries,
+        budget_usd=budget_usd,
+        max_requests=max_requests,
+        salt=salt,
+        durable=durable,
+    )
+    parts = [part for spec in bench for part in open_benchmark(spec)]
+    other = read_predictions(against) if against else None
+    result = run_evaluation(
+        open_critic(critic, judging),
+        read_benchmarks(parts, limit),
+        samples=samples,
+        workers=max_connections,
+        threshold=threshold,
+        oracle=oracle_threshold,
+        replicates=resamples,
+        seed=bootstrap_seed,
+        save=save,
+    )
+    row = evaluation_to_json(result)
+    comparison = compare(result.cases, other, threshold=result.scores.threshold, replicates=resamples) if other else None
+    if comparison is not None:
+        row["against"] = comparison
+    if out is not None:
+        write_records(out, [row])
+    if as_json:
+        typer.echo(encode(row), nl=False)
+    else:
+        print_evaluation(result, Console(), sizes_of(parts), headline_of(parts))
+        if comparison is not None:
+            print_comparison(comparison, str(against), Console())
+    raise typer.Exit(3 if result.run["labels"].get("provider_error") else 0)

@@ -1,0 +1,56 @@
+"""An evaluation as a person sees it run: progress on stderr, predictions saved as they come, the critic closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+from critic_prm.critic import Critic
+from critic_prm.engine.client import Client
+from critic_prm.engine.progress import watch
+from critic_prm.evaluate import Evaluation, evaluate
+from critic_prm.label import Tally
+from critic_prm.records import RecordWriter
+from critic_prm.trajectory import Trajectory
+
+
+def run_evaluation(
+    critic: Critic,
+    benchmark: Iterable[tuple[str, Trajectory]],
+    *,
+    samples: int = 1,
+    workers: int = 64,
+    threshold: float | None = None,
+    oracle: bool = False,
+    replicates: int = 2000,
+    seed: int = 0,
+    save: str | None = None,
+) -> Evaluation:
+    """Evaluate with progress on stderr. What was judged before an error is in `save`, and paid replies are in the cache."""
+    tally = Tally()
+    client: Client | None = getattr(critic, "client", None)
+
+    async def run() -> Evaluation:
+        watching = asyncio.create_task(watch(tally, client))
+        try:
+            with ExitStack() as stack:
+                sink = stack.enter_context(RecordWriter(save)) if save else None
+                return await evaluate(
+                    critic,
+                    benchmark,
+                    samples=samples,
+                    workers=workers,
+                    threshold=threshold,
+                    oracle=oracle,
+                    replicates=replicates,
+                    seed=seed,
+                    tally=tally,
+                    each=sink.write if sink else None,
+                )
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await critic.close()
+
+    return asyncio.run(run())
