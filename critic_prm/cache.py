@@ -135,6 +135,10 @@ class Cache:
             found.update(row[0] for row in self._conn.execute(f"SELECT key FROM reply WHERE key IN ({marks})", part))
         return found
 
+    def cut(self) -> set[str]:
+        """The keys under which an answer was cut off for want of tokens."""
+        return {row[0] for row in self._conn.execute("SELECT DISTINCT key FROM attempt WHERE failure = 'length'")}
+
     def add(self, entries: Iterable[Entry], attempts: Iterable[Attempt] = ()) -> None:
         """Store them in one transaction; a key that is there already changes nothing. Raises InputError (disk full)."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from critic_prm.errors import UsageError
 from critic_prm.judgement import Judgement
+from critic_prm.models import Prices
 from critic_prm.provider import Sampling
 from critic_prm.trajectory import Trajectory
 
@@ -43,8 +44,9 @@ class Judging:
     """How an LLM is asked: all that its name does not say. Other critics have no use for it.
 
     `db` is the cache; `offline` answers from it alone. `connections` is the most requests in flight, `rpm` and `tpm` are
-    limits per minute, None for none. `retries` bounds the repeats of a failed request, `reasks` those of a cut, refused or
-    empty answer.
+    limits per minute, None for none. `retries` bounds the repeats of a failed request, `reasks` those of an answer that is
+    cut, refused, empty or of the wrong shape; a request without an answer after `timeout` seconds has failed. `prices` come
+    before those of the model table.
     """
 
     style: str = "stepwise"
@@ -58,10 +60,12 @@ class Judging:
     tpm: float | None = None
     retries: int = 6
     reasks: int = 1
+    timeout: float = 600.0
     salt: str = ""
     durable: bool = False
     budget_usd: float | None = None
     max_requests: int | None = None
+    prices: Prices | None = None
 
 
 def open_critic(name: str, judging: Judging | None = None) -> Critic:

@@ -5,6 +5,7 @@ CriticPrmError                 1  anything that went wrong; the others narrow it
 ├── UsageError                 2  an option, name or value that does not exist here
 ├── ConfigError                4  a missing key, a refused key, a missing extra
 ├── BudgetError                5  stopped by budget, request limit or quota; running again resumes
+├── Interrupted              130  stopped by the user; running again resumes
 └── ProviderError                 one request that failed, with the class that decides what happens next
 """
 
@@ -46,6 +47,15 @@ class BudgetError(CriticPrmError):
     """Stopped by a budget, a request limit or an exhausted quota. Everything paid for is kept; running again resumes."""
 
     exit_code = 5
+
+
+class Interrupted(CriticPrmError):
+    """Stopped by the user (SIGINT, SIGTERM). Everything paid for is kept; running again resumes."""
+
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted; run the same command again to go on, nothing is paid twice")
 
 
 class ProviderError(CriticPrmError):

@@ -7,11 +7,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from datetime import UTC, datetime
+from typing import Any, Protocol, get_args
 
 from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.engine.order import in_order
+from critic_prm.errors import Failure
 from critic_prm.judgement import Judgement, Label, combine
 from critic_prm.labels import label_row, without_labels
 from critic_prm.trajectory import Trajectory
@@ -25,12 +27,13 @@ async def label(
     critic: Critic,
     *,
     samples: int = 1,
-    workers: int = 64,
+    workers: int | Callable[[], int] = 64,
     stop: asyncio.Event | None = None,
 ) -> AsyncIterator[tuple[Trajectory, Label]]:
     """Yield each trajectory with its label, in order, in memory that does not grow with the input.
 
-    `samples` judgements are asked for each, of a critic that can give different ones. When `stop` is set, what is under way is
+    `samples` judgements are asked for each, of a critic that can give different ones. `workers` trajectories are under way at
+    once; a function is asked again as labels come in, so their number may grow. When `stop` is set, what is under way is
     finished and the rest left alone. ConfigError, BudgetError and errors of the input are raised after all labels before them.
     """
     rounds = range(samples if critic.repeats else 1)
@@ -40,11 +43,20 @@ async def label(
         if len(rounds) == 1:
             rows = [await critic.judge(part)]
         else:
-            rows = await asyncio.gather(*(critic.judge(part, sample) for sample in rounds))
+            # When one sample fails, the others are still brought in: they are paid for.
+            each = await asyncio.gather(*(critic.judge(part, sample) for sample in rounds), return_exceptions=True)
+            for outcome in each:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            rows = [outcome for outcome in each if not isinstance(outcome, BaseException)]
         return [combine([row[i] for row in rows], len(part[i].steps)) for i in range(len(part))]
 
-    one_worker = critic.batch > 1  # a critic that computes has nothing to wait for
-    pairs = in_order(trajectories, work, workers=1 if one_worker else workers, batch=critic.batch, window=WINDOW, stop=stop)
+    def crew() -> int:
+        if critic.batch > 1:
+            return 1  # a critic that computes has nothing to wait for
+        return workers if isinstance(workers, int) else workers()
+
+    pairs = in_order(trajectories, work, workers=crew, batch=critic.batch, window=WINDOW, stop=stop)
     async for trajectory, labelled in pairs:
         yield trajectory, labelled
 
@@ -57,7 +69,7 @@ class Tally:
     rows: int = 0
     judgements: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.time)
     stopping: bool = False
 
     def add(self, labelled: Label) -> None:
@@ -71,23 +83,34 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self.started
+        return time.time() - self.started
 
     def report(self, client: Client | None) -> dict[str, Any]:
         """The run as JSON: rows and judgements by status, requests, tokens, cost (null: unknown), seconds."""
+        began = datetime.fromtimestamp(self.started, UTC)
         report: dict[str, Any] = {
             "rows": self.rows,
+            "rows_in_input": self.total,
             "labels": dict(self.labels),
             "judgements": dict(self.judgements),
+            "started_at": began.isoformat(timespec="seconds"),
             "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows / self.seconds, 3) if self.seconds > 0 else None,
         }
         if client is not None:
-            usage, cost = client.money.usage, client.money.cost()
+            usage, cost, counts = client.money.usage, client.money.cost(), client.counts
             report |= {
                 "requests": client.money.requests,
-                "replies": {name: client.counts[name] for name in ("cached", "shared", "paid", "incomplete")},
-                "failures": {name: client.counts[name] for name in ("throttle", "transient", "row", "run", "quota")},
-                "tokens": {"input": usage.input, "cached": usage.cached, "output": usage.output, "reasoning": usage.reasoning},
+                "replies": {name: counts[name] for name in ("cached", "shared", "paid", "incomplete", "reasked", "missing")},
+                "failures": {name: counts[name] for name in get_args(Failure)},
+                "connections": {"ceiling": client.gate.most, "limit": int(client.gate.limit)},
+                "tokens": {
+                    "input": usage.input,
+                    "cached": usage.cached,
+                    "written": usage.written,
+                    "output": usage.output,
+                    "reasoning": usage.reasoning,
+                },
                 "cost_usd": cost,
                 "cost_usd_per_label": cost / self.labels["ok"] if cost is not None and self.labels["ok"] else None,
             }
@@ -107,7 +130,7 @@ async def label_into(
     tally: Tally,
     *,
     samples: int = 1,
-    workers: int = 64,
+    workers: int | Callable[[], int] = 64,
     stop: asyncio.Event | None = None,
     each: Callable[[Trajectory, Label], None] | None = None,
 ) -> None:

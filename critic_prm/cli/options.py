@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from critic_prm.critic import Judging
+    from critic_prm.models import Prices
 
 ASK, RUN = "How the judge is asked", "How the run goes"
 
@@ -36,6 +37,22 @@ Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most
 Rpm = Annotated[float | None, typer.Option(help="Requests a minute, at most.", rich_help_panel=RUN)]
 Tpm = Annotated[float | None, typer.Option(help="Tokens a minute, at most.", rich_help_panel=RUN)]
 Retries = Annotated[int, typer.Option("--max-retries", min=0, help="Repeats of a failed request.", rich_help_panel=RUN)]
+Reasks = Annotated[
+    int,
+    typer.Option("--max-reasks", min=0, help="New tries at an answer that is cut, refused or misshapen.", rich_help_panel=RUN),
+]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, help="Seconds after which a request without an answer has failed.", rich_help_panel=RUN)
+]
+OwnPrices = Annotated[
+    str | None,
+    typer.Option(
+        "--prices",
+        metavar="IN,OUT[,CACHED[,WRITTEN]]",
+        help="USD per million tokens, where the model table is silent or out of date.",
+        rich_help_panel=RUN,
+    ),
+]
 BudgetUsd = Annotated[
     float | None, typer.Option("--budget-usd", help="Stop (exit 5) before this is spent.", rich_help_panel=RUN)
 ]
@@ -68,8 +85,11 @@ def judging(
     max_requests: int | None,
     salt: str,
     durable: bool,
+    max_reasks: int = 1,
+    timeout: float = 600.0,
+    prices: str | None = None,
 ) -> Judging:
-    """The options above as the library takes them. Raises UsageError for --extra-body that is no JSON object."""
+    """The options above as the library takes them. Raises UsageError for --extra-body and --prices that cannot be read."""
     import json
 
     from critic_prm.critic import Judging
@@ -101,8 +121,26 @@ def judging(
         rpm=rpm,
         tpm=tpm,
         retries=max_retries,
+        reasks=max_reasks,
+        timeout=timeout,
+        prices=None if prices is None else _prices(prices),
         salt=salt,
         durable=durable,
         budget_usd=budget_usd,
         max_requests=max_requests,
     )
+
+
+def _prices(text: str) -> Prices:
+    from critic_prm.errors import UsageError
+    from critic_prm.models import Prices
+
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not 2 <= len(numbers) <= 4 or any(not 0 <= number < float("inf") for number in numbers):
+        raise UsageError(f"--prices is {text!r}; write IN,OUT or IN,OUT,CACHED,WRITTEN in USD per million tokens, as in 0.5,2")
+    price_in, price_out, cached, written = (*numbers, None, None)[:4]
+    assert price_in is not None and price_out is not None
+    return Prices(input=price_in, output=price_out, cached=cached, written=written, source="--prices")

@@ -14,9 +14,13 @@ import orjson
 from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.engine.progress import describe, watch
+from critic_prm.errors import CriticPrmError, Interrupted
 from critic_prm.label import Tally, label_into
 from critic_prm.records import RecordWriter
 from critic_prm.trajectory import Trajectory
+
+SPARE_FILES = 64
+"""Open files that a run needs besides its connections."""
 
 
 def run_labelling(
@@ -29,45 +33,100 @@ def run_labelling(
     workers: int = 64,
     limit: int | None = None,
 ) -> int:
-    """Label `trajectories` into `out` and report on stderr. Returns the exit code: 0, 3 with failed rows, 130 interrupted."""
+    """Label `trajectories` into `out` and report on stderr. Returns the exit code: 0, or 3 with failed rows.
+
+    Raises what stopped the run; replies that had come in by then are in the cache, and labels before that place in `out`.
+    """
     tally = Tally(total=_count(source, limit))
     client: Client | None = getattr(critic, "client", None)
+    say = Reporter(tally, client, out)
 
     async def run() -> int:
         stop = asyncio.Event()
-        _on_interrupt(lambda: _stop(stop, tally))
+        if client is not None:
+            _raise_file_limit(client, say.line)
+        _listen(stop, tally, client, say.line)
         watching = asyncio.create_task(watch(tally, client))
+        outcome: BaseException | None = None
         try:
             with RecordWriter(out) as sink:
                 rows = islice(trajectories, limit)
-                await label_into(sink, rows, critic, tally, samples=samples, workers=workers, stop=stop)
+                crew = workers if client is None else lambda: max(workers, client.gate.most)
+                await label_into(sink, rows, critic, tally, samples=samples, workers=crew, stop=stop)
+            if stop.is_set():
+                raise Interrupted
+        except BaseException as error:
+            outcome = error
+            raise
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             await critic.close()
-            _finish(tally, client, out)
-        return 130 if stop.is_set() else 3 if tally.failed else 0
+            say.finish(outcome)
+        return 3 if tally.failed else 0
 
     return asyncio.run(run())
 
 
-def _stop(stop: asyncio.Event, tally: Tally) -> None:
-    if stop.is_set():
-        raise KeyboardInterrupt
-    stop.set()
-    tally.stopping = True
-    print("stopping: finishing what is under way; press Ctrl-C again to stop at once", file=sys.stderr)
+class Reporter:
+    """Says things on stderr, and at the end writes what happened to `OUT.run.json`."""
+
+    def __init__(self, tally: Tally, client: Client | None, out: str) -> None:
+        self.tally, self.client, self.out = tally, client, out
+
+    def line(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def finish(self, error: BaseException | None) -> None:
+        self.line(describe(self.tally, self.client, final=True))
+        if self.out == "-" or not Path(self.out).parent.is_dir():
+            return
+        code = error.exit_code if isinstance(error, CriticPrmError) else 130 if error else 3 if self.tally.failed else 0
+        report = {"exit_code": code, "stopped_by": str(error) if error else None, **self.tally.report(self.client)}
+        try:
+            Path(f"{self.out}.run.json").write_bytes(
+                orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+            )
+        except OSError as problem:
+            self.line(f"run.json could not be written: {problem.strerror}")
 
 
-def _on_interrupt(act: Callable[[], None]) -> None:
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, act)
+def _listen(stop: asyncio.Event, tally: Tally, client: Client | None, say: Callable[[str], None]) -> None:
+    """Ctrl-C drains, a second one stops at once; SIGUSR1 and SIGUSR2 change the number of connections."""
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        tally.stopping = True
+        if client is not None:
+            client.halt(Interrupted())
+        say("stopping: what is out is brought in and kept; press Ctrl-C again to stop at once")
+
+    def resize(factor: float) -> None:
+        if client is not None:
+            client.gate.resize(max(1, round(client.gate.most * factor)))
+            say(f"at most {client.gate.most} connections from now on")
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, interrupt)
+    loop.add_signal_handler(signal.SIGUSR1, resize, 2.0)
+    loop.add_signal_handler(signal.SIGUSR2, resize, 0.5)
 
 
-def _finish(tally: Tally, client: Client | None, out: str) -> None:
-    print(describe(tally, client, final=True), file=sys.stderr)
-    if out != "-" and Path(out).parent.is_dir():
-        report = orjson.dumps(tally.report(client), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        Path(f"{out}.run.json").write_bytes(report)
+def _raise_file_limit(client: Client, say: Callable[[str], None]) -> None:
+    """Each connection is an open file, and the usual soft limit is 1,024; what the system does not grant is done without."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = client.gate.most + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+        if granted < wanted:
+            client.gate.resize(granted - SPARE_FILES)
+            say(f"this system allows {hard} open files: at most {client.gate.most} connections (see `ulimit -Hn`)")
 
 
 def _count(source: str, limit: int | None) -> int | None:

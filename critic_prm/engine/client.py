@@ -6,30 +6,30 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
-from tenacity.wait import wait_random_exponential
-
+from critic_prm.addresses import without_secrets
 from critic_prm.cache import Attempt, Cache, Entry
 from critic_prm.engine.gate import Gate
+from critic_prm.engine.limits import widened
 from critic_prm.engine.money import Money
+from critic_prm.engine.retries import Luck, try_again
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
 from critic_prm.provider import Provider, Reply, Request, Usage, Wire, request_key
-
-DOWN = 40
-"""So many requests in a row given up without one success between them: the server is down, and the run stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`retries` bounds the repeats of a transient failure, `reasks` those of an answer that is cut, refused or empty;
-    throttling is waited out for `patience` seconds. `salt` makes other keys of the same requests; `offline` sends nothing."""
+    throttling is waited out for `patience` seconds. A request without an answer after `timeout` seconds has failed.
+    `salt` makes other keys of the same requests; `offline` sends nothing."""
 
     retries: int = 6
     reasks: int = 1
     patience: float = 3600.0
+    timeout: float = 600.0
     salt: str = ""
     offline: bool = False
 
@@ -59,36 +59,48 @@ class Client:
     ) -> None:
         self.provider, self.gate, self.settings = provider, gate, settings
         self.money = money or Money()
+        self.luck = Luck()
         self.counts: Counter[str] = Counter()
+        self.resting = 0
         self._cache = open_cache()
+        self._cut = self._cache.cut()
         self._writer = Writer(open_cache)
         self._flights: dict[str, asyncio.Future[Answer]] = {}
-        self._fatal: CriticPrmError | None = None
-        self._successes = 0
-        self._given_up = 0
-        self._retrying = AsyncRetrying(
-            retry=retry_if_exception(_may_pass), stop=self._enough, wait=_wait, sleep=asyncio.sleep, reraise=True
-        )
+        self._halted: CriticPrmError | None = None
+        self._halting = asyncio.Event()
 
-    async def ask(self, request: Request, sample: int = 0) -> Answer:
-        """The answer to `request`; `sample` tells repeated askings of one request apart.
+    async def ask(self, request: Request, sample: int = 0, turn: int = 0) -> Answer:
+        """The answer to `request`. `sample` tells repeated askings of one request apart; `turn` counts the askings of one
+        sample, for a caller who could not use the answer to the turn before.
 
-        Raises ConfigError, BudgetError or InputError when the whole run has to stop; after that every call raises it at once.
+        Raises ConfigError, BudgetError or InputError when the whole run has to stop; from then on nothing is sent any more.
         """
         wire = self.provider.wire(request)
-        key = request_key(wire, sample, self.settings.salt)
-        flight = self._flights.get(key)
-        if flight is not None:
+        salt = self.settings.salt if turn == 0 else f"{self.settings.salt}/turn {turn}"
+        key = request_key(wire, sample, salt)
+        while (flight := self._flights.get(key)) is not None:
             self.counts["shared"] += 1
-            return await asyncio.shield(flight)
+            with suppress(_Abandoned):
+                return await asyncio.shield(flight)
         stored = self._cache.get(key)
+        if stored is None and key in self._cut and (wider := widened(wire)) is not None:
+            wider_key = request_key(wider, sample, salt)
+            if (stored := self._cache.get(wider_key)) is not None:
+                key = wider_key
         if stored is not None:
             self.counts["cached"] += 1
             return Answer(key, self.provider.read(stored), cached=True)
         if self.settings.offline:
             self.counts["missing"] += 1
             return Answer(key, failure=ProviderError("no reply in the cache, and --offline asks for none", "row"))
-        return await self._fly(key, wire, sample)
+        return await self._fly(_Question(key, wire, sample, salt))
+
+    def halt(self, error: CriticPrmError) -> None:
+        """Stop the run: whoever waits for anything but the network gets `error`, what is out is still brought in and kept."""
+        if self._halted is None:
+            self._halted = error
+            self._halting.set()
+            self.gate.shut(error)
 
     async def close(self) -> None:
         """Finish writing, close the provider's connections and the cache."""
@@ -96,106 +108,133 @@ class Client:
         await self.provider.close()
         self._cache.close()
 
-    async def _fly(self, key: str, wire: Wire, sample: int) -> Answer:
+    async def _fly(self, question: _Question) -> Answer:
         """Single flight: whoever asks the same in the meantime gets the same answer."""
-        flight = self._flights[key] = asyncio.get_running_loop().create_future()
+        flight = self._flights[question.key] = asyncio.get_running_loop().create_future()
         try:
-            answer = await self._send(key, wire, sample)
+            answer = await self._send(question)
         except BaseException as error:
             if isinstance(error, CriticPrmError):
-                self._fatal = self._fatal or error
-                flight.set_exception(error)
-                flight.exception()  # mark it seen: perhaps nobody shares this flight
-            else:
-                flight.cancel()
-            raise
+                self.halt(error)
+                error = self._halted or error
+            flight.set_exception(error if isinstance(error, Exception) else _Abandoned())
+            flight.exception()  # mark it seen: perhaps nobody shares this flight
+            raise error
         else:
             flight.set_result(answer)
             return answer
         finally:
-            del self._flights[key]
+            del self._flights[question.key]
 
-    async def _send(self, key: str, wire: Wire, sample: int) -> Answer:
-        total = Usage()
+    async def _send(self, question: _Question) -> Answer:
+        """Ask until the answer is whole. One that was cut is asked for again with twice the room, and kept under that key."""
+        total, reply, asked = Usage(), None, question
         for asking in range(self.settings.reasks + 1):
             try:
-                trip: tuple[Reply, float] = await self._retrying(self._once, key, wire)
+                reply, seconds = await self._get(asked)
             except ProviderError as error:
-                return await self._give_up(key, error, total)
-            reply, seconds = trip
-            self._successes += 1
-            self._given_up = 0
+                if reply is None:
+                    return await self._give_up(question.key, error, total)
+                break  # the server takes the question, but not with more room: the cut answer stands
             total += reply.usage
             if reply.finish == "stop" and reply.text.strip():
-                await self._writer.put(self._entry(key, wire, sample, reply, seconds))
+                await self._writer.put(self._entry(asked, reply, seconds))
                 self.counts["paid"] += 1
                 break
-            await self._writer.put(self._attempt(key, reply.finish if reply.text.strip() else "empty", reply=reply))
+            await self._writer.put(self._attempt(asked.key, reply.finish if reply.text.strip() else "empty", reply=reply))
             self.counts["incomplete"] += 1
+            if reply.finish == "length":
+                self._cut.add(question.key)
             if asking < self.settings.reasks:
                 self.counts["reasked"] += 1
-        return Answer(key, reply, usage=total)
+                asked = _roomier(question) if reply.finish == "length" else question
+        return Answer(asked.key, reply, usage=total)
 
-    async def _once(self, key: str, wire: Wire) -> tuple[Reply, float]:
+    async def _get(self, question: _Question) -> tuple[Reply, float]:
+        """One reply and its seconds; failures that may pass are tried again. Raises the ProviderError that remains."""
+        try:
+            return await self._once(question)
+        except ProviderError as error:
+            if error.failure not in ("throttle", "transient"):
+                raise
+            return await try_again(
+                error,
+                lambda: self._once(question),
+                self.luck,
+                retries=self.settings.retries,
+                patience=self.settings.patience,
+                sleep=self._rest,
+                halted=self._halting.is_set,
+            )
+
+    async def _once(self, question: _Question) -> tuple[Reply, float]:
         """One round trip through the gate. The place is held while the request is out, never while waiting for the next try."""
         entered = await self.gate.enter()
-        usage: Usage | None = None
-        accepted, throttled = False, None
+        tokens, accepted, throttled = 0, False, None
         try:
-            if self._fatal is not None:
-                raise self._fatal
-            self.money.reserve()
+            reserved = await self.money.reserve(question.wire)
+            usage: Usage | None = None
             started = time.monotonic()
             try:
-                arrival = await self.provider.complete(wire)
+                if self._halted is not None:
+                    raise self._halted
+                async with asyncio.timeout(self.settings.timeout):
+                    arrival = await self.provider.complete(question.wire)
                 reply = self.provider.read(arrival.raw)
-                usage, accepted = reply.usage, True
+                usage, accepted, tokens = reply.usage, True, reply.usage.input + reply.usage.output
+            except TimeoutError:
+                late = ProviderError(f"no answer within {self.settings.timeout:g} s (--timeout)", "transient")
+                await self._failed(question.key, late)
+                raise late from None
             except ProviderError as error:
-                self.counts[error.failure] += 1
-                if error.failure == "throttle":
-                    throttled = error
-                await self._writer.put(self._attempt(key, error.failure, error=error))
+                throttled = error if error.failure == "throttle" else None
+                await self._failed(question.key, error)
                 raise
             finally:
-                self.money.settle(usage)
+                self.money.settle(reserved, usage)
+            self.luck.success()
             self.gate.heed(arrival.allowance)
             return reply, time.monotonic() - started
         finally:
             if throttled is not None:
                 self.gate.throttle(entered, throttled.retry_after)
             else:
-                self.gate.leave(entered, tokens=usage.input + usage.output if usage else 0, accepted=accepted)
+                self.gate.leave(entered, tokens=tokens, accepted=accepted)
+
+    async def _failed(self, key: str, error: ProviderError) -> None:
+        """A request came back with nothing: keep that as an attempt, and stop the run where it says that all will fail."""
+        self.counts[error.failure] += 1
+        who = f"{self.provider.name}/{self.provider.model}"
+        if error.failure == "run":
+            self.halt(ConfigError(f"{who}: {error}"))
+        elif error.failure == "quota":
+            self.halt(BudgetError(f"{who}: {error}"))
+        elif verdict := self.luck.failure(error):
+            self.halt(ConfigError(f"{who}: {verdict}"))
+        await self._writer.put(self._attempt(key, error.failure, error=error))
 
     async def _give_up(self, key: str, error: ProviderError, usage: Usage) -> Answer:
         """A request failed for good: the row gets its status, unless the failure is the whole run's."""
-        if error.failure == "run":
-            raise ConfigError(f"{self.provider.name}/{self.provider.model}: {error}") from error
-        if error.failure == "quota":
-            raise BudgetError(f"{self.provider.name}/{self.provider.model}: {error}") from error
-        self._given_up += 1
-        if self._given_up >= DOWN:
-            raise ConfigError(
-                f"{self.provider.name}/{self.provider.model}: the last {DOWN} requests all failed, most recently: {error};"
-                " all earlier replies are kept, run the same command again later"
-            ) from error
+        if self._halted is not None:
+            raise self._halted from error
         return Answer(key, failure=error, usage=usage)
 
-    def _enough(self, state: RetryCallState) -> bool:
-        """When to stop trying: throttling is waited out; of other failures so many, and twice as many while nothing gets
-        through."""
-        error = _error(state)
-        if error is None or self._fatal is not None:
-            return True
-        if error.failure == "throttle":
-            return (state.seconds_since_start or 0.0) > self.settings.patience
-        first = state.__dict__.setdefault("successes_before", self._successes)
-        failures = state.__dict__["failures"] = state.__dict__.get("failures", 0) + 1
-        return bool(failures > self.settings.retries * (1 if self._successes > first else 2))
+    async def _rest(self, seconds: float) -> None:
+        """Sleep before another try, but not beyond the end of the run."""
+        self.resting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                await self._halting.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.resting -= 1
 
-    def _entry(self, key: str, wire: Wire, sample: int, reply: Reply, seconds: float) -> Entry:
-        provider = self.provider
-        where = (provider.name, provider.model, provider.base_url)
-        return Entry(key, wire, sample, self.settings.salt, *where, reply.raw, reply.text, reply.finish, reply.usage, seconds)
+    def _entry(self, asked: _Question, reply: Reply, seconds: float) -> Entry:
+        where = (self.provider.name, self.provider.model, without_secrets(self.provider.base_url))
+        return Entry(
+            asked.key, asked.wire, asked.sample, asked.salt, *where, reply.raw, reply.text, reply.finish, reply.usage, seconds
+        )
 
     def _attempt(self, key: str, failure: str, *, reply: Reply | None = None, error: ProviderError | None = None) -> Attempt:
         who = (key, self.provider.name, self.provider.model, failure)
@@ -205,22 +244,20 @@ class Client:
         return Attempt(*who, detail=reply.note, usage=reply.usage, raw=reply.raw)
 
 
-def _error(state: RetryCallState) -> ProviderError | None:
-    error = state.outcome.exception() if state.outcome else None
-    return error if isinstance(error, ProviderError) else None
+@dataclass(frozen=True, slots=True)
+class _Question:
+    key: str
+    wire: Wire
+    sample: int
+    salt: str
 
 
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, ProviderError) and error.failure in ("throttle", "transient")
+class _Abandoned(Exception):
+    """Whoever was asking was cancelled: ask for yourself."""
 
 
-_backoff = wait_random_exponential(multiplier=0.5, max=20)
-
-
-def _wait(state: RetryCallState) -> float:
-    """A throttled request waits at the gate, with all others; a failed one backs off by itself, or as long as the server
-    asks."""
-    error = _error(state)
-    if error is None or error.failure == "throttle":
-        return 0.0
-    return error.retry_after if error.retry_after is not None else _backoff(state)
+def _roomier(question: _Question) -> _Question:
+    wider = widened(question.wire)
+    if wider is None:
+        return question
+    return _Question(request_key(wider, question.sample, question.salt), wider, question.sample, question.salt)

@@ -85,9 +85,9 @@ class Pace:
 class Gate:
     """Admits requests: at most `limit` at once, none while cooling down, no faster than `rpm`, `tpm` and the server's patience.
 
-    The limit adapts (additive increase, multiplicative decrease, as in inspect_ai): it doubles each clean round until the first
-    throttling answer, then grows by 5% a round; each throttling episode, however many answers belong to it, takes 20% off.
-    `most` is the ceiling; `fixed` switches the adapting off. Times are seconds of `clock`.
+    The limit adapts (additive increase, multiplicative decrease, as in inspect_ai): from `start` it doubles each clean round
+    until the first throttling answer, then grows by 5% a round; each throttling episode, however many answers belong to it,
+    takes 20% off. `most` is the ceiling; `fixed` switches the adapting off. Times are seconds of `clock`.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class Gate:
         *,
         rpm: float | None = None,
         tpm: float | None = None,
+        start: int = START,
         fixed: bool = False,
         clock: Clock = time.monotonic,
     ) -> None:
         self.most = max(most, 1)
-        self.limit = float(self.most if fixed else min(START, self.most))
+        self.limit = float(self.most if fixed else min(start, self.most))
         self.out = 0
         self.throttled = 0
         self.until = 0.0
         self._fixed, self._clock = fixed, clock
         self._slow_start = True
-        self._clean = 0
         self._episode = 0.0
         self._cooldown = COOLDOWN
         self._pace = Pace()
@@ -114,9 +114,12 @@ class Gate:
         self._tokens = Bucket(tpm / 60, clock()) if tpm else None
         self._queue: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._shut: Exception | None = None
 
     async def enter(self) -> float:
-        """Wait for a place; returns the time of entry, to be handed to `leave` or `throttle`."""
+        """Wait for a place; returns the time of entry, to be handed to `leave` or `throttle`. Raises what `shut` was given."""
+        if self._shut is not None:
+            raise self._shut
         if self._queue or not self._open():
             place = asyncio.get_running_loop().create_future()
             self._queue.append(place)
@@ -138,9 +141,9 @@ class Gate:
         if accepted:
             self._pace.accepted(self._clock())
             if entered >= self._episode:
-                self._clean += 1
-                # Growth is earned: only a round of answers that really used the places counts.
-                if self._clean >= self.limit and self.out >= 0.8 * int(self.limit):
+                self._cooldown = COOLDOWN
+                # Growth is earned: only answers that came while the places were really used count.
+                if not self._fixed and self.out >= 0.8 * int(self.limit):
                     self._grow()
         self._give_back()
 
@@ -149,7 +152,7 @@ class Gate:
         now = self._clock()
         self.throttled += 1
         if entered >= self._episode:
-            self._episode, self._slow_start, self._clean = now, False, 0
+            self._episode, self._slow_start = now, False
             self._pace.complained(now)
             if not self._fixed:
                 self.limit = max(1.0, self.limit * SHRINK)
@@ -175,12 +178,24 @@ class Gate:
         """Seconds until the cooldown ends; 0 when there is none."""
         return max(0.0, self.until - self._clock())
 
+    def shut(self, error: Exception) -> None:
+        """Admit nobody any more: `error` is raised to all who wait or come. Those who are out may still leave."""
+        self._shut = self._shut or error
+        while self._queue:
+            place = self._queue.popleft()
+            if not place.done():
+                place.set_exception(self._shut)
+        self._arm()
+
+    @property
+    def pace(self) -> float | None:
+        """Requests a second that a throttling server was found to take; None while it has not complained."""
+        return self._pace.bucket.rate if self._pace.bucket else None
+
     def _grow(self) -> None:
-        self._clean, self._cooldown = 0, COOLDOWN
-        if not self._fixed:
-            larger = self.limit * 2 if self._slow_start else self.limit + max(1.0, self.limit * GROWTH)
-            self.limit = min(larger, float(self.most))
-        self._wake()
+        """One answer's part of a round: a round of `limit` answers doubles the limit, or after a throttling adds 5%."""
+        step = 1.0 if self._slow_start else max(GROWTH, 1.0 / self.limit)
+        self.limit = min(self.limit + step, float(self.most))
 
     def _delay(self) -> float:
         now = self._clock()

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 
+import orjson
+
+from critic_prm.engine.limits import reply_limit
 from critic_prm.errors import BudgetError
 from critic_prm.models import Prices
-from critic_prm.provider import Usage
+from critic_prm.provider import Usage, Wire
 
-FIRST_GUESS = 0.01
-"""USD that a request is taken to cost before the first answer has shown what it does."""
+TOKENS_PER_BYTE = 0.35
+"""Of a prompt's JSON, before an answer has shown what it is; English prose has 0.22, digits and Chinese about 0.35."""
+
+UNSEEN_OUTPUT = 4096
+"""Tokens that a reply without a limit of its own is taken to have before longer ones were seen."""
 
 
 @dataclass
 class Money:
-    """Counts what was spent, and refuses a request that could break a limit.
+    """Counts what was spent, and lets no request out that could break a limit.
 
-    What is out is reserved at the mean price so far, so `budget_usd` holds with any number of requests in flight, but for the
-    difference between one answer and the mean. Without prices a dollar budget cannot be kept: that is a UsageError of the
-    caller.
+    Before a request goes out, the most that it can cost is set aside: all of its prompt, and output up to its own limit of
+    tokens. So `budget_usd` holds with any number of requests in flight: near its end they go out one after another, and the
+    run stops when the next one no longer fits. A dollar budget needs `prices`: to ask for one without them is the caller's
+    UsageError.
     """
 
     prices: Prices | None = None
@@ -27,34 +36,85 @@ class Money:
     requests: int = 0
     spent: float = 0.0
     usage: Usage = field(default_factory=Usage)
+    _set_aside: float = 0.0
     _out: int = 0
-    _dearest: float = 0.0
+    _ratio: float = TOKENS_PER_BYTE
+    _longest: int = 0
+    _waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
-    def reserve(self) -> None:
-        """Before a request goes out. Raises BudgetError."""
+    async def reserve(self, wire: Wire) -> Reservation:
+        """Before a request goes out; waits while those that are out may still leave enough. Raises BudgetError."""
         if self.max_requests is not None and self.requests >= self.max_requests:
             raise BudgetError(
                 f"stopped after {self.requests} requests (--max-requests); run again to go on, nothing is paid twice"
             )
-        if self.budget_usd is not None and self.spent + (self._out + 1) * (self._dearest or FIRST_GUESS) > self.budget_usd:
-            raise BudgetError(
-                f"stopped at ${self.spent:.4f} of ${self.budget_usd:g} (--budget-usd), {self._out} requests still out;"
-                " run again with a larger budget to go on, nothing is paid twice"
-            )
+        reserved = Reservation(0.0, 0)
+        if self.budget_usd is not None and self.prices is not None:
+            size = _prompt_bytes(wire)
+            while self.spent + self._set_aside + (most := self._most(size, wire)) > self.budget_usd:
+                if self._out == 0:
+                    raise BudgetError(
+                        f"stopped at ${self.spent:.4f} of ${self.budget_usd:g} (--budget-usd): the next request may cost up to"
+                        f" ${most:.4f}; run again with a larger budget or a smaller --max-tokens, nothing is paid twice"
+                    )
+                turn = asyncio.get_running_loop().create_future()
+                self._waiting.append(turn)
+                await turn
+            reserved = Reservation(most, size)
         self.requests += 1
         self._out += 1
+        self._set_aside += reserved.usd
+        return reserved
 
-    def settle(self, usage: Usage | None) -> None:
+    def settle(self, reserved: Reservation, usage: Usage | None) -> None:
         """After it came back, with what it used; None when it brought nothing."""
         self._out -= 1
-        if usage is None:
-            return
-        self.usage += usage
-        if self.prices:
-            cost = self.prices.cost(usage)
-            self.spent += cost
-            self._dearest = max(self._dearest, cost)
+        self._set_aside -= reserved.usd
+        if usage is not None:
+            self.usage += usage
+            self._longest = max(self._longest, usage.output)
+            if reserved.size:
+                self._ratio = max(self._ratio, usage.input / reserved.size)
+            if self.prices:
+                self.spent += self.prices.cost(usage)
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
 
     def cost(self) -> float | None:
         """USD so far; None when the price is unknown."""
         return self.spent if self.prices else None
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait until it is known what those that are out have left of the budget."""
+        return len(self._waiting)
+
+    def _most(self, size: int, wire: Wire) -> float:
+        assert self.prices is not None
+        tokens = int(size * self._ratio) + 1
+        output = reply_limit(wire) or max(self._longest, UNSEEN_OUTPUT)
+        dearest = max(
+            self.prices.cost(Usage(tokens, output)),
+            self.prices.cost(Usage(tokens, output, written=tokens)),
+        )
+        return dearest * _choices(wire)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """`usd` set aside for one request whose prompt has `size` bytes of JSON."""
+
+    usd: float
+    size: int
+
+
+def _prompt_bytes(wire: Wire) -> int:
+    return len(orjson.dumps([wire.get("messages"), wire.get("system")]))
+
+
+def _choices(wire: Wire) -> int:
+    """Servers may be asked for several answers at once (`n`), and all are paid for."""
+    n = wire.get("n")
+    return n if isinstance(n, int) and n > 1 else 1

@@ -18,23 +18,25 @@ async def in_order(
     items: Iterable[Item],
     work: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
     *,
-    workers: int,
+    workers: Callable[[], int],
     batch: int = 1,
     window: int = 4096,
     stop: asyncio.Event | None = None,
 ) -> AsyncIterator[tuple[Item, Result]]:
-    """Yield (item, result) in the order of `items`, which is read at most about `window` items ahead of what was yielded.
+    """Yield (item, result) in the order of `items`, which is read at most `window` items ahead of what was yielded.
 
-    `workers` coroutines take `batch` items at a time. When `stop` is set, no more items are taken and what is under way is
-    finished. When `items` or `work` raises, likewise; then every result before the failed place is yielded, and the error
-    raised.
+    `workers()` coroutines take `batch` items at a time; it is asked again whenever results come in, so their number may grow
+    on the way. When `stop` is set, no more items are taken and what is under way is finished. When `items` or `work` raises,
+    likewise; then every result before the failed place is yielded, and the error raised.
     """
     source = iter(items)
     done: dict[int, tuple[Sequence[Item], Sequence[Result]]] = {}
     failures: dict[int, Exception] = {}
-    taken = given = 0
-    alive, closed = max(workers, 1), False
-    news, room = asyncio.Event(), asyncio.Event()
+    taken = given = alive = 0
+    closed = False
+    news = asyncio.Event()
+    room = asyncio.Semaphore(max(window // batch, workers(), 1))
+    tasks: list[asyncio.Task[None]] = []
 
     def take(place: int) -> list[Item]:
         nonlocal closed
@@ -50,11 +52,10 @@ async def in_order(
     async def worker() -> None:
         nonlocal taken, alive, closed
         try:
-            while not closed and not (stop is not None and stop.is_set()):
-                if (taken - given) * batch >= max(window, batch * workers):
-                    room.clear()
-                    await room.wait()
-                    continue
+            while True:
+                await room.acquire()
+                if closed or (stop is not None and stop.is_set()):
+                    break
                 place, taken = taken, taken + 1
                 part = take(place)
                 try:
@@ -67,24 +68,32 @@ async def in_order(
                 if place % BREATH == 0 or batch > 1:
                     await asyncio.sleep(0)
         finally:
+            room.release()  # on to whoever waits there, so that all of them see the end
             alive -= 1
             news.set()
 
-    tasks = [asyncio.create_task(worker()) for _ in range(alive)]
+    def crew() -> None:
+        nonlocal alive
+        while not closed and alive < max(workers(), 1) and not (stop is not None and stop.is_set()):
+            alive += 1
+            tasks.append(asyncio.create_task(worker()))
+
     try:
+        crew()
         while True:
             news.clear()
             while given in done and given not in failures:
                 part, results = done.pop(given)
                 given += 1
-                room.set()
+                room.release()
                 for item, result in zip(part, results, strict=True):
                     yield item, result
             if (alive == 0 and given not in done) or given in failures:
                 break
+            crew()
             await news.wait()
         closed = True
-        room.set()
+        room.release()
         await asyncio.gather(*tasks)
         if failures:
             raise failures[min(failures)]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, get_args
 
 from critic_prm.engine.client import Client
+from critic_prm.errors import Failure
 
 if TYPE_CHECKING:
     from critic_prm.label import Tally
@@ -48,7 +50,7 @@ def describe(tally: Tally, client: Client | None, *, final: bool = False) -> str
     if client is not None:
         parts += _asking(client, final)
     if tally.stopping:
-        parts.append("stopping")
+        parts.append(f"stopping: {client.gate.out} requests are still out" if client else "stopping")
     return " | ".join(parts)
 
 
@@ -57,16 +59,34 @@ def _asking(client: Client, final: bool) -> list[str]:
     parts = [f"{counts['cached']:,} cached, {counts['paid']:,} paid"]
     if not final:
         parts.append(f"{gate.out} of {int(gate.limit)} out")
-    retried = {kind: counts[kind] for kind in ("throttle", "transient") if counts[kind]}
-    if retried:
-        parts.append(", ".join(f"{kind} {count:,}" for kind, count in retried.items()))
-    if gate.waiting() and not final:
-        parts.append(f"waiting {gate.waiting():.0f} s for the rate limit")
+    failed = {kind: counts[kind] for kind in get_args(Failure) if counts[kind]}
+    if failed:
+        parts.append("failed requests: " + ", ".join(f"{kind} {count:,}" for kind, count in failed.items()))
+    if counts["reasked"]:
+        parts.append(f"asked again {counts['reasked']:,}")
+    if not final:
+        parts += _waits(client)
     if money.usage.input:
         cost = money.cost()
         parts.append(f"{_thousands(money.usage.input)} in, {_thousands(money.usage.output)} out")
         parts.append("price unknown" if cost is None else f"${cost:.4f}")
     return parts
+
+
+def _waits(client: Client) -> list[str]:
+    """What nothing moves for, and until when."""
+    waits = []
+    if seconds := client.gate.waiting():
+        until = datetime.now() + timedelta(seconds=seconds)
+        waits.append(f"waiting {seconds:.0f} s for the rate limit, until {until:%H:%M:%S}")
+    if client.gate.pace:
+        waits.append(f"paced at {client.gate.pace:.1f} requests a second")
+    if client.resting:
+        why = f" ({client.luck.last})" if client.luck.last else ""
+        waits.append(f"{client.resting} waiting to try again{why}")
+    if client.money.waiting:
+        waits.append(f"{client.money.waiting} waiting for what is left of the budget")
+    return waits
 
 
 def _thousands(tokens: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from critic_prm.errors import Failure, ProviderError
-from critic_prm.provider import Allowance
+from critic_prm.provider import Allowance, Arrival, Wire
+from critic_prm.providers._post import Answered
 
 LONGEST_WAIT = 3600.0
 """Seconds. A Retry-After beyond this, or one that makes no sense, counts as not said: the gate's own cooldown holds then."""
@@ -24,8 +25,12 @@ BY_STATUS: dict[int, Failure] = {
     408: "transient",
     409: "transient",
     429: "throttle",
+    529: "throttle",
 }
-"""Other 4xx concern the row alone; 5xx are transient; 529 is a throttle."""
+"""Other 4xx concern the row alone; 5xx are transient; a redirection means a wrong address."""
+
+ECHO = 32
+"""Characters in a row of a server's message that are also in the prompt are taken to be quoted from it."""
 
 BY_CODE: dict[str, Failure] = {
     "insufficient_quota": "quota",
@@ -54,21 +59,65 @@ MENDS: dict[int, str] = {
 }
 
 
+def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> Arrival:
+    """What a POST brought. Raises ProviderError for all that is no JSON answer; it holds neither secrets nor the prompt."""
+    content_type = answered.headers.get("content-type", "")
+    try:
+        if 200 <= answered.status < 300:
+            return Arrival(decoded(answered.content, content_type), allowance(answered.headers))
+        raise failed(answered.status, answered.headers, _error_body(answered.content))
+    except ProviderError as error:
+        raise without_echoes(error, wire, secrets) from None
+
+
 def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
     """An HTTP answer that is no reply, as the ProviderError that says what to do about it."""
-    error = body.get("error", body) if isinstance(body, dict) else {}
+    error = body.get("error") or body if isinstance(body, dict) else {}
     details = error if isinstance(error, dict) else {"message": str(error)}
+    if status == 200 and isinstance(code := details.get("code"), int) and 400 <= code < 600:
+        status = code  # a gateway that passes on another server's failure
     said = _codes(details)
-    failure = next((BY_CODE[code] for code in said if code in BY_CODE), None)
-    if failure is None and "spend limit" in str(details.get("message", "")).lower():
-        failure = "quota"
-    if failure is None:
-        failure = BY_STATUS.get(status) or ("throttle" if status == 529 else "transient" if status >= 500 else "row")
-    message = str(details.get("message") or "").strip() or (body if isinstance(body, str) else "")
+    message = str(details.get("message") or details.get("detail") or "").strip() or (body if isinstance(body, str) else "")
+    failure = next((BY_CODE[code] for code in said if code in BY_CODE), None) or _by_words(status, message)
     text = f"HTTP {status}" + (f" {said[0]}" if said else "") + (f": {_short(message)}" if message else "")
+    if 300 <= status < 400 and (place := headers.get("location")):
+        text += f": the server points to {place}; name that place with --base-url"
     mend = MENDS.get(402 if failure == "quota" else status)
     return ProviderError(
-        text + (f"; {mend}" if mend else ""), failure, status=status, retry_after=retry_after(headers), detail=_short(text, 500)
+        text + (f"; {mend}" if mend else ""),
+        failure,
+        status=status,
+        retry_after=retry_after(headers),
+        detail=f"HTTP {status} {' '.join(said)} {_short(message, 400)}".strip(),
+    )
+
+
+def _by_words(status: int, message: str) -> Failure:
+    """The class of a failure whose code says nothing."""
+    if status in BY_STATUS and "spend limit" not in message.lower():
+        return BY_STATUS[status]
+    if status in BY_STATUS:
+        return "quota"
+    if 300 <= status < 400:
+        return "run"
+    return "transient" if status >= 500 or status == 200 else "row"
+
+
+def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> ProviderError:
+    """The same error with keys, and prompt text that the server quoted back, cut out of what it says."""
+
+    def clean(text: str) -> str:
+        for secret in secrets:
+            if len(secret) >= 6:
+                text = text.replace(secret, "[key]")
+        prompt = " ".join(" ".join(_texts([wire.get("messages"), wire.get("system")])).split())
+        for start in range(0, max(len(text) - ECHO, 0) + 1, ECHO // 2):
+            if len(piece := text[start : start + ECHO]) == ECHO and piece in prompt:
+                return text[:start].rstrip() + " [the server quotes the prompt]"
+        return text
+
+    return ProviderError(
+        clean(str(error)), error.failure, status=error.status, retry_after=error.retry_after, detail=clean(error.detail)
     )
 
 
@@ -78,19 +127,15 @@ def decoded(content: bytes, content_type: str) -> dict[str, Any]:
         body = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         start = content[:64].lstrip().lower()
-        what = (
-            "HTML"
-            if start.startswith((b"<!doctype", b"<html"))
-            else "a cut or broken JSON body"
-            if start[:1] == b"{"
-            else "no JSON"
-        )
+        what = "HTML" if start.startswith((b"<!doctype", b"<html")) else "no JSON"
+        if start[:1] == b"{":
+            what = "a cut or broken JSON body"
         raise ProviderError(
             f"the server answered 200 with {what} ({content_type or 'no content type'})", "transient", status=200
         ) from error
     if not isinstance(body, dict):
         raise ProviderError("the server answered 200 with JSON that is no object", "transient", status=200)
-    if "error" in body and "choices" not in body and "content" not in body:
+    if body.get("error") and "choices" not in body and "content" not in body:
         raise failed(200, {}, body)
     return body
 
@@ -167,6 +212,28 @@ def _number(value: str) -> float | None:
 def _count(value: str | None) -> int | None:
     """Azure sends -1 for "not counted"."""
     return int(value) if value is not None and value.isdigit() else None
+
+
+def _error_body(content: bytes) -> Any:
+    """The body of a failed answer: decoded JSON, or text, of an HTML page its title."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        text = content[:4096].decode("utf-8", "replace")
+        title = _TITLE.search(text)
+        return title.group(1) if title else "" if text.lstrip().startswith("<") else text
+
+
+_TITLE = re.compile(r"<title>([^<]*)", re.IGNORECASE)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a nested value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _codes(details: Mapping[str, Any]) -> list[str]:

@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from critic_prm.errors import ConfigError, ProviderError, UsageError
+import orjson
+
+from critic_prm.errors import ConfigError, UsageError
 from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Usage, Wire
-from critic_prm.providers._http import allowance, decoded, failed, unshaped
+from critic_prm.providers._http import arrival, unshaped
+from critic_prm.providers._post import Post, ThroughSDK, client_options
 from critic_prm.providers.openai import data_url
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class AnthropicProvider:
     key: str | None = field(repr=False)
     token: str | None = field(default=None, repr=False)
     name: str = "anthropic"
-    _client: AsyncAnthropic | None = field(default=None, repr=False)
+    _post: Post | None = field(default=None, repr=False)
 
     def wire(self, request: Request) -> Wire:
         sampling = request.sampling
@@ -68,18 +71,8 @@ class AnthropicProvider:
         return body | dict(sampling.extra)
 
     async def complete(self, wire: Wire) -> Arrival:
-        import anthropic
-        import httpx2
-
-        client = self._client = self._client or self._connect()
-        try:
-            response = await client.post("/v1/messages", cast_to=httpx2.Response, body=wire)
-        except anthropic.APIStatusError as error:
-            raise failed(error.status_code, error.response.headers, error.body) from error
-        except anthropic.APIConnectionError as error:
-            raise ProviderError(f"no answer: {error.__cause__ or error}", "transient") from error
-        headers = response.headers
-        return Arrival(decoded(response.content, headers.get("content-type", "")), allowance(headers))
+        post = self._post = self._post or ThroughSDK("anthropic", "/v1/messages", self._connect)
+        return arrival(await post(orjson.dumps(wire)), wire, tuple(filter(None, (self.key, self.token))))
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
         """`input_tokens` leaves out what was read from or written to the prompt cache; ours is the whole prompt."""
@@ -106,18 +99,14 @@ class AnthropicProvider:
         )
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        if self._post is not None:
+            await self._post.close()
+            self._post = None
 
     def _connect(self) -> AsyncAnthropic:
         import anthropic
-        import httpx2
 
-        http = anthropic.DefaultAioHttpClient(
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-            timeout=httpx2.Timeout(600.0, connect=30.0),
-        )
+        http = anthropic.DefaultAioHttpClient(**client_options())
         return anthropic.AsyncAnthropic(
             api_key=self.key, auth_token=self.token, base_url=self.base_url, max_retries=0, http_client=http
         )

@@ -10,11 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from critic_prm.errors import ConfigError, InputError, ProviderError, UsageError
+import orjson
+
+from critic_prm.errors import ConfigError, InputError, UsageError
 from critic_prm.models import Abilities, abilities
 from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire
-from critic_prm.providers._http import allowance, decoded, failed, unshaped
+from critic_prm.providers._http import arrival, unshaped
+from critic_prm.providers._post import Direct, Post, ThroughSDK, client_options
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -34,53 +38,55 @@ def connect(model: str, base_url: str | None) -> OpenAIProvider:
 
 @dataclass
 class OpenAIProvider:
+    """`direct` leaves the SDK out; None means: for every server that is not OpenAI's own."""
+
     model: str
     base_url: str | None
     key: str = field(repr=False)
     name: str = "openai"
-    _client: AsyncOpenAI | None = field(default=None, repr=False)
+    direct: bool | None = None
+    _post: Post | None = field(default=None, repr=False)
 
     def wire(self, request: Request) -> Wire:
         able = abilities(self.name, self.model)
         body: Wire = {"model": self.model, "messages": [_message(message) for message in request.messages]}
-        body |= _sampling(request.sampling, able, self.model, "max_tokens" if self.base_url else "max_completion_tokens")
+        body |= _sampling(
+            request.sampling, able, self.model, "max_completion_tokens" if is_openai(self.base_url) else "max_tokens"
+        )
         if request.schema is not None:
             named = {"name": "verdicts", "strict": True, "schema": request.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         return body | dict(request.sampling.extra)
 
     async def complete(self, wire: Wire) -> Arrival:
-        import httpx2
-        import openai
-
-        client = self._client = self._client or self._connect()
-        try:
-            response = await client.post("/chat/completions", cast_to=httpx2.Response, body=wire)
-        except openai.APIStatusError as error:
-            raise failed(error.status_code, error.response.headers, error.body) from error
-        except openai.APIConnectionError as error:
-            raise ProviderError(f"no answer: {error.__cause__ or error}", "transient") from error
-        headers = response.headers
-        return Arrival(decoded(response.content, headers.get("content-type", "")), allowance(headers))
+        post = self._post = self._post or self._open()
+        return arrival(await post(orjson.dumps(wire)), wire, (self.key,))
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
         return read_chat(raw)
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        if self._post is not None:
+            await self._post.close()
+            self._post = None
+
+    def _open(self) -> Post:
+        direct = self.direct if self.direct is not None else not is_openai(self.base_url)
+        if direct and self.base_url:
+            return Direct(f"{self.base_url.rstrip('/')}/chat/completions", {"Authorization": f"Bearer {self.key}"})
+        return ThroughSDK("openai", "/chat/completions", self._connect)
 
     def _connect(self) -> AsyncOpenAI:
-        import httpx2
         import openai
 
-        # The aiohttp transport is several times cheaper per request, and the pool must never be the limit: the gate is.
-        http = openai.DefaultAioHttpClient(
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-            timeout=httpx2.Timeout(600.0, connect=30.0),
-        )
+        http = openai.DefaultAioHttpClient(**client_options())
         return openai.AsyncOpenAI(api_key=self.key, base_url=self.base_url, max_retries=0, http_client=http)
+
+
+def is_openai(base_url: str | None) -> bool:
+    """Whether the address is OpenAI's own (regional hosts included)."""
+    host = urlsplit(base_url).hostname if base_url else "api.openai.com"
+    return host == "api.openai.com" or (host or "").endswith(".api.openai.com")
 
 
 def read_chat(raw: Mapping[str, Any]) -> Reply:

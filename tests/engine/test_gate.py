@@ -30,18 +30,79 @@ async def test_no_more_than_the_limit_is_out_at_once() -> None:
     assert gate.out == 3
 
 
-async def test_it_doubles_while_all_is_well_and_places_are_used() -> None:
-    clock = Clock()
-    gate = Gate(128, clock=clock)
+async def test_it_doubles_each_round_while_all_is_well_and_places_are_used() -> None:
+    gate = Gate(128)
+    times: list[float] = []
     for expected in (32, 64, 128, 128):
-        times = [await gate.enter() for _ in range(int(gate.limit))]
-        # leave one, enter one: the places stay used
-        for entered in times:
-            gate.leave(entered)
-            await gate.enter()
-        while gate.out:
-            gate.leave(clock())
+        for _ in range(int(gate.limit)):
+            while gate.out < int(gate.limit):
+                times.append(await gate.enter())
+            gate.leave(times.pop(0))
         assert gate.limit == expected
+
+
+async def test_after_a_complaint_it_grows_by_a_twentieth_a_round() -> None:
+    clock = Clock()
+    gate = Gate(200, start=100, clock=clock)
+    times = [await gate.enter() for _ in range(100)]
+    clock.now += 1
+    gate.throttle(times.pop(), 0.0)
+    assert gate.limit == 80
+    for entered in times:
+        gate.leave(entered)
+    clock.now += 1
+    gate._pace.bucket = None  # only the places are looked at here
+    times = []
+    for _ in range(80):
+        while gate.out < int(gate.limit):
+            times.append(await gate.enter())
+        gate.leave(times.pop(0))
+    assert gate.limit == pytest.approx(84, abs=0.2)
+
+
+async def test_a_throttled_server_that_accepts_again_has_its_short_cooldown_back() -> None:
+    clock = Clock()
+    gate = Gate(64, clock=clock)
+    for _ in range(5):
+        entered = await _enter(gate, clock)
+        gate.throttle(entered, None)
+    gate.leave(await _enter(gate, clock))
+    gate.throttle(await _enter(gate, clock), None)
+    assert gate.waiting() == pytest.approx(0.5)
+
+
+async def test_a_shut_gate_turns_everybody_away_but_lets_out_who_is_out() -> None:
+    gate = Gate(1, fixed=True)
+    entered = await gate.enter()
+    waiting = asyncio.create_task(gate.enter())
+    await asyncio.sleep(0)
+    gate.shut(RuntimeError("over"))
+    with pytest.raises(RuntimeError, match="over"):
+        await waiting
+    with pytest.raises(RuntimeError, match="over"):
+        await gate.enter()
+    gate.leave(entered)
+    assert gate.out == 0
+
+
+async def test_the_ceiling_can_be_moved_while_running() -> None:
+    gate = Gate(1, fixed=True)
+    await gate.enter()
+    more = [asyncio.create_task(gate.enter()) for _ in range(3)]
+    await asyncio.sleep(0)
+    gate.resize(3)
+    await asyncio.sleep(0)
+    assert [task.done() for task in more] == [True, True, False]
+    gate.resize(1)
+    for _ in range(3):
+        gate.leave(0.0)
+    await asyncio.sleep(0)
+    assert gate.out == 1
+
+
+async def _enter(gate: Gate, clock: Clock) -> float:
+    clock.now += 1000
+    return await gate.enter()
 
 
 async def test_an_idle_gate_does_not_grow() -> None:
