@@ -6,8 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +14,12 @@ from critic_prm.errors import UsageError
 from critic_prm.plugins import load, names
 from critic_prm.provider import Message
 from critic_prm.reader import Expect
+from critic_prm.resources import resource
 from critic_prm.template import Problem, compile_template, render_block
 from critic_prm.trajectory import Trajectory
 
 Per = Literal["trajectory", "step"]
 
-_HERE = Path(__file__).parent
 _META = re.compile(r"\{#-?[ \t]*(.*?)[ \t]*-?#\}")
 _KEYS = ("reader", "per", "base", "stops", "stop", "max_tokens", "about")
 
@@ -42,7 +41,7 @@ class Style:
     stop: tuple[str, ...]
     max_tokens: int | None
     about: str
-    source: str
+    source: str = field(repr=False)
     where: str
     fingerprint: str
 
@@ -58,7 +57,7 @@ class Shown:
 
 def style_names() -> list[str]:
     """The names of the packaged styles, sorted."""
-    return sorted(path.stem for path in _folder().glob("*.jinja"))
+    return sorted(path.stem for path in resource("prompts").glob("*.jinja"))
 
 
 def open_style(name: str | Path) -> Style:
@@ -70,7 +69,7 @@ def open_style(name: str | Path) -> Style:
     if "/" in text or text.endswith(".jinja"):
         path = Path(text)
     elif text in style_names():
-        path = _folder() / f"{text}.jinja"
+        path = resource("prompts") / f"{text}.jinja"
     else:
         raise UsageError(
             f"no style is called {text!r}; there are: {', '.join(style_names())}, or give the path of a .jinja file of your own"
@@ -190,12 +189,6 @@ def nonce(trajectory: Trajectory) -> str:
 def tools_text(trajectory: Trajectory) -> str:
     """The definitions of an agent's tools as a template shows them, one JSON object a line; empty without tools."""
     return "\n".join(json.dumps(tool, ensure_ascii=False, default=str) for tool in trajectory.tools)
-
-
-@lru_cache(maxsize=1)
-def _folder() -> Path:
-    packaged = _HERE / "prompts"
-    return packaged if packaged.is_dir() else _HERE.parent / "prompts"
 
 
 def _metadata(source: str, where: str) -> dict[str, Any]:

@@ -93,8 +93,8 @@ def without_thinking(text: str, quotable: tuple[str, ...] = ()) -> tuple[str, bo
         return _blank(text, closing.end()), False
     name = opened.group(1).casefold()
     for closing in _CLOSING.finditer(text, opened.end()):
-        before, after = text[max(0, closing.start() - 80) : closing.start()], text[closing.end() : closing.end() + 80]
-        if closing.group(1).casefold() == name and not copied(closing.group(), before, after, quotable):
+        name_fits = closing.group(1).casefold() == name
+        if name_fits and not copied(text, closing.start(), closing.end(), quotable):
             return _blank(text, closing.end()), False
     return text, True
 

@@ -18,6 +18,17 @@ FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 _HEADING = re.compile(HEADING, FLAGS)
 
 
+# A line of prose that was broken before "Step 2:" or "Verdict: correct" does not end like this.
+_ENDS = frozenset(".!?。！？:：;}])$*_`|>\"'”’…")
+_BLANK_LINE = re.compile(r"\n[ \t]*\n[ \t]*\Z")
+
+
+def ends(before: str) -> bool:
+    """Whether what stands before a line ends a sentence or a paragraph, so that the line begins something new."""
+    said = before.rstrip()
+    return not said or said[-1] in _ENDS or _BLANK_LINE.search(before) is not None
+
+
 def parts(text: str, end: int, base: int) -> dict[int, str]:
     """The text under each heading before `end`, by 0-based step; a step with several headings keeps the last one's text."""
     found = list(_HEADING.finditer(text, 0, end))

@@ -10,6 +10,7 @@ from critic_prm.judgement import Verdict
 from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
 from critic_prm.readers._chances import Pair, Tokens
+from critic_prm.readers._headings import ends
 from critic_prm.readers._quotes import copied, introduced, occurs
 from critic_prm.readers._settle import settle
 from critic_prm.readers._words import Words, plain, value_of
@@ -78,7 +79,7 @@ def last_line(text: str, expect: Expect, shape: Shape) -> Line | None:
     """The last labelled verdict line that is the judge's own."""
     kept: list[Line] = []
     for line in _labelled(text, expect, shape):
-        if expect.quotable and _copy(text, line, expect, kept[-1].end if kept else 0):
+        if expect.quotable and _copy(text, line, expect):
             continue
         kept.append(line)
         del kept[:-4]
@@ -106,16 +107,18 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
             continue
         stop = text.find("\n", said.end())
         rest = text[said.end() : len(text) if stop < 0 else stop]
-        if (expect.cut and stop < 0 and not box) or _HEDGE.match(rest):
+        if expect.cut and ((stop < 0 and not box) or not ends(text[max(0, start - 200) : start])):
+            continue
+        if _HEDGE.match(rest):
             continue
         yield Line(start, said.end() + (len(rest) if not rest.strip(" \t\r*_`$.。}!)") else 0), word, said.group())
 
 
-def _copy(text: str, line: Line, expect: Expect, floor: int) -> bool:
+def _copy(text: str, line: Line, expect: Expect) -> bool:
     span = text[line.start : line.end]
     if expect.cut and not text[line.end :].strip() and occurs(span, expect.quotable):
         return True
-    return copied(span, text[max(floor, line.start - 200) : line.start], text[line.end : line.end + 200], expect.quotable)
+    return copied(text, line.start, line.end, expect.quotable)
 
 
 def _alone(text: str, place: int, shape: Shape) -> bool:
@@ -134,7 +137,7 @@ def _bare(text: str, expect: Expect, shape: Shape) -> Line | None:
     said = text[box.end() if box and not text[start : box.start()].strip(" \t$*_") else start : end].rstrip("}$ .")
     if len(said) > 60 or value_of(said, shape.words) is None:
         return None
-    if copied(text[start:end], text[max(0, start - 200) : start], "", expect.quotable):
+    if copied(text, start, end, expect.quotable):
         return None
     word = text.index(said, start)
     while not text[word].isalnum() and word < end - 1:

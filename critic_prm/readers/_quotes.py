@@ -5,12 +5,20 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-# A copy is told from a judge's own words by what surrounds it: this many letters, digits or signs shared on one side.
-_CONTEXT = 12
-_WINDOW = 4 * _CONTEXT
+# A copy is told from a judge's own words by what it shares around them: so many characters of free text, or a whole step
+# with half as many.
+_SHARED = 12
+_WINDOW = 240
+# An attacker's text may hold a verdict's words very often; that many places are looked at.
+_PLACES = 40
 
 # Characters that a copy may add, drop or change: white space, zero-width and direction marks, emphasis, quotation marks.
 _LOOSE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff*_`\"'“”‘’«»「」>]+")
+# Headings and verdicts, squeezed. They are no evidence of a copy: a step may guess how its judge will write them.
+_FORM = re.compile(
+    r"\x00|(?:step|paragraph|section|步骤|第)[#_]?\d{0,6}步?[:.)：]?|(?:(?:the|this)(?:step|action|paragraph)is)?\$?\\boxed\{[^{}]{0,40}\}\$?\.?"
+    r"|isthe(?:step|action)correct\??(?:\(yes/no\)\?)?(?:yes|no)?|(?:final)?(?:verdict|answer):(?:correct|incorrect|neutral|yes|no)?"
+)
 _INTRODUCES = re.compile(r"(?:[:：,，]|\b(?:says?|reads?|writes?|states?|claims?|contains?|quotes?|quoted))\Z", re.IGNORECASE)
 
 
@@ -21,7 +29,7 @@ def squeeze(text: str) -> str:
 
 @lru_cache(maxsize=512)
 def _squeezed(quotable: tuple[str, ...]) -> str:
-    return "\x00".join(squeeze(text) for text in quotable)
+    return "\x00" + "\x00".join(squeeze(text) for text in quotable) + "\x00"
 
 
 def occurs(span: str, quotable: tuple[str, ...]) -> bool:
@@ -30,22 +38,44 @@ def occurs(span: str, quotable: tuple[str, ...]) -> bool:
     return bool(core) and core in _squeezed(quotable)
 
 
-def copied(span: str, before: str, after: str, quotable: tuple[str, ...], between: str = "") -> bool:
-    """Whether `span`, together with enough of what stands `before` or `after` it, stands in the trajectory.
+def copied(text: str, start: int, end: int, quotable: tuple[str, ...]) -> bool:
+    """Whether text[start:end] stands in the trajectory together with enough of what surrounds it here.
 
-    A judge may use the very words of a step for its own verdict, so equal words alone prove nothing: what surrounds them
-    must be the same too. The surroundings must be the judge's free text; headings and other verdicts are left out of them
-    by the caller, because a step may guess those. `between` is such a heading, between the span and `after`.
+    A judge may use the very words of a step for its own verdict, so equal words alone prove nothing: free text around them
+    must be the same too.
     """
-    if not quotable:
+    if not quotable or not occurs(text[start:end], quotable):
         return False
-    core, source = squeeze(span), _squeezed(quotable)
-    if not core or core not in source:
-        return False
-    left, right = squeeze(before[-_WINDOW:])[-_CONTEXT:], squeeze(after[:_WINDOW])[:_CONTEXT]
-    if len(left) == _CONTEXT and left + core in source:
-        return True
-    return len(right) == _CONTEXT and core + squeeze(between) + right in source
+    before, after = squeeze(text[max(0, start - _WINDOW) : start]), squeeze(text[end : end + _WINDOW])
+    return _shared(squeeze(text[start:end]), before, after, quotable)
+
+
+@lru_cache(maxsize=4096)
+def _shared(core: str, before: str, after: str, quotable: tuple[str, ...]) -> bool:
+    source = _squeezed(quotable)
+    place = source.find(core)
+    for _ in range(_PLACES):
+        if place < 0:
+            return False
+        stop = place + len(core)
+        left = _common(before[::-1], source[max(0, place - _WINDOW) : place][::-1])
+        right = _common(after, source[stop : stop + _WINDOW])
+        free = len(_FORM.sub("", source[place - left : stop + right]))
+        whole = source[place - left - 1] == "\x00" and source[stop + right] == "\x00"
+        if free >= (_SHARED // 2 if whole else _SHARED):
+            return True
+        place = source.find(core, place + 1)
+    return False
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts share from their beginning."""
+    if one.startswith(other):
+        return len(other)
+    for index, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return index
+    return min(len(one), len(other))
 
 
 def introduced(text: str, start: int) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from critic_prm.judgement import Verdict
 from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
-from critic_prm.readers._headings import last_heading, parts
+from critic_prm.readers._headings import ends, last_heading, parts
 from critic_prm.readers._quotes import copied, introduced, occurs
 from critic_prm.readers._settle import settle
 from critic_prm.readers._words import plain
@@ -107,31 +107,21 @@ def _boxed(text: str, expect: Expect) -> _Found | None:
             continue
         if box.end() <= ending and not cue:
             break
-        if expect.cut and not (alone and _CONCLUDES.search(text[max(0, start - 200) : box.start()])):
+        before = text[max(0, start - 200) : start]
+        if expect.cut and not (alone and ends(before) and _CONCLUDES.search(before + lead)):
             continue
-        if _is_copy(text, box, start if alone else box.start(), alone, start >= closing, expect, boxes, place):
+        if _is_copy(text, box, start if alone else box.start(), alone, start >= closing, expect):
             continue
         return _Found(index, start if alone else box.start(), box.end(), box.group("word"))
     return None
 
 
-def _is_copy(
-    text: str,
-    box: re.Match[str],
-    start: int,
-    alone: bool,
-    closing: bool,
-    expect: Expect,
-    boxes: list[re.Match[str]],
-    place: int,
-) -> bool:
+def _is_copy(text: str, box: re.Match[str], start: int, alone: bool, closing: bool, expect: Expect) -> bool:
     if not expect.quotable or not occurs(box.group(), expect.quotable):
         return False
-    if not closing and not (alone and not introduced(text, start)):
+    if not closing and (not alone or introduced(text, start)):
         return True
-    floor = boxes[place - 1].end() if place else 0
-    stop = boxes[place + 1].start() if place + 1 < len(boxes) else len(text)
-    return copied(text[start : box.end()], text[floor:start], text[box.end() : stop], expect.quotable)
+    return copied(text, start, box.end(), expect.quotable)
 
 
 def _last_line(text: str, expect: Expect) -> _Found | None:
@@ -146,7 +136,7 @@ def _last_line(text: str, expect: Expect) -> _Found | None:
     match = _LAST_LINE.fullmatch(line)
     if match is None or not (_CUE.search(match.group("lead")) or _ANSWER.fullmatch(match.group("lead"))):
         return None
-    if copied(line, body[:start], "", expect.quotable) or occurs(line, expect.quotable):
+    if copied(body, start, len(body), expect.quotable) or occurs(line, expect.quotable):
         return None
     return _Found(_index(match.group("number")), start, len(body), match.group("number"))
 

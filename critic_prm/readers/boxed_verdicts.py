@@ -10,7 +10,7 @@ from critic_prm.judgement import Verdict, VerdictValue
 from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
 from critic_prm.readers._chances import CORRECT_INCORRECT, YES_NO, Tokens
-from critic_prm.readers._headings import FLAGS, HEADING
+from critic_prm.readers._headings import FLAGS, HEADING, ends
 from critic_prm.readers._quotes import copied, introduced, occurs
 from critic_prm.readers._settle import settle
 from critic_prm.readers._words import ANSWER, VERDICT, plain, value_of
@@ -43,11 +43,6 @@ _LOOSE = re.compile(
 )
 # A verdict on the whole is not one on the last step.
 _WHOLE = re.compile(r"\b(?:solution|overall|final|proof|trajectory|plan)\b|整体|总体|全部|解答", re.IGNORECASE)
-
-
-# A line of prose that was broken before "Step 2:" does not end like this.
-_ENDS = frozenset(".!?。！？:：;}])$*_`|>\"'”’…")
-_BLANK_LINE = re.compile(r"\n[ \t]*\n[ \t]*\Z")
 
 
 @dataclass(slots=True)
@@ -101,8 +96,7 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
     """Cut the reply at its headings. Text before the first one belongs to no step (first = -1)."""
     section = _Section(-1, -1, 0, len(text), [])
     judged: set[int] = set()
-    events = list(_EVENT.finditer(text))
-    for index, event in enumerate(events):
+    for event in _EVENT.finditer(text):
         if event.lastgroup is not None and event.group("heading") is not None:
             first = int(event.group("first")) - expect.base
             last = int(event.group("last") or event.group("first")) - expect.base
@@ -113,7 +107,7 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
             section = _Section(first, last, event.end(), len(text), [])
             continue
         box = _box(text, event, section.start)
-        if box is None or _is_copy(text, box, events, index, section.start, expect):
+        if box is None or _is_copy(text, box, event, expect):
             continue
         section.found.append(box)
         if section.first >= 0 and box.value is not None:
@@ -123,18 +117,18 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
 
 def _opens(text: str, heading: re.Match[str], section: _Section, first: int, judged: set[int], expect: Expect) -> bool:
     """Whether a heading begins a new section, or is only a line of a critique that begins by naming another step."""
-    if section.first < 0 or any(box.value is not None for box in section.found):
+    if section.first < 0 or any(box.value is not None and box.labelled for box in section.found):
+        return True
+    before = text[max(section.start, heading.start() - 200) : heading.start()]
+    if not ends(before):
+        return False
+    if any(box.value is not None for box in section.found):
         return True
     if first in judged or first > section.last + 1:
         return False
-    before = text[max(section.start, heading.start() - 200) : heading.start()]
-    if before.strip() and before.rstrip()[-1] not in _ENDS and not _BLANK_LINE.search(before):
-        return False
     if not expect.quotable or not occurs(heading.group(), expect.quotable):
         return True
-    return not introduced(text, heading.start()) and not copied(
-        heading.group(), before, text[heading.end() : heading.end() + 200], expect.quotable
-    )
+    return not introduced(text, heading.start()) and not copied(text, heading.start(), heading.end(), expect.quotable)
 
 
 def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
@@ -155,24 +149,15 @@ def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
     return None
 
 
-def _is_copy(text: str, box: _Found, events: list[re.Match[str]], index: int, floor: int, expect: Expect) -> bool:
-    if not expect.quotable:
-        return False
-    event = events[index]
-    if not occurs(text[event.start() : event.end("tail")], expect.quotable):
+def _is_copy(text: str, box: _Found, event: re.Match[str], expect: Expect) -> bool:
+    if not expect.quotable or not occurs(text[event.start() : event.end("tail")], expect.quotable):
         return False
     if not box.pure:
         return True
     # At the very end of a reply that was cut, a quotation cannot be told from a verdict.
     if expect.cut and not text[box.end :].strip() and occurs(text[box.start : box.end], expect.quotable):
         return True
-    before = text[max(floor, events[index - 1].end() if index else 0) : box.start]
-    between, after = "", text[box.end : events[index + 1].start() if index + 1 < len(events) else len(text)][:200]
-    if index + 1 < len(events) and not after.strip() and events[index + 1].group("heading") is not None:
-        between = after + events[index + 1].group()
-        stop = events[index + 2].start() if index + 2 < len(events) else len(text)
-        after = text[events[index + 1].end() : stop][:200]
-    return copied(text[box.start : box.end], before, after, expect.quotable, between)
+    return copied(text, box.start, box.end, expect.quotable)
 
 
 def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]) -> None:
@@ -235,7 +220,7 @@ def _word_line(text: str, section: _Section, expect: Expect) -> _Found | None:
             label = _LABEL.match(line)
             word = start + (label.end() if label else 0)
             value = value_of(text[word:end], VERDICT)
-            if value is not None and not copied(line, text[section.start : start], text[end : section.end], expect.quotable):
+            if value is not None and not copied(text, start, end, expect.quotable):
                 if label:
                     return _Found(value, start, end, word, True, True)
                 bare = bare or _Found(value, start, end, _first_letter(text, word), True, False)
