@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from critic_prm.arithmetic.algebra import agreement, letters
-from critic_prm.arithmetic.compare import Term, explained, holds, term
-from critic_prm.arithmetic.lexer import Token, lex
+from critic_prm.arithmetic.compare import Term, explained, holds, second_reading, term
+from critic_prm.arithmetic.lexer import SPOKEN, Token, lex
 from critic_prm.arithmetic.notes import Notes, follow
 from critic_prm.arithmetic.parser import PLAIN
 from critic_prm.arithmetic.sides import Side, sides
@@ -17,6 +17,8 @@ from critic_prm.arithmetic.values import Unreadable, Value, say
 
 MAX_TEXT = 6_000
 """Characters of one step that are looked at; what lies beyond is not checked."""
+MAX_EFFORT = 20_000
+"""Tokens that are parsed for one step, repetitions counted; relations beyond are not checked."""
 
 Finding = Literal["true", "false", "unclear", "unread"]
 
@@ -25,8 +27,9 @@ Finding = Literal["true", "false", "unclear", "unread"]
 class Claim:
     """One relation between two expressions.
 
-    `finding`: it holds; it does not; the values differ, but what stands around them may explain it; no arithmetic. `span` is
-    where it stands in the text. `left` and `right` are the values under the plain reading, None where there is none.
+    `finding`: true, it holds under a usual reading; false, it does not; unclear, the values differ, but what stands around
+    them may explain it; unread, it is no arithmetic that is evaluated here. `span` is where it stands in the text. `left` and
+    `right` are the values under the plain reading, None where there is none. A false or unclear claim has a critique.
     """
 
     finding: Finding
@@ -67,35 +70,63 @@ def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Clai
     if _HINT.search(text) is None or _DIGIT.search(text) is None:
         return []
     claims: list[Claim] = []
+    effort = _Effort()
     for start, end in _clauses(text):
-        for members, relations in _chains(lex(text[start:end])):
+        for members, relations, bullet in _chains(lex(text[start:end])):
             ends = [sides(member) for member in members]
-            claims += _chain(ends, relations, _Place(text, start, notes))
+            claims += _chain(ends, relations, _Place(text, start, bullet, notes, effort))
     if any(claim.finding == "false" for claim in claims) and (_HEDGE.search(text) or _UNUSUAL.search(problem)):
         return [replace(claim, finding="unclear") if claim.finding == "false" else claim for claim in claims]
     return claims
 
 
-_CUT = re.compile(r"[,.;?] ")
+_MARKS = (", ", ". ", "; ", "? ")
+_CUT = re.compile(r"(?:[,;?]|(?<!\.)\.) ")
 
 
 def _clauses(text: str) -> Iterator[tuple[int, int]]:
     """Where the clauses with a relation are, so that prose costs nothing."""
     done = 0
     while (hint := _HINT.search(text, done)) is not None:
-        before = max(text.rfind(mark, done, hint.start()) for mark in (", ", ". ", "; ", "? "))
+        before = max(_before(text, mark, done, hint.start()) for mark in _MARKS)
         cut = _CUT.search(text, hint.end())
         end = cut.start() + 1 if cut else len(text)
         yield (done if before < 0 else before + 2), end
         done = end
 
 
+def _before(text: str, mark: str, start: int, end: int) -> int:
+    """Where the last such mark before `end` is, not counting the end of an ellipsis; -1 if nowhere."""
+    at = text.rfind(mark, start, end)
+    while at > start and mark == ". " and text[at - 1] == ".":
+        at = text.rfind(mark, start, at)
+    return at
+
+
+class _Effort:
+    """How many more tokens may be parsed for one step: what bounds the time that hostile text can take."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_EFFORT
+
+    def spend(self, left: Side, right: Side, times: int) -> bool:
+        self.left -= times * (len(left.tokens) + len(right.tokens) + 2)
+        return self.left > 0
+
+
 class _Place(NamedTuple):
-    """Where a chain stands: the text of the step, where its clause begins there, and what is known so far."""
+    """Where a chain stands: the text of the step, where its clause begins there, and what is known so far.
+
+    `bullet` is the sign before the chain, if it was taken for the mark of a list item.
+    """
 
     text: str
     offset: int
+    bullet: Token | None
     notes: Notes | None
+    effort: _Effort
 
     @property
     def values(self) -> Mapping[str, Value] | None:
@@ -117,8 +148,14 @@ def _chain(ends: Sequence[tuple[Side | None, Side | None]], relations: Sequence[
         if left is None or right is None or not left.readable or not right.readable:
             claims.append(Claim("unread", relation.text, place.span(left or relation, right or relation)))
             continue
+        if not place.effort.spend(left, right, 1):
+            break
         a, b = (_term(side, terms, place.values) for side in (left, right))
         inner = at > 0 and relations[at - 1].text == "="
+        if relation.value == SPOKEN and (a is None or a.plain or a.shape.operations == a.shape.divides):
+            # "4/7 is equal to $24" says what a part amounts to: only a computation is sure to be one.
+            claims.append(Claim("unread", relation.text, place.span(left, right)))
+            continue
         if a is not None and b is not None:
             claims.append(_numbers(a, relation.text, b, inner, place))
         elif relation.text == "=" and (a is not None or letters(left)) and (b is not None or letters(right)):
@@ -146,7 +183,14 @@ def _numbers(a: Term, relation: str, b: Term, inner: bool, place: _Place) -> Cla
     try:
         if holds(a, relation, b):
             return Claim("true", relation, span, a.value, b.value)
-        doubt = explained(a, relation, b, inner, place.values)
+        if not place.effort.spend(a.side, b.side, 40):
+            return Claim("unread", relation, span)
+        if second_reading(a, relation, b, place.values):
+            return Claim("true", relation, span, a.value, b.value)
+        doubt = explained(a, b, inner)
+        if not inner and not doubt and place.bullet is not None and place.bullet.text == "-":
+            negative = replace(a.side, tokens=(place.bullet, *a.side.tokens))
+            doubt = holds(term(negative, PLAIN, place.values), relation, b)
     except Unreadable:
         return Claim("unread", relation, span)
     return Claim("unclear" if doubt else "false", relation, span, a.value, b.value, _critique(a, relation, b, place))
@@ -162,6 +206,8 @@ def _critique(a: Term, relation: str, b: Term, place: _Place) -> str:
 def _variables(left: Side, right: Side, inner: bool, place: _Place) -> Claim:
     """An equation with variables: an identity is true; false is what nothing solves, and a = b = c where b is not c."""
     span = place.span(left, right)
+    if not place.effort.spend(left, right, 20):
+        return Claim("unread", "=", span)
     try:
         found = agreement(left, right)
     except Unreadable:
@@ -189,11 +235,12 @@ def _repaired(claims: list[Claim]) -> list[Claim]:
     ]
 
 
-def _chains(tokens: Sequence[Token]) -> list[tuple[list[list[Token]], list[Token]]]:
-    """Clauses that hold a relation, each as its members and the relations between them."""
-    chains: list[tuple[list[list[Token]], list[Token]]] = []
+def _chains(tokens: Sequence[Token]) -> list[tuple[list[list[Token]], list[Token], Token | None]]:
+    """Clauses that hold a relation: their members, the relations between them, and the list mark they start with."""
+    chains: list[tuple[list[list[Token]], list[Token], Token | None]] = []
     members: list[list[Token]] = [[]]
     relations: list[Token] = []
+    bullet: Token | None = None
     count = len(tokens)
     for at, token in enumerate(tokens):
         if token.kind == "r":
@@ -201,13 +248,15 @@ def _chains(tokens: Sequence[Token]) -> list[tuple[list[list[Token]], list[Token
             members.append([])
         elif token.kind == "b" or (token.kind == "l" and not (at + 1 < count and tokens[at + 1].kind == "r")):
             if relations:
-                chains.append((members, relations))
+                chains.append((members, relations, bullet))
                 relations = []
-            members = [[]]
-        elif token.kind != "l" and not (not members[-1] and not relations and _bullet(tokens, at)):
+            members, bullet = [[]], None
+        elif token.kind == "o" and not members[-1] and not relations and _bullet(tokens, at):
+            bullet = token
+        elif token.kind != "l":
             members[-1].append(token)
     if relations:
-        chains.append((members, relations))
+        chains.append((members, relations, bullet))
     return chains
 
 
@@ -216,4 +265,4 @@ def _bullet(tokens: Sequence[Token], at: int) -> bool:
     token = tokens[at]
     if token.kind != "o" or token.text not in "-*+" or (at and tokens[at - 1].kind not in "lb"):
         return False
-    return at + 1 < len(tokens) and tokens[at + 1].start > token.end
+    return at + 1 < len(tokens) and not tokens[at + 1].tight

@@ -51,8 +51,8 @@ def holds(a: Term, relation: str, b: Term) -> bool:
     return not close and (a.value < b.value) == (relation == "<")
 
 
-def explained(a: Term, relation: str, b: Term, inner: bool, letters: Mapping[str, Value] | None) -> bool:
-    """Whether a relation that does not hold may still mean something true: a label, another unit, another reading.
+def explained(a: Term, b: Term, inner: bool) -> bool:
+    """Whether a relation that does not hold may still mean something true: a label, another unit, a remark in brackets.
 
     `inner`: the left side is itself the right side of an earlier relation.
     """
@@ -60,7 +60,9 @@ def explained(a: Term, relation: str, b: Term, inner: bool, letters: Mapping[str
         a.side.doubtful
         or b.side.doubtful
         or a.side.tokens[-1].text == "!"
+        or _torn(a)
         or _label(a, inner)
+        or _part(a, b)
         or (a.plain and b.plain and bool(a.side.units or b.side.units))
         or _conversion(a, b)
         or _mixed_units(a)
@@ -69,7 +71,6 @@ def explained(a: Term, relation: str, b: Term, inner: bool, letters: Mapping[str
         or _aside(b)
         or _share(a)
         or _share(b)
-        or _second_reading(a, relation, b, letters)
     )
 
 
@@ -122,6 +123,11 @@ def _label(a: Term, inner: bool) -> bool:
     return bool(a.side.units) or a.shape.percent or a.side.prose or (a.shape.fractions and not inner)
 
 
+def _part(a: Term, b: Term) -> bool:
+    """Whether it says what a part of something amounts to: "so 3/4 = 15 apples"."""
+    return a.shape.operations == 1 and a.shape.divides and 0 < a.value < 1 <= b.value and b.plain
+
+
 _FACTORS = {2, 3, 4, 7, 8, 12, 16, 24, 30, 36, 52, 60, 144, 365, 1000, 1440, 1760, 3600, 5280, 10**4, 10**6}
 _MEASURES = words(
     "second sec minute min hour hr day week month year decade inch inche feet foot yard mile meter metre m km cm mm "
@@ -145,6 +151,12 @@ def _mixed_units(a: Term) -> bool:
     return len(set(a.side.units) & _MEASURES) > 1 and any(t.kind == "o" and t.text in "+-" for t in a.side.tokens)
 
 
+def _torn(a: Term) -> bool:
+    """Whether a side starts with a sign that stands between things: its beginning was cut off."""
+    tokens = a.side.tokens
+    return len(tokens) > 1 and tokens[0].kind == "o" and not tokens[1].tight
+
+
 def _aside(a: Term) -> bool:
     """Whether what reads as a product may be a remark: "8 (4-4-0) wheels"."""
     tokens = a.side.tokens
@@ -157,7 +169,7 @@ def _share(a: Term) -> bool:
     return 0 < signs < sum(t.kind == "n" for t in a.side.tokens) and any(t.text in ("+", "-") for t in a.side.tokens)
 
 
-def _second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value] | None) -> bool:
+def second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value] | None) -> bool:
     """Whether the relation holds when what is ambiguous in it is read another way."""
     either = [x or y for x, y in zip(a.shape, b.shape, strict=True)]
     shape = Shape(*either)  # type: ignore[arg-type]

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from critic_prm.arithmetic.values import Value
 
+SPOKEN = 1
+"""The `value` of an operator or relation that was a word."""
 MAX_DIGITS = 60
 """A longer run of digits is no number that anyone computes with."""
 
@@ -97,6 +99,7 @@ _TOKEN = re.compile(
   |(?P<odd>[+\-*/]=|<<+|>>+|\\[pm]{2}|±|[=<>]/|≡|∝|\\equiv|\\cong|\\sim|\\pmod|\\bmod|\\mod|\\propto|={3,})
   |(?P<relation>==|:=|&=|!=|<=|>=|[=<>≤≥≠≈≃≅])
   |(?P<stars>\*\*+)
+  |(?P<equals>(?<!or[ ])(?:is[ ]|are[ ])?equals?(?:[ ]to)?\b(?!-))
   |(?P<pi>π)
   |(?P<function>(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp|gcd|GCD|lcm|LCM|max|min|floor|ceil|mod|MOD|abs|det|round|nCr|nPr)(?![^\W\d_])
   |(?P<word>[^\W\d_π]\w*(?:(?<=_)\{[^{}\s]{1,12}\})?(?:[-'’][^\W\d_]\w*)*)
@@ -181,6 +184,8 @@ def lex(text: str) -> list[Token]:
         elif kind == "superscript":
             push(Token("o", "^", start, start, True))
             push(Token("n", word, start, end, True, int(word.translate(_SUPERSCRIPT)[:9]), 0))
+        elif kind == "equals":
+            push(Token("r" if word != "equal" else "w", "=", start, end, tight, SPOKEN))
         elif kind == "pi":
             push(Token("v", word, start, end, tight))
         elif kind in ("degree", "label", "ordinal"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from critic_prm.arithmetic.algebra import letters, solution
@@ -11,8 +12,8 @@ from critic_prm.arithmetic.sides import Side
 from critic_prm.arithmetic.values import Unreadable, Value, distance, say
 
 _CASES = re.compile(
-    r"\bor\b|case|either|\bif\b|\blet\b|when|suppos|assum|plug|substitut|\bset|\bfor \$?[a-z]\b|check|test|try|not |doesn|choice|"
-    r"possib|\^|sqrt|solutions|roots|\||±|\\pm",
+    r"\bor\b|case|either|\bif\b|\blet\b|when|suppos|assum|plug|substitut|\bset|\bfor \$?[a-z]\b|check|test|try|not |doesn|"
+    r"choice|possib|\^|sqrt|solutions|roots|\||±|\\pm",
     re.IGNORECASE,
 )
 """Steps in which a variable may rightly take another value than the equation before gave it."""
@@ -38,13 +39,18 @@ class Notes:
     equations: dict[str, Solved] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=4)
+def _varies(step: str) -> bool:
+    return _CASES.search(step) is not None
+
+
 def follow(notes: Notes, left: Side, right: Side, shown: str, step: str) -> tuple[bool | None, str]:
     """Compare a linear equation with the last one in the same variable, in this step or the one before, and remember it.
 
     (True, "") when they have the same solution, (False, critique) when not, (None, "") when there is nothing to compare.
     """
     names = letters(left) | letters(right)
-    if len(names) != 1 or left.doubtful or right.doubtful or _CASES.search(step):
+    if len(names) != 1 or left.doubtful or right.doubtful or _varies(step):
         return None, ""
     (name,) = names
     try:

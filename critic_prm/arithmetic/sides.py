@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from critic_prm.arithmetic.lexer import Token, words
+from critic_prm.arithmetic.lexer import SPOKEN, Token, words
 
 _WORD_OPERATORS = {"plus": "+", "minus": "-", "times": "*", "percent": "%"}
 _TWO_WORD_OPERATORS = {("multiplied", "by"): "*", ("divided", "by"): "/", ("added", "to"): "+"}
@@ -38,10 +38,6 @@ _DOUBTFUL = words(
 """Words right behind a number that can change what it means: such a side can confirm, but not refute."""
 
 
-_SPOKEN = 1
-"""The `value` of an operator that was a word."""
-
-
 @dataclass(frozen=True, slots=True)
 class Side:
     """One side of a relation: `tokens` without words, what it is counted in, and whether prose stands before it.
@@ -71,7 +67,7 @@ def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
         first = None
     if first is not None:
         # "= 360 divided by 5 is 72": how far a spoken sum belongs to the relation before it cannot be told.
-        spoken = any(t.kind == "o" and t.value == _SPOKEN and t.text != "%" for t in first.tokens)
+        spoken = any(t.kind == "o" and t.value == SPOKEN and t.text != "%" for t in first.tokens)
         first = _balance(replace(first, doubtful=True) if spoken else first, left=False)
     if last is not None:
         if any(p is not None and len(p.tokens) > 1 for p in pieces[:-1]):
@@ -141,8 +137,8 @@ def _split(member: Sequence[Token]) -> list[Side | None]:
     at, count = 0, len(member)
     while at < count:
         token = member[at]
-        if token.kind == "x":
-            piece.readable = False
+        if token.kind in "n)x" or (token.kind == "o" and token.text != "/"):
+            piece.readable = piece.readable and token.kind != "x"
             piece.tokens.append(token)
             at += 1
             continue
@@ -162,7 +158,7 @@ def _split(member: Sequence[Token]) -> list[Side | None]:
         if operator is not None and before is not None:
             text, used = operator
             _unit(piece, named[: len(named) - used], before)
-            piece.tokens.append(Token("o", text, member[end - 1].start, member[end - 1].end, False, _SPOKEN))
+            piece.tokens.append(Token("o", text, member[end - 1].start, member[end - 1].end, False, SPOKEN))
         elif before is not None and _operand_ends(before):
             tight = member[at].tight and not words_are_units(named) and before.kind == "n"
             if after is None or not (_operand_starts(after) or _signed(member, end)):
