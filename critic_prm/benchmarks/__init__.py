@@ -104,9 +104,7 @@ def read_benchmarks(parts: Sequence[Part], limit: int | None = None) -> Iterator
                 lot = (-unit("sample", trajectory.problem, *trajectory.texts), place, trajectory)
                 heappush(heap, lot) if len(heap) < limit else heappushpop(heap, lot)
             if seen.setdefault(name, part.path) != part.path:
-                raise UsageError(
-                    f"{seen[name]} and {part.path} are both the subset {name!r}; evaluate them one after the other"
-                )
+                raise UsageError(f"{seen[name]} and {part.path} are both the subset {name!r}; evaluate one at a time")
         for name, heap in drawn.items():
             for _, _, trajectory in sorted(heap, key=lambda lot: lot[1]):
                 yield name, trajectory

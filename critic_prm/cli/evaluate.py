@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli import options
+from critic_prm.cli.options import with_judging
+from critic_prm.critic import Judging
 
 
+@with_judging
 def evaluate(
     critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier's folder, `rules`, or provider/MODEL.")],
     bench: Annotated[
@@ -32,25 +34,8 @@ def evaluate(
     ] = False,
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of the intervals.")] = 2000,
     bootstrap_seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
-    style: options.Style = "stepwise",
-    temperature: options.Temperature = None,
-    top_p: options.TopP = None,
-    max_tokens: options.MaxTokens = None,
-    seed: options.Seed = None,
-    effort: options.Effort = None,
-    logprobs: options.Logprobs = None,
-    extra_body: options.ExtraBody = None,
-    db: options.Db = Path("critic-prm.db"),
-    base_url: options.BaseUrl = None,
-    offline: options.Offline = False,
-    max_connections: options.Connections = 64,
-    rpm: options.Rpm = None,
-    tpm: options.Tpm = None,
-    max_retries: options.Retries = 6,
-    budget_usd: options.BudgetUsd = None,
-    max_requests: options.MaxRequests = None,
-    salt: options.Salt = "",
-    durable: options.Durable = False,
+    *,
+    judging: Judging,
 ) -> None:
     """Score a critic on benchmarks; gold labels, answers and notes are hidden from it.
 
@@ -70,35 +55,13 @@ def evaluate(
 
     if threshold is not None and oracle_threshold:
         raise UsageError("--threshold and --oracle-threshold exclude each other; give one")
-    judging = options.judging(
-        style=style,
-        temperature=temperature,
-        top_p=top_p,
-        max_tokens=max_tokens,
-        seed=seed,
-        effort=effort,
-        logprobs=logprobs,
-        extra_body=extra_body,
-        with_reference=False,
-        db=db,
-        base_url=base_url,
-        offline=offline,
-        max_connections=max_connections,
-        rpm=rpm,
-        tpm=tpm,
-        max_retries=max_retries,
-        budget_usd=budget_usd,
-        max_requests=max_requests,
-        salt=salt,
-        durable=durable,
-    )
     parts = [part for spec in bench for part in open_benchmark(spec)]
     other = read_predictions(against) if against else None
     result = run_evaluation(
         open_critic(critic, judging),
         read_benchmarks(parts, limit),
         samples=samples,
-        workers=max_connections,
+        workers=judging.connections,
         threshold=threshold,
         oracle=oracle_threshold,
         replicates=resamples,

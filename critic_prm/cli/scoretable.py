@@ -54,7 +54,7 @@ def _table(evaluation: Evaluation, columns: tuple[str, ...]) -> Table:
     table.add_column("n", justify="right", no_wrap=True)
     for place, name in enumerate(columns):
         heading = NAMES[name] + (" [95%]" if place == 0 else "")
-        table.add_column(heading, justify="right", min_width=20 if place == 0 else None)
+        table.add_column(heading, justify="right", min_width=18 if place == 0 else None)
     table.add_column("unusable", justify="right", no_wrap=True)
     for subset in scores.subsets:
         share = sum(subset.unusable.values()) / subset.solutions

@@ -42,7 +42,8 @@ GRID = 200
 class Case:
     """One solution: its gold, and what the critic said of it.
 
-    `problem` is its problem's key. `gold` is the first error, None when unknown. `steps` is gold P(correct) per step, None where gold says nothing or "neutral". `verdict` is the critic's own first error, None when unusable.
+    `problem` is its problem's key. `gold` is the first error, None when unknown. `steps` is gold P(correct) per step, None
+    where gold is silent or neutral. `verdict` is the critic's own first error, None when unusable.
     """
 
     id: str
@@ -54,10 +55,8 @@ class Case:
     status: str
 
     def predicted(self, threshold: float | None) -> int | None:
-        """The first error by the critic's own verdict, or by a threshold on its scores."""
-        if threshold is None:
-            return self.verdict
-        return first_below(self.p_correct, threshold) if self.scored else None
+        """The first error by the critic's own verdict, or by a threshold on its scores where there are any."""
+        return self.verdict if threshold is None or not self.scored else first_below(self.p_correct, threshold)
 
     @property
     def scored(self) -> bool:
@@ -210,13 +209,9 @@ def _subset(
         problems=len({case.problem for case in cases}),
         steps=len(pairs),
         judged=len(judged),
-        unusable=dict(Counter(_status(c, threshold) for c in cases if c.predicted(threshold) is None).most_common()),
+        unusable=dict(Counter(case.status for case in cases if case.predicted(threshold) is None).most_common()),
         metrics=metrics,
     )
-
-
-def _status(case: Case, threshold: float | None) -> str:
-    return case.status if threshold is None or case.status not in ("ok", UNDECIDED) else "no scores"
 
 
 def _ratio(sums: Array) -> Array:
@@ -284,7 +279,7 @@ def _oracle(subsets: Mapping[str, Sequence[Case]], replicates: int, seed: int) -
 def _hits(case: Case, taus: Array) -> Array:
     """Erroneous, correct, then at each threshold: found exactly, and left alone."""
     wrong = case.gold is not None and case.gold >= 0
-    hit = np.zeros(len(taus), dtype=bool)
+    hit = np.full(len(taus), case.verdict is not None and case.verdict == case.gold)
     if case.scored:
         scored = [(i, p) for i, p in enumerate(case.p_correct) if p is not None]
         lowest = np.minimum.accumulate([p for _, p in scored])
