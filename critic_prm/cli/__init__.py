@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import typer
 
@@ -11,7 +12,7 @@ COMMANDS = ("label", "distill", "evaluate", "score", "convert", "quickstart")
 GROUPS = ("dataset", "generate", "prompts", "cache")
 
 
-def build() -> typer.Typer:
+def build() -> Any:
     """The whole command tree. Modules of commands import the library only when their command runs."""
     app = typer.Typer(
         name="critic-prm",
@@ -28,7 +29,17 @@ def build() -> typer.Typer:
         app.command(name)(getattr(import_module(f"critic_prm.cli.{name}"), name))
     for name in GROUPS:
         app.add_typer(import_module(f"critic_prm.cli.{name}").app, name=name)
-    return app
+    tree = typer.main.get_command(app)
+    _quiet(tree)
+    return tree
+
+
+def _quiet(command: Any) -> None:
+    """Every option has its variable, by one rule that the epilog states: the help need not repeat it for each."""
+    for parameter in command.params:
+        parameter.show_envvar = False
+    for child in getattr(command, "commands", {}).values():
+        _quiet(child)
 
 
 def _version(
@@ -42,28 +53,15 @@ def _version(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; every error that a user can mend is one line on stderr and an exit code.
+    """Run a command and exit; an error that a user can mend is one line on stderr and an exit code.
 
     0 done, 1 error, 2 usage, 3 finished with failed rows, 4 key or configuration, 5 stopped by a budget or quota, 130
     interrupted.
     """
-    import click
-
     from critic_prm.errors import CriticPrmError
 
     try:
-        code = build()(arguments, standalone_mode=False)
+        build()(arguments)
     except CriticPrmError as error:
         print(f"error: {error}", file=sys.stderr)
-        code = error.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted", file=sys.stderr)
-        code = 130
-    except BrokenPipeError:
-        # Whoever read our output has seen enough (`| head`); Python must not complain when it flushes at exit.
-        sys.stdout = None  # type: ignore[assignment]
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(error.exit_code)

@@ -11,8 +11,8 @@ import typer
 def distill(
     data: Annotated[Path, typer.Argument(metavar="DIR", help="A training set: a folder with train.jsonl and dev.jsonl.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="VERIFIER", help="The folder to write the verifier to.")],
-    student: Annotated[str, typer.Option(help="What to train.", envvar="CRITIC_PRM_STUDENT")] = "linear",
-    seed: Annotated[int, typer.Option(help="The same seed and data give the same verifier.", envvar="CRITIC_PRM_SEED")] = 0,
+    student: Annotated[str, typer.Option(help="What to train.")] = "linear",
+    seed: Annotated[int, typer.Option(help="The same seed and data give the same verifier.")] = 0,
 ) -> None:
     """Distill a training set into a small local verifier."""
     from rich.console import Console

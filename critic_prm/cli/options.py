@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from critic_prm.critic import Judging
+
 if TYPE_CHECKING:
-    from critic_prm.critic import Judging
     from critic_prm.models import Prices
 
 ASK, RUN = "How the judge is asked", "How the run goes"
@@ -63,36 +67,51 @@ Durable = Annotated[
 ]
 
 
+def with_judging(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all the options of `judging`; what they add up to reaches it as its argument `judging`."""
+    own, added = signature(command, eval_str=True), signature(judging, eval_str=True).parameters
+    kept = [parameter for name, parameter in own.parameters.items() if name != "judging"]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        told = {name: given.pop(name) for name in added}
+        command(**given, judging=judging(**told))
+
+    parameters = [*kept, *added.values()]
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
 def judging(
     *,
-    style: str,
-    temperature: float | None,
-    top_p: float | None,
-    max_tokens: int | None,
-    seed: int | None,
-    effort: str | None,
-    logprobs: int | None,
-    extra_body: str | None,
-    with_reference: bool,
-    db: Path,
-    base_url: str | None,
-    offline: bool,
-    max_connections: int,
-    rpm: float | None,
-    tpm: float | None,
-    max_retries: int,
-    budget_usd: float | None,
-    max_requests: int | None,
-    salt: str,
-    durable: bool,
-    max_reasks: int = 1,
-    timeout: float = 600.0,
-    prices: str | None = None,
+    style: Style = "stepwise",
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    max_tokens: MaxTokens = None,
+    seed: Seed = None,
+    effort: Effort = None,
+    logprobs: Logprobs = None,
+    extra_body: ExtraBody = None,
+    with_reference: Reference = False,
+    db: Db = Path("critic-prm.db"),
+    base_url: BaseUrl = None,
+    offline: Offline = False,
+    max_connections: Connections = 64,
+    rpm: Rpm = None,
+    tpm: Tpm = None,
+    max_retries: Retries = 6,
+    max_reasks: Reasks = 1,
+    timeout: Timeout = 600.0,
+    prices: OwnPrices = None,
+    budget_usd: BudgetUsd = None,
+    max_requests: MaxRequests = None,
+    salt: Salt = "",
+    durable: Durable = False,
 ) -> Judging:
     """The options above as the library takes them. Raises UsageError for --extra-body and --prices that cannot be read."""
     import json
 
-    from critic_prm.critic import Judging
     from critic_prm.errors import UsageError
     from critic_prm.provider import Sampling
 
@@ -142,5 +161,6 @@ def _prices(text: str) -> Prices:
     if not 2 <= len(numbers) <= 4 or any(not 0 <= number < float("inf") for number in numbers):
         raise UsageError(f"--prices is {text!r}; write IN,OUT or IN,OUT,CACHED,WRITTEN in USD per million tokens, as in 0.5,2")
     price_in, price_out, cached, written = (*numbers, None, None)[:4]
-    assert price_in is not None and price_out is not None
+    assert price_in is not None
+    assert price_out is not None
     return Prices(input=price_in, output=price_out, cached=cached, written=written, source="--prices")
