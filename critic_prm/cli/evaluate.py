@@ -55,6 +55,8 @@ def evaluate(
 
     if threshold is not None and oracle_threshold:
         raise UsageError("--threshold and --oracle-threshold exclude each other; give one")
+    if judging.reference:
+        raise UsageError("--with-reference does not fit here: an evaluation hides the reference answer from the critic")
     parts = [part for spec in bench for part in open_benchmark(spec)]
     other = read_predictions(against) if against else None
     result = run_evaluation(

@@ -72,6 +72,11 @@ def test_two_thresholds_are_one_too_many(folder: Path) -> None:
         invoke("rules", str(folder), "--threshold", "0.5", "--oracle-threshold")
 
 
+def test_the_reference_answer_stays_hidden(folder: Path) -> None:
+    with pytest.raises(UsageError, match="hides the reference answer"):
+        invoke("rules", str(folder), "--with-reference")
+
+
 def test_rules_on_genuine_arithmetic(shared_data: Path) -> None:
     row = json.loads(
         invoke("rules", f"bigbench_mistake:{shared_data / 'open' / 'bbm_multistep_arithmetic.jsonl'}", "--json").stdout
