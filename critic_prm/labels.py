@@ -12,7 +12,7 @@ from critic_prm.judgement import STATUSES, Judgement, Label, Status, judgement_f
 from critic_prm.records import read_records
 from critic_prm.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 
-LABEL_FIELDS = ("p_correct", "votes", "first_error", "status", "judgements", "critic")
+LABEL_FIELDS = ("p_correct", "p_from", "votes", "first_error", "status", "judgements", "critic")
 """What a label file adds to a native row. The gold label, where there is one, stays under "label" and "step_labels"."""
 
 SHADOWED = "before_labelling"
@@ -45,6 +45,7 @@ def label_to_json(label: Label) -> dict[str, Any]:
     """The label's own fields: `p_correct` and `votes` have one entry per step, null and [0, 0] where none was judged."""
     return {
         "p_correct": list(label.p_correct),
+        "p_from": label.p_from,
         "votes": [list(vote) for vote in label.votes],
         "first_error": label.first_error,
         "status": label.status,
@@ -78,6 +79,7 @@ def label_from_json(row: Mapping[str, Any], steps: int, where: str) -> Label:
         first_error=first,
         status=status,
         judgements=_judgements(row.get("judgements") or (), steps, where),
+        p_from=row.get("p_from"),
     )
 
 

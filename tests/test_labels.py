@@ -111,4 +111,4 @@ def test_a_file_is_streamed(tmp_path: Path) -> None:
 
 
 def test_the_label_fields_are_those_of_the_contract() -> None:
-    assert LABEL_FIELDS == ("p_correct", "votes", "first_error", "status", "judgements", "critic")
+    assert LABEL_FIELDS == ("p_correct", "p_from", "votes", "first_error", "status", "judgements", "critic")
