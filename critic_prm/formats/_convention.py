@@ -125,6 +125,11 @@ def rest(row: Mapping[str, Any], used: Container[str]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in used}
 
 
+def id_of(row: Mapping[str, Any], key: str = "id") -> str:
+    """The id of a source row, "" when it has none."""
+    return "" if row.get(key) is None else str(row[key])
+
+
 def text_of(row: Mapping[str, Any], key: str, where: str) -> str:
     """A text field that must be there. Raises InputError."""
     value = row.get(key)

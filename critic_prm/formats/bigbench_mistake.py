@@ -14,6 +14,7 @@ from critic_prm.formats._convention import (
     first_error_from,
     first_error_to,
     has,
+    id_of,
     rest,
     text_of,
     texts_of,
@@ -36,7 +37,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     row, where = record.data, record.where
     steps = texts_of(row, "steps", where)
     yield Trajectory(
-        id="" if row.get("id") is None else str(row["id"]),
+        id=id_of(row),
         problem=text_of(row, "input", where),
         steps=steps,
         final_answer=answer_of(row, "answer"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Options, count, rest, unsaid
+from critic_prm.formats._convention import Convention, Options, count, id_of, rest, unsaid
 from critic_prm.formats._messages import conversation, kept_messages, messages_of
 from critic_prm.records import Record
 from critic_prm.trajectory import Trajectory
@@ -34,7 +34,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     if said.system and said.system != said.problem:
         meta["system"] = said.system
     trajectory = Trajectory(
-        id="" if row.get("id") is None else str(row["id"]),
+        id=id_of(row),
         problem=said.problem,
         steps=said.steps,
         images=said.images,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Dropped, Options, has, judged, known, rest, text_of, unsaid
+from critic_prm.formats._convention import Convention, Dropped, Options, has, id_of, judged, known, rest, text_of, unsaid
 from critic_prm.records import Record
 from critic_prm.trajectory import Step, Trajectory
 
@@ -33,7 +33,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
         raise InputError(where, '"input" has no "Step 1:"', "the problem is what stands before it")
     problem, pieces[0] = pieces[0][: start.start()], pieces[0][start.end() - len("Step 1:") :]
     yield Trajectory(
-        id="" if row.get("id") is None else str(row["id"]),
+        id=id_of(row),
         problem=problem,
         steps=unmarked(pieces),
         step_labels=tuple(labels),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Options, answer_of, has, judged, rest, say, text_of, unsaid
+from critic_prm.formats._convention import Convention, Options, answer_of, has, id_of, judged, rest, say, text_of, unsaid
 from critic_prm.formats.math_shepherd import TAG, marked, unmarked
 from critic_prm.records import Record
 from critic_prm.trajectory import Step, StepLabel, Trajectory
@@ -69,11 +69,11 @@ def _process(row: Mapping[str, Any], question: str, where: str) -> Trajectory:
     if not isinstance(labels, list) or len(labels) != len(pieces) or not all(label in (0, 1) for label in labels):
         raise InputError(where, f'"labels" is {say(labels)}', f"it needs 1 or 0 for each of the {len(pieces)} tagged steps")
     return Trajectory(
-        id="",
+        id=id_of(row),
         problem=question,
         steps=unmarked(pieces),
         step_labels=tuple(float(label) for label in labels),
-        meta=rest(row, ("question", "process", "labels", "label")),
+        meta=rest(row, ("question", "process", "labels", "label", "id")),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Options, answer_of, has, rest, say, text_of, texts_of
+from critic_prm.formats._convention import Convention, Options, answer_of, has, id_of, rest, say, text_of, texts_of
 from critic_prm.records import Record
 from critic_prm.trajectory import Trajectory
 
@@ -15,7 +15,7 @@ CONVENTION = Convention(
     index_base=1,
     after_error="labelled (accumulated errors)",
 )
-_USED = ("question", "steps", "ground_truth_answer", "model_answer")
+_USED = ("question", "steps", "ground_truth_answer", "model_answer", "id")
 
 
 def score(row: Mapping[str, Any]) -> int:
@@ -35,7 +35,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
         mend = 'it must hold error_annotations.step_level, a list of {"step_number", "has_error"}'
         raise InputError(where, f'"error_annotation" is {say(row["error_annotation"])}', mend) from None
     yield Trajectory(
-        id="",
+        id=id_of(row),
         problem=text_of(row, "question", where),
         steps=steps,
         final_answer=answer_of(row, "model_answer"),

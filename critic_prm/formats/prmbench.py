@@ -13,6 +13,7 @@ from critic_prm.formats._convention import (
     Options,
     answer_of,
     has,
+    id_of,
     judged,
     known,
     rest,
@@ -30,7 +31,7 @@ CONVENTION = Convention(
     neutral="error_steps of the class `redundency` (needless, not wrong)",
     after_error="labelled",
 )
-_USED = ("modified_question", "modified_process", "error_steps", "ground_truth")
+_USED = ("modified_question", "modified_process", "error_steps", "ground_truth", "id")
 
 
 def score(row: Mapping[str, Any]) -> int:
@@ -50,9 +51,11 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
         raise Dropped("error_steps name a step that does not exist")
     mark: StepLabel = "neutral" if row.get("classification") == "redundency" else 0.0
     numbers = {number - base for number in wrong}
-    identity = [str(row[key]) for key in ("classification", "idx") if row.get(key) is not None]
+    name = id_of(row, "idx")
+    if name and row.get("classification"):  # the classes number the same questions alike
+        name = f"{row['classification']}-{name}"
     yield Trajectory(
-        id="-".join(identity),
+        id=name or id_of(row),
         problem=text_of(row, "modified_question" if row.get("modified_question") else "question", where),
         steps=steps,
         gold_answer=answer_of(row, "ground_truth"),

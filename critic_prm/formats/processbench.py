@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from critic_prm.errors import InputError
 from critic_prm.formats._convention import (
     Convention,
     Options,
@@ -13,6 +14,7 @@ from critic_prm.formats._convention import (
     first_error_from,
     first_error_to,
     has,
+    id_of,
     known,
     rest,
     text_of,
@@ -27,19 +29,21 @@ _OWN = ("generator", "final_answer_correct")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Problem, steps, label, and whether the final answer is right."""
-    return has(row, "problem", "steps", "label", "final_answer_correct")
+    """Problem, steps and label: ours as well, unless it says whether the final answer is right."""
+    return has(row, "problem", "steps", "label", "final_answer_correct") or min(1, has(row, "problem", "steps", "label"))
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
     """One trajectory; `generator` and `final_answer_correct` stay beside it under their names."""
     row, where = record.data, record.where
     steps = texts_of(row, "steps", where)
+    if row.get("label") is None:
+        raise InputError(where, '"label" is missing', "it is the first wrong step or -1; rows without one are native")
     yield Trajectory(
-        id="" if row.get("id") is None else str(row["id"]),
+        id=id_of(row),
         problem=text_of(row, "problem", where),
         steps=steps,
-        label=first_error_from(row.get("label", "none"), options.base(0), len(steps), where, "label"),
+        label=first_error_from(row["label"], options.base(0), len(steps), where, "label"),
         extra=rest(row, ("id", "problem", "steps", "label")),
     )
 

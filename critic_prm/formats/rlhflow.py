@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Dropped, Options, judged, rest, unsaid
+from critic_prm.formats._convention import Convention, Dropped, Options, id_of, judged, rest, unsaid
 from critic_prm.formats.math_shepherd import marked, unmarked
 from critic_prm.records import Record
 from critic_prm.trajectory import Trajectory
@@ -35,7 +35,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     if not mark or not problem.strip():
         raise InputError(where, 'the first turn has no "Step 1:"', "the problem is what stands before it")
     yield Trajectory(
-        id="" if row.get("id") is None else str(row["id"]),
+        id=id_of(row),
         problem=problem,
         steps=unmarked([mark[1:] + first, *texts[1:]]),
         step_labels=tuple(1.0 if turn["content"] == "+" else 0.0 for turn in turns[1::2]),

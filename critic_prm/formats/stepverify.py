@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from critic_prm.formats._convention import Convention, Options, first_error_from, has, rest, text_of, texts_of
+from critic_prm.formats._convention import Convention, Options, first_error_from, has, id_of, rest, text_of, texts_of
 from critic_prm.records import Record
 from critic_prm.trajectory import Trajectory
 
@@ -23,9 +23,9 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     row, where = record.data, record.where
     steps = texts_of(row, _STEPS, where)
     yield Trajectory(
-        id="",
+        id=id_of(row),
         problem=text_of(row, "problem", where),
         steps=steps,
         label=first_error_from(row[_FIRST], options.base(0), len(steps), where, _FIRST),
-        meta=rest(row, ("problem", _STEPS, _FIRST)),
+        meta=rest(row, ("problem", _STEPS, _FIRST, "id")),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Options, answer_of, rest
+from critic_prm.formats._convention import Convention, Options, answer_of, id_of, rest
 from critic_prm.records import Complain, OnError, Record, records_in
 from critic_prm.records.containers import chunks, name_of, open_input, peek
 from critic_prm.trajectory import Step, Trajectory, split_steps
@@ -73,7 +73,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
         answer_of(row, "answer") if "answer" in used and (not pair or pair[1] != "answer") else None
     )
     yield Trajectory(
-        id="" if row.get("id") is None else str(row["id"]),
+        id=id_of(row),
         problem=problem.strip(),
         steps=tuple(Step(step) for step in steps),
         final_answer=final,

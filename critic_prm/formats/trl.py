@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Options, has, judged, known, rest, say, text_of, texts_of, unsaid
+from critic_prm.formats._convention import Convention, Options, has, id_of, judged, known, rest, say, text_of, texts_of, unsaid
 from critic_prm.records import Record
 from critic_prm.trajectory import StepLabel, Trajectory
 
@@ -28,7 +28,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
         size = len(labels) if isinstance(labels, list) else say(labels)
         raise InputError(where, f'"labels" is {size}, but there are {len(steps)} completions', "each completion needs a label")
     yield Trajectory(
-        id="" if row.get("id") is None else str(row["id"]),
+        id=id_of(row),
         problem=text_of(row, "prompt", where),
         steps=steps,
         step_labels=tuple(_label(label, index, where) for index, label in enumerate(labels)),

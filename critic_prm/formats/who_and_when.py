@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Options, answer_of, first_error_from, has, rest, say, text_of
+from critic_prm.formats._convention import Convention, Options, answer_of, first_error_from, has, id_of, rest, say, text_of
 from critic_prm.records import Record
 from critic_prm.trajectory import Step, Trajectory
 
@@ -27,7 +27,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
         raise InputError(where, f'"history" is {say(history)}', "it must be a list of messages")
     steps = tuple(Step(f"{turn.get('name') or turn.get('role')}: {turn.get('content')}") for turn in history)
     yield Trajectory(
-        id="" if row.get("question_ID") is None else str(row["question_ID"]),
+        id=id_of(row, "question_ID"),
         problem=text_of(row, "question", where),
         steps=steps,
         gold_answer=answer_of(row, "ground_truth"),
