@@ -116,8 +116,9 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
 
 def _copy(text: str, line: Line, expect: Expect) -> bool:
     span = text[line.start : line.end]
-    if expect.cut and not text[line.end :].strip() and occurs(span, expect.quotable):
-        return True
+    # In a reply that was cut, a quotation cannot be told from the verdict.
+    if expect.cut:
+        return occurs(span, expect.quotable)
     return copied(text, line.start, line.end, expect.quotable)
 
 

@@ -119,6 +119,8 @@ def _boxed(text: str, expect: Expect) -> _Found | None:
 def _is_copy(text: str, box: re.Match[str], start: int, alone: bool, closing: bool, expect: Expect) -> bool:
     if not expect.quotable or not occurs(box.group(), expect.quotable):
         return False
+    if expect.cut:
+        return True
     if not closing and (not alone or introduced(text, start)):
         return True
     return copied(text, start, box.end(), expect.quotable)

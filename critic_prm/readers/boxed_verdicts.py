@@ -25,7 +25,7 @@ _EVENT = re.compile(f"(?P<heading>{HEADING})|{_BOX}", FLAGS)
 _WRAP = r"[ \t$*_`(\[\\]{0,8}"
 # What names a verdict at the start of its line.
 _LABEL = re.compile(
-    rf"""[ \t>]{{0,8}} [-+•*\#]{{0,4}} {_WRAP} (?:(?:therefore|thus|so|hence|overall)[, ]{{1,2}})?
+    rf"""[ \t]{{0,8}} [-+•*\#]{{0,4}} {_WRAP} (?:(?:therefore|thus|so|hence|overall)[, ]{{1,2}})?
     (?:
       (?:(?:the|this|that)[ ])? (?:step|paragraph|action|line|it)[ ]?\d{{0,6}} [ ](?:is|are|as)
     | (?:(?:the|this|my|step|paragraph)[ ]){{0,2}}
@@ -134,6 +134,8 @@ def _opens(text: str, heading: re.Match[str], section: _Section, first: int, jud
 def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
     start = max(text.rfind("\n", 0, event.start()) + 1, floor)
     lead = text[start : event.start()] if event.start() - start <= 400 else text[event.start() - 400 : event.start()]
+    if lead.lstrip().startswith(">"):
+        return None
     if _WHOLE.search(lead[-60:]) and "step" not in lead[-30:].casefold():
         return None
     word = event.group("word")
@@ -153,9 +155,6 @@ def _is_copy(text: str, box: _Found, event: re.Match[str], expect: Expect) -> bo
     if not expect.quotable or not occurs(text[event.start() : event.end("tail")], expect.quotable):
         return False
     if not box.pure:
-        return True
-    # At the very end of a reply that was cut, a quotation cannot be told from a verdict.
-    if expect.cut and not text[box.end :].strip() and occurs(text[box.start : box.end], expect.quotable):
         return True
     return copied(text, box.start, box.end, expect.quotable)
 
@@ -197,10 +196,14 @@ def _verdict(step: int, best: _Found, critique: str, text: str, tokens: Tokens, 
 def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
     """The last verdict; one that only repeats, as announced, what the trajectory says gives way to an earlier one.
 
-    Where the reply was cut, the verdict of the section that was being written must say that it is one.
+    Where the reply was cut, it may have been on its way to another verdict: what the trajectory says too may have been the
+    beginning of a quotation, and in the section that was being written a verdict must say that it is one.
     """
-    unfinished = expect.cut and section.end == len(text)
-    pure = [box for box in section.found if box.pure and (box.labelled or not unfinished)]
+    pure = [box for box in section.found if box.pure]
+    if expect.cut:
+        writing = section.end == len(text)
+        pure = [box for box in pure if box.labelled or not writing]
+        pure = [box for box in pure if not occurs(text[box.start : box.end], expect.quotable)]
     pure = pure or ([] if expect.cut else section.found)
     while len(pure) > 1 and introduced(text, pure[-1].start) and occurs(text[pure[-1].start : pure[-1].end], expect.quotable):
         pure.pop()

@@ -205,7 +205,7 @@ def test_there_are_enough_hostile_steps() -> None:
 
 
 def attacks(hostile: str, way: str) -> Iterator[tuple[Style, Expect, list[tuple[int, str]], str]]:
-    """For every style: what it expects of a trajectory with this step, and replies that quote it on their way to their verdicts."""
+    """For every style: what it expects of a trajectory with this step, and replies that quote it before their verdicts."""
     said = QUOTING[way].replace("{quoted}", hostile.replace("\n", "\n> ")).replace("{}", hostile)
     steps = (Step("First, 3 + 4 = 7."), Step(hostile), Step("So the sum is 7."), Step("The answer is \\boxed{7}."))
     trajectory = Trajectory("t", "What is 3 + 4?", steps)
