@@ -66,8 +66,13 @@ def read_trajectories(
     derived from its content. With on_error="skip" rows that cannot be read go to `complain` and are passed over. A `report`
     is filled on the way.
     """
-    tell = complain or (lambda error: None)
     report = report or Report()
+
+    def tell(error: InputError) -> None:
+        report.dropped["unreadable"] += 1
+        if complain is not None:
+            complain(error)
+
     module: Any = None if format == "auto" else plugins.load("formats", format, "format")
     records: Iterator[Record]
     if format == "text" or (format == "auto" and text.is_plain(path)):
@@ -94,10 +99,10 @@ def _trajectories(
 ) -> Iterator[Trajectory]:
     seen = _Ids()
     for record in records:
-        report.read += 1
         try:
             if not isinstance(record.data, dict):
                 raise InputError(record.where, f"this row is {str(record.data)[:40]!r}", "a row is a JSON object")
+            report.read += 1
             for found in module.read(record, options):
                 trajectory = _identified(settle(found, options, report.hidden), record, seen)
                 yield trajectory
@@ -107,7 +112,6 @@ def _trajectories(
             if on_error == "stop":
                 raise
             complain(error)
-            report.dropped["unreadable"] += 1
 
 
 def write_trajectories(

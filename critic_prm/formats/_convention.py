@@ -91,8 +91,8 @@ class Dropped(Exception):
 class Report:
     """What a conversion did, filled while it runs.
 
-    `read` counts records of the source and `written` rows of the target. `dropped` counts rows left out, by reason; `hidden`
-    labels that the options took away; `unsaid`, by field, what the target has no place for.
+    `read` counts the source's records that are objects, `written` the rows of the target. `dropped` counts rows left out, by
+    reason; `hidden` labels that the options took away; `unsaid`, by field, what the target has no place for.
     """
 
     source: str = ""
@@ -112,7 +112,7 @@ class Report:
             (f"{self.target} cannot say", self.unsaid),
         )
         said = [f"{what}: {', '.join(f'{n} {name}' for name, n in some.most_common())}" for what, some in parts if some]
-        return [f"read {self.read} rows ({self.source}), wrote {self.written} ({self.target}) to {self.path}", *said]
+        return [f"read {self.read} rows ({self.source or 'no records'}), wrote {self.written} ({self.target}) to {self.path}", *said]
 
 
 def has(row: Mapping[str, Any], *keys: str) -> int:

@@ -1,0 +1,92 @@
+"""critic-prm convert: what it writes, what it says on stderr, and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from critic_prm.cli.convert import convert
+from critic_prm.errors import CriticPrmError, InputError, UsageError
+from critic_prm.formats import names
+from critic_prm.records import read_records, write_records
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "a", "problem": "6*7?", "steps": ["6*7=42", "So 42"], "step_labels": [1, "neutral"], "gold_answer": "42"},
+    {"id": "b", "problem": "6*8?", "steps": ["6*8=41", "So 41"], "step_labels": [0, None], "gold_answer": "48"},
+]
+
+
+def run(*arguments: str | Path) -> Result:
+    app = typer.Typer()
+    app.command()(convert)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, CriticPrmError):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    write_records(tmp_path / "in.jsonl", ROWS)
+    return tmp_path / "in.jsonl"
+
+
+def test_a_conversion_says_what_it_did_and_what_got_lost(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    result = run(source, "-o", out, "--to", "trl", "--neutral", "good")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        f"read 2 rows (native), wrote 2 (trl) to {out}",
+        "trl cannot say: 2 gold_answer, 1 steps without a label",
+    ]
+    assert [record.data for record in read_records(out)] == [
+        {"prompt": "6*7?", "completions": ["6*7=42", "So 42"], "labels": [True, True], "id": "a"},
+        {"prompt": "6*8?", "completions": ["6*8=41"], "labels": [False], "id": "b"},
+    ]
+
+
+def test_data_goes_to_stdout_and_messages_to_stderr(source: Path) -> None:
+    result = run(source, "--to", "bigbench-mistake")
+    assert result.stdout.splitlines()[0].startswith('{"input":"6*7?"')
+    assert result.stderr.startswith("read 2 rows (native), wrote 2 (bigbench-mistake) to -\n")
+
+
+def test_the_index_base_speaks_of_the_input(tmp_path: Path) -> None:
+    write_records(tmp_path / "in.jsonl", [{"input": "p", "steps": ["s", "t"], "mistake_index": 1}])
+    run(tmp_path / "in.jsonl", "--index-base", "1", "-o", tmp_path / "out.jsonl", "--to", "processbench")
+    assert next(read_records(tmp_path / "out.jsonl")).data["label"] == 0
+
+
+def test_bad_rows_stop_it_or_are_skipped_with_exit_3(source: Path, tmp_path: Path) -> None:
+    with source.open("a") as stream:
+        stream.write('{"id": 3, "steps": [\n{"id": "d", "problem": "p", "steps": []}\n')
+    out = tmp_path / "out.jsonl"
+    with pytest.raises(InputError, match=r"in\.jsonl:3: "):
+        run(source, "-o", out)
+    assert len(list(read_records(out))) == 2
+    result = run(source, "-o", out, "--skip-bad")
+    assert result.exit_code == 3
+    assert f"skipped {source}:3: broken JSON" in result.stderr
+    assert f'skipped {source}:4: "steps" is empty' in result.stderr
+    assert "left out: 2 unreadable" in result.stderr
+
+
+def test_wrong_words_are_usage_errors(source: Path) -> None:
+    with pytest.raises(UsageError, match="--neutral 'blue' is no choice; it is keep, good, bad, drop"):
+        run(source, "--neutral", "blue")
+    with pytest.raises(UsageError, match="name the file to convert"):
+        run()
+    with pytest.raises(UsageError, match="step 1 is neutral, which trl cannot say; choose --neutral good"):
+        run(source, "--to", "trl")
+
+
+def test_the_list_shows_every_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run("--list").stdout
+    assert all(f" {name} " in shown for name in names())
+    assert "mistake_index" in shown
