@@ -73,7 +73,8 @@ def test_the_readmes_tree_is_the_tree() -> None:
     """Everything the tree names exists, and every module and folder of the packages is named."""
     readme = (ROOT / "README.md").read_text("utf-8")
     lines = readme[readme.index("## The files") :].split("\n")
-    named, folders = set(), []
+    named: set[str] = set()
+    folders: list[str] = []
     for line in lines:
         if not (match := TREE.match(line)):
             continue

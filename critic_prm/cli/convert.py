@@ -12,7 +12,12 @@ def convert(
         str | None, typer.Argument(metavar="IN", help="The file to read; - is stdin.", show_default=False)
     ] = None,
     out: Annotated[str, typer.Option("-o", "--out", help="The file to write, by its suffix; - is stdout (JSONL).")] = "-",
-    from_: Annotated[str, typer.Option("--from", metavar="FORMAT", help="What IN is; auto tells it by its fields.")] = "auto",
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="FORMAT", help="What IN is; auto tells by its fields.", envvar="CRITIC_PRM_CONVERT_FROM"
+        ),
+    ] = "auto",
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="What to write.")] = "native",
     neutral: Annotated[
         str, typer.Option(help="Neutral steps: keep them, take them for good or bad, or drop the label.")

@@ -26,13 +26,15 @@ def run_evaluation(
     replicates: int = 2000,
     seed: int = 0,
     save: str | None = None,
+    quiet: bool = False,
 ) -> Evaluation:
-    """Evaluate with progress on stderr. What was judged before an error is in `save`, and paid replies are in the cache."""
+    """Evaluate with progress on stderr, unless `quiet`. What was judged before an error is in `save`, paid replies in the
+    cache."""
     tally = Tally()
     client: Client | None = getattr(critic, "client", None)
 
     async def run() -> Evaluation:
-        watching = asyncio.create_task(watch(tally, client))
+        watching = asyncio.create_task(asyncio.sleep(0) if quiet else watch(tally, client))
         try:
             with ExitStack() as stack:
                 sink = stack.enter_context(RecordWriter(save)) if save else None

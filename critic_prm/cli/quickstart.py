@@ -10,6 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from critic_prm.critic import Critic
 
 SHOWN = ("bakery-change", "bakery-change-one-free")
 JUDGE = "recorded/example-judge"
@@ -17,7 +18,7 @@ JUDGE = "recorded/example-judge"
 
 def quickstart(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put what is made.")] = Path("quickstart"),
-    trajectories: Annotated[int, typer.Option("-n", min=200, help="How many arithmetic trajectories to make.")] = 3000,
+    trajectories: Annotated[int, typer.Option("-n", min=300, help="How many arithmetic solutions to make.")] = 3000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same files.")] = 0,
 ) -> None:
     """The whole way once, offline and without a key: label, build a training set, distill, evaluate."""
@@ -25,51 +26,47 @@ def quickstart(
 
     console = Console(highlight=False)
     folder.mkdir(parents=True, exist_ok=True)
-    examples = folder / "examples.labels.jsonl"
-    labels, dataset, verifier = folder / "arithmetic.labels.jsonl", folder / "dataset", folder / "verifier"
 
-    _verdicts(console, folder, examples)
-    _make_labels(console, folder, labels, trajectories, seed)
-    _training_set(console, labels, dataset, seed)
-    _distill(console, dataset, verifier, seed)
-    _evaluate(console, dataset, verifier)
-    console.print(f"\n[bold]What there is now[/], in {folder}/")
-    for name, what in (
-        (examples.name, "verdicts and critiques for the examples"),
-        (labels.name, "rule-made labels of the arithmetic trajectories"),
-        ("dataset/", "the training set, split by problem; dataset.json says what was kept"),
-        ("verifier/", "the distilled verifier, with its model card"),
-    ):
-        console.print(f"  {name:26}{what}")
-    console.print("\n[bold]Next[/]: score solutions of your own, or label them with a judge of your own")
-    console.print(f"  critic-prm score {verifier} YOUR.jsonl")
-    console.print("  critic-prm label YOUR.jsonl -o labels.jsonl --judge openai/MODEL --samples 4")
+    console.rule("1. Verdicts: an LLM judge criticises every step")
+    _verdicts(console, folder)
+    console.rule(f"2. Labels: {trajectories:,} arithmetic solutions, judged by a rule critic")
+    _labels(folder, trajectories, seed)
+    console.rule("3. A training set, split by problem")
+    _training_set(console, folder, seed)
+    console.rule("4. A verifier, distilled from it")
+    _distill(console, folder, seed)
+    console.rule("5. What each critic is worth")
+    _evaluate(console, folder)
+    console.rule("What there is now, and what to try next")
+    _farewell(console, folder)
 
 
-def _verdicts(console: Console, folder: Path, out: Path) -> None:
+def _verdicts(console: Console, folder: Path) -> None:
     import shutil
 
     from critic_prm.cli.picture import picture
     from critic_prm.cli.running import run_labelling
-    from critic_prm.critic import Judging, open_critic
     from critic_prm.formats import read_trajectories
     from critic_prm.labels import read_labels
     from critic_prm.resources import resource
 
-    console.rule("1. Verdicts: an LLM judge's critique of every step")
-    db = folder / "critic-prm.db"
-    shutil.copyfile(resource("cache.db.example"), db)
-    source = str(resource("examples/trajectories.jsonl"))
-    judge = open_critic(JUDGE, Judging(style="stepwise", db=db, offline=True))
-    run_labelling(read_trajectories(source), judge, str(out), source=source)
+    shutil.copyfile(resource("cache.db.example"), folder / "critic-prm.db")
+    source, out = str(resource("examples/trajectories.jsonl")), folder / "examples.labels.jsonl"
+    run_labelling(read_trajectories(source), _judge(folder), str(out), source=source)
     for row in read_labels(out):
         if row.trajectory.id in SHOWN:
             console.print()
             console.print(picture(row.trajectory, row.label))
-    console.print("\n[dim]Recorded example replies, from the cache that comes with the package: nothing was asked or paid.[/]")
+    console.print("\n[dim]These replies were recorded once and come with the package: nothing was asked, nothing paid.[/]")
 
 
-def _make_labels(console: Console, folder: Path, out: Path, trajectories: int, seed: int) -> None:
+def _judge(folder: Path) -> Critic:
+    from critic_prm.critic import Judging, open_critic
+
+    return open_critic(JUDGE, Judging(style="stepwise", db=folder / "critic-prm.db", offline=True))
+
+
+def _labels(folder: Path, trajectories: int, seed: int) -> None:
     from critic_prm.cli.running import run_labelling
     from critic_prm.critic import open_critic
     from critic_prm.formats import read_trajectories
@@ -77,25 +74,71 @@ def _make_labels(console: Console, folder: Path, out: Path, trajectories: int, s
     from critic_prm.records import write_records
     from critic_prm.trajectory import trajectory_to_json
 
-    console.rule(f"2. Labels: {trajectories:,} arithmetic solutions, judged by the rule critic")
     source = folder / "arithmetic.jsonl"
-    write_records(source, (trajectory_to_json(t) for t in generate_family("arithmetic", trajectories, seed=seed)))
-    run_labelling(read_trajectories(source), open_critic("rules"), str(out), source=str(source))
+    write_records(source, (trajectory_to_json(made) for made in generate_family("arithmetic", trajectories, seed=seed)))
+    out = str(folder / "arithmetic.labels.jsonl")
+    run_labelling(read_trajectories(source), open_critic("rules"), out, source=str(source))
 
 
-def _training_set(console: Console, labels: Path, out: Path, seed: int) -> None:
+def _training_set(console: Console, folder: Path, seed: int) -> None:
     from critic_prm.dataset import DatasetOptions, build_dataset
+    from critic_prm.dataset.table import print_dataset
 
-    console.rule("3. A training set: split by problem, steps after the first error left open")
-    build_dataset([labels], out, DatasetOptions(split=(0.8, 0.1, 0.1), seed=seed), say=console.print)
+    options = DatasetOptions(split=(0.8, 0.1, 0.1), seed=seed)
+    summary = build_dataset([folder / "arithmetic.labels.jsonl"], folder / "dataset", options)
+    print_dataset(summary, folder / "dataset", console)
 
 
-def _distill(console: Console, dataset: Path, out: Path, seed: int) -> None:
+def _distill(console: Console, folder: Path, seed: int) -> None:
     from distill.run import distill
 
-    console.rule("4. A verifier: small, local, calibrated")
-    distill(dataset, out, seed=seed, say=lambda line: console.print(line, style="dim"))
+    made = distill(folder / "dataset", folder / "verifier", seed=seed)
+    console.print(f"{folder / 'verifier'}: a linear student, calibrated ({made.info['calibration']['method']}) on dev")
 
 
-def _evaluate(console: Console, dataset: Path, verifier: Path) -> None:
-    console.rule("5. What it is worth")
+def _evaluate(console: Console, folder: Path) -> None:
+    from rich.table import Table
+
+    from critic_prm.benchmarks import open_benchmark, read_benchmarks
+    from critic_prm.cli.evaluating import run_evaluation
+    from critic_prm.critic import open_critic
+    from critic_prm.formats import read_trajectories, write_trajectories
+    from critic_prm.records import read_records
+    from critic_prm.resources import resource
+
+    held_out = {record.data["id"] for record in read_records(folder / "dataset" / "test.jsonl")}
+    unseen = folder / "held-out.jsonl"
+    write_trajectories(unseen, (t for t in read_trajectories(folder / "arithmetic.jsonl") if t.id in held_out))
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("", "critic", "F1 [95%]", "step AUROC"):
+        table.add_column(heading, justify="left" if heading in ("", "critic") else "right")
+    for what, path, critics in (
+        ("arithmetic it never saw", unseen, ("rules", "verifier")),
+        ("examples, another kind", resource("examples/trajectories.jsonl"), ("rules", "verifier", "the recorded judge")),
+    ):
+        for name in critics:
+            judge = _judge(folder) if "judge" in name else open_critic(str(folder / name) if name == "verifier" else name)
+            scores = run_evaluation(judge, read_benchmarks(open_benchmark(f"labelled:{path}")), quiet=True).scores.mean
+            f1, auroc = scores["f1"], scores["auroc"].value
+            cell = f"{100 * (f1.value or 0):.1f} [{100 * (f1.low or 0):.1f}, {100 * (f1.high or 0):.1f}]"
+            table.add_row(what, name, cell, "-" if auroc is None or name == "rules" else f"{auroc:.3f}")
+            what = ""
+    console.print(table)
+    console.print(
+        "[dim]F1 is ProcessBench's: the harmonic mean of first errors found exactly and of right solutions left alone."
+        " The verifier has seen nothing but arithmetic, and it shows; labels of your own kind of problem mend that.[/]"
+    )
+
+
+def _farewell(console: Console, folder: Path) -> None:
+    for name, what in (
+        ("examples.labels.jsonl", "verdicts and critiques for the examples"),
+        ("critic-prm.db", "the cache: every reply, open to `critic-prm cache`"),
+        ("arithmetic.labels.jsonl", "what the rule critic said"),
+        ("dataset/", "the training set; dataset.json accounts for every row"),
+        ("verifier/", "the verifier, with its model card"),
+    ):
+        console.print(f"  {folder / name!s:36}{what}")
+    console.print(f"\n  critic-prm score {folder / 'verifier'} {folder / 'held-out.jsonl'} | head -3")
+    console.print("  critic-prm label SOLUTIONS.jsonl -o labels.jsonl --judge openai/MODEL --samples 4")
