@@ -46,6 +46,9 @@ TRUE = [
     "12 apples per box * 3 boxes = 36 apples",
     "220 (used at work) + 23 (remaining) - 80 (initial) = 163",
     "3 x 4 = 12",
+    "The distance closes at 60 + 90 = 150 km/h.",
+    "The distance is 20 * 5 = 100 m, and 3 m/s * 4 s = 12 m.",
+    "Put in C = 15: 9/5 * 15 + 32 = 27 + 32 = 59",
     "1 1/2 + 2 1/2 = 4",
     r"$1\frac{1}{2} = \frac{3}{2}$ and $2\frac{1}{2} = 1$",
     "2(3+4) = 14",
@@ -63,6 +66,8 @@ TRUE = [
     r"\begin{align*} 4 + 4 &= 8 \\ &= 2 \cdot 4 \end{align*}",
     "3 * 10^8 / 1.5 x 10^3 = 2 x 10^5",
     "1e3 = 1000",
+    r"2.0 ms \* 1.25 = 2.5 ms and 31 / 3 = 10.33... and sqrt(16) + 8C2 = 32",
+    "8! / [(8-2)!2!] = 28",
     "3.14 * 5^2 = 78.54",
     "2π * 3 = 18.85",
 ]
@@ -176,6 +181,13 @@ def test_linear_equations_are_compared_from_step_to_step() -> None:
     (claim,) = check("so x = 8", notes=notes)
     assert claim.finding == "false"
     assert claim.critique == "2x = 14 gives x = 7, the step says x = 8"
+
+
+def test_a_name_is_compared_with_what_it_was_a_line_before() -> None:
+    assert findings("Total points = 22 + 19 + 43\nTotal points = 84") == ["true"]
+    (claim,) = (c for c in check("Total points = 22 + 19 + 43\nTotal points = 94") if c.finding == "false")
+    assert claim.critique == "Total points was 84, the step now says 94"
+    assert findings("Total points = 22 + 19 + 43\nTotal assists = 94") == []
 
 
 def test_equations_of_different_cases_are_not_compared() -> None:

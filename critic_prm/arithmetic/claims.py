@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from critic_prm.arithmetic.algebra import agreement, letters
+from critic_prm.arithmetic.clauses import Chain, chains
 from critic_prm.arithmetic.compare import Term, explained, holds, second_reading, term
-from critic_prm.arithmetic.lexer import SPOKEN, Token, lex
+from critic_prm.arithmetic.lexer import SPOKEN, Token
 from critic_prm.arithmetic.notes import Notes, follow
 from critic_prm.arithmetic.parser import PLAIN
 from critic_prm.arithmetic.sides import Side, sides
@@ -40,8 +41,6 @@ class Claim:
     critique: str = ""
 
 
-_HINT = re.compile(r"[=<>≈≠≤≥]|\\(?:le|ge|ne|lt|gt|approx|simeq)|equal")
-_DIGIT = re.compile(r"\d")
 _HEDGE = re.compile(
     r"contradict|impossib|no solution|not true|false|inconsisten|incorrect|not possible|cannot|can't|doesn't|does not|"
     r"not equal|isn't|is not|≠|\\ne|not satisf|not valid|invalid|wrong|mistake|fail|whether|assum|suppos|check|"
@@ -67,40 +66,17 @@ def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Clai
     binomials. Never raises.
     """
     text = text[:MAX_TEXT]
-    if _HINT.search(text) is None or _DIGIT.search(text) is None:
-        return []
     claims: list[Claim] = []
     effort = _Effort()
-    for start, end in _clauses(text):
-        for members, relations, bullet in _chains(lex(text[start:end])):
-            ends = [sides(member) for member in members]
-            claims += _chain(ends, relations, _Place(text, start, bullet, notes, effort))
+    before: tuple[str, Side | None] = ("", None)
+    for chain in chains(text):
+        ends = [sides(member) for member in chain.members]
+        place = _Place(text, chain, notes, effort)
+        claims += _chain(ends, place)
+        before = _restated(before, ends, place, claims)
     if any(claim.finding == "false" for claim in claims) and (_HEDGE.search(text) or _UNUSUAL.search(problem)):
         return [replace(claim, finding="unclear") if claim.finding == "false" else claim for claim in claims]
     return claims
-
-
-_MARKS = (", ", ". ", "; ", "? ")
-_CUT = re.compile(r"(?:[,;?]|(?<!\.)\.) ")
-
-
-def _clauses(text: str) -> Iterator[tuple[int, int]]:
-    """Where the clauses with a relation are, so that prose costs nothing."""
-    done = 0
-    while (hint := _HINT.search(text, done)) is not None:
-        before = max(_before(text, mark, done, hint.start()) for mark in _MARKS)
-        cut = _CUT.search(text, hint.end())
-        end = cut.start() + 1 if cut else len(text)
-        yield (done if before < 0 else before + 2), end
-        done = end
-
-
-def _before(text: str, mark: str, start: int, end: int) -> int:
-    """Where the last such mark before `end` is, not counting the end of an ellipsis; -1 if nowhere."""
-    at = text.rfind(mark, start, end)
-    while at > start and mark == ". " and text[at - 1] == ".":
-        at = text.rfind(mark, start, at)
-    return at
 
 
 class _Effort:
@@ -117,14 +93,10 @@ class _Effort:
 
 
 class _Place(NamedTuple):
-    """Where a chain stands: the text of the step, where its clause begins there, and what is known so far.
-
-    `bullet` is the sign before the chain, if it was taken for the mark of a list item.
-    """
+    """A chain in the text of its step, and what is known so far."""
 
     text: str
-    offset: int
-    bullet: Token | None
+    chain: Chain
     notes: Notes | None
     effort: _Effort
 
@@ -133,14 +105,15 @@ class _Place(NamedTuple):
         return self.notes.values if self.notes is not None else None
 
     def span(self, left: Side | Token, right: Side | Token) -> tuple[int, int]:
-        return left.start + self.offset, right.end + self.offset
+        return left.start + self.chain.offset, right.end + self.chain.offset
 
     def quote(self, start: int, end: int) -> str:
-        return " ".join(self.text[start + self.offset : end + self.offset].split())
+        return " ".join(self.text[start + self.chain.offset : end + self.chain.offset].split())
 
 
-def _chain(ends: Sequence[tuple[Side | None, Side | None]], relations: Sequence[Token], place: _Place) -> list[Claim]:
+def _chain(ends: Sequence[tuple[Side | None, Side | None]], place: _Place) -> list[Claim]:
     """The claims of a = b = c, one for each relation."""
+    relations = place.chain.relations
     claims: list[Claim] = []
     terms: dict[int, Term | None] = {}
     for at, relation in enumerate(relations):
@@ -178,6 +151,43 @@ def _term(side: Side, terms: dict[int, Term | None], known: Mapping[str, Value] 
     return terms[key]
 
 
+def _restated(
+    before: tuple[str, Side | None],
+    ends: Sequence[tuple[Side | None, Side | None]],
+    place: _Place,
+    claims: list[Claim],
+) -> tuple[str, Side | None]:
+    """Compare "Total = 84" with the "Total = 22 + 19 + 43" before it; gives what the next chain is compared with."""
+    name, relations = place.chain.members[0], place.chain.relations
+    right = ends[1][0]
+    if len(relations) > 1 or relations[0].text != "=" or right is None or not right.readable:
+        return "", None
+    if not name or any(t.kind not in "wv" for t in name):
+        return "", None
+    called = " ".join(t.text for t in name)
+    if (
+        called.lower() == before[0]
+        and before[1] is not None
+        and len(right.tokens) <= 2
+        and place.effort.spend(before[1], right, 40)
+    ):
+        try:
+            a, b = term(before[1], PLAIN, place.values), term(right, PLAIN, place.values)
+            if not a.plain and b.plain:
+                found = holds(a, "=", b) or second_reading(a, "=", b, place.values)
+                span = place.span(name[0], right)
+                critique = (
+                    "" if found else f"{called} was {say(a.value)}, the step now says {place.quote(right.start, right.end)}"
+                )
+                doubt = explained(a, b, True)
+                claims.append(
+                    Claim("true" if found else "unclear" if doubt else "false", "=", span, a.value, b.value, critique)
+                )
+        except Unreadable:
+            pass
+    return called.lower(), right
+
+
 def _numbers(a: Term, relation: str, b: Term, inner: bool, place: _Place) -> Claim:
     span = place.span(a.side, b.side)
     try:
@@ -188,8 +198,8 @@ def _numbers(a: Term, relation: str, b: Term, inner: bool, place: _Place) -> Cla
         if second_reading(a, relation, b, place.values):
             return Claim("true", relation, span, a.value, b.value)
         doubt = explained(a, b, inner)
-        if not inner and not doubt and place.bullet is not None and place.bullet.text == "-":
-            negative = replace(a.side, tokens=(place.bullet, *a.side.tokens))
+        if not inner and not doubt and place.chain.bullet is not None and place.chain.bullet.text == "-":
+            negative = replace(a.side, tokens=(place.chain.bullet, *a.side.tokens))
             doubt = holds(term(negative, PLAIN, place.values), relation, b)
     except Unreadable:
         return Claim("unread", relation, span)
@@ -233,36 +243,3 @@ def _repaired(claims: list[Claim]) -> list[Claim]:
     return [
         replace(claim, finding="unclear") if claim.finding == "false" and claim.left is not None else claim for claim in claims
     ]
-
-
-def _chains(tokens: Sequence[Token]) -> list[tuple[list[list[Token]], list[Token], Token | None]]:
-    """Clauses that hold a relation: their members, the relations between them, and the list mark they start with."""
-    chains: list[tuple[list[list[Token]], list[Token], Token | None]] = []
-    members: list[list[Token]] = [[]]
-    relations: list[Token] = []
-    bullet: Token | None = None
-    count = len(tokens)
-    for at, token in enumerate(tokens):
-        if token.kind == "r":
-            relations.append(token)
-            members.append([])
-        elif token.kind == "b" or (token.kind == "l" and not (at + 1 < count and tokens[at + 1].kind == "r")):
-            if relations:
-                chains.append((members, relations, bullet))
-                relations = []
-            members, bullet = [[]], None
-        elif token.kind == "o" and not members[-1] and not relations and _bullet(tokens, at):
-            bullet = token
-        elif token.kind != "l":
-            members[-1].append(token)
-    if relations:
-        chains.append((members, relations, bullet))
-    return chains
-
-
-def _bullet(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a sign is the mark of a list item: at the start of a clause, with a space behind it."""
-    token = tokens[at]
-    if token.kind != "o" or token.text not in "-*+" or (at and tokens[at - 1].kind not in "lb"):
-        return False
-    return at + 1 < len(tokens) and not tokens[at + 1].tight

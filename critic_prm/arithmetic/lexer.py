@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -57,7 +58,7 @@ _OPERATORS = _table(
     {
         "+": "+",
         "-": "- − –",
-        "*": r"* × · ∗ ⋅ • ✕ ✖ \times \cdot \ast \bullet",
+        "*": r"* × · ∗ ⋅ • ✕ ✖ \times \cdot \ast \bullet \*",
         "/": r"/ ÷ ∕ ⁄ \div",
         "^": "^",
         "%": r"% \%",
@@ -86,7 +87,9 @@ _OPEN, _CLOSE = {"(": "(", "[": "(", "{": "(", "\\{": "(", "（": "("}, {")", "]
 _TOKEN = re.compile(
     r"""[ \t\u00a0\u2009\u202f~]*(?:
    (?P<ordinal>\d+(?:st|nd|rd|th)\b)
-  |(?P<clock>\d+(?::\d+)+|\d+(?:\.\d+)?:(?=[ ]?\d)|\d+\s?(?:[ap]\.?m\b\.?|o'clock)|\d+(?:\.\d+){2,})
+  |(?P<clock>\d+(?::\d+)+|\d+(?:\.\d+)?(?:[ ]:[ ]|:)(?=\d)|\d+\s?(?:[ap]\.?m\b\.?|o'clock)|\d+(?:\.\d+){2,})
+  |(?P<choose>\d{1,3}C\d{1,3}\b)
+  |(?P<root>sqrt(?=[ ]?\())
   |(?P<number>(?:\d{1,3}(?:(?:,|\{,\}|\\,|,\\!)\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?|\.\d+)
   |(?P<vulgar>[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])
   |(?P<superscript>[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
@@ -184,6 +187,13 @@ def lex(text: str) -> list[Token]:
         elif kind == "superscript":
             push(Token("o", "^", start, start, True))
             push(Token("n", word, start, end, True, int(word.translate(_SUPERSCRIPT)[:9]), 0))
+        elif kind == "root":
+            push(Token("f", "sqrt", start, end, tight))
+        elif kind == "choose":
+            n, _, k = word.partition("C")
+            push(Token("n", word, start, end, tight, math.comb(int(n), int(k))))
+        elif kind == "dots" and tight and tokens and tokens[-1].kind == "n" and tokens[-1].places > 0:
+            continue  # 0.333... is 0.333
         elif kind == "equals":
             push(Token("r" if word != "equal" else "w", "=", start, end, tight, SPOKEN))
         elif kind == "pi":

@@ -12,7 +12,7 @@ from critic_prm.arithmetic.sides import Side
 from critic_prm.arithmetic.values import Unreadable, Value, distance, say
 
 _CASES = re.compile(
-    r"\bor\b|case|either|\bif\b|\blet\b|when|suppos|assum|plug|substitut|\bset|\bfor \$?[a-z]\b|check|test|try|not |doesn|"
+    r"\bor\b|case|either|\bif\b|\blet\b|when|suppos|assum|\bset|\bfor \$?[a-z]\b|check|test|try|not |doesn|"
     r"choice|possib|\^|sqrt|solutions|roots|\||±|\\pm",
     re.IGNORECASE,
 )

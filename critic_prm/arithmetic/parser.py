@@ -129,7 +129,7 @@ class _Parser:
         token, before = self.tokens[self.at], self.tokens[self.at - 1]
         if token.kind in "(vf":
             return True
-        return token.kind == "n" and token.tight and before.kind == ")"
+        return token.kind == "n" and token.tight and (before.kind == ")" or before.text == "!")
 
     def slash(self) -> bool:
         """Whether a fraction written without spaces goes on here: the 1/3 of 25 / 1/3."""

@@ -30,6 +30,7 @@ _FILLERS = {
 _SHORT_UNITS = words(
     "km cm mm dm kg mg ml mL cl ft in lb lbs oz hr hrs min sec mph yd mi gal Hz GB MB KB TB pts deg cal mol kW sq cu"
 )
+_UNIT_LETTERS = words("m s g h L J N V W K C F M")
 _DOUBTFUL = words(
     "million billion trillion thousand hundred dozen dozens lakh crore remainder mod modulo squared cubed factorial "
     "choose half halves third thirds quarter quarters fourths fifths tenths hundredths less fewer times than of pair "
@@ -81,7 +82,12 @@ def _word(tokens: Sequence[Token], at: int) -> bool:
     token = tokens[at]
     if token.kind == "w":
         return True
-    if token.kind != "v" or token.text not in "aAI" or token.tight:
+    if token.kind != "v" or token.tight:
+        return False
+    if token.text in _UNIT_LETTERS and at and tokens[at - 1].kind == "n":
+        after = tokens[at + 1] if at + 1 < len(tokens) else None
+        return after is None or after.kind == "w" or (after.kind == "o" and after.text in "^/" and after.tight)
+    if token.text not in "aAI":
         return False
     if at + 1 < len(tokens):
         return tokens[at + 1].kind == "w"
@@ -160,7 +166,7 @@ def _split(member: Sequence[Token]) -> list[Side | None]:
             _unit(piece, named[: len(named) - used], before)
             piece.tokens.append(Token("o", text, member[end - 1].start, member[end - 1].end, False, SPOKEN))
         elif before is not None and _operand_ends(before):
-            tight = member[at].tight and not words_are_units(named) and before.kind == "n"
+            tight = member[at].tight and not words_are_units(named) and before.kind in "n)"
             if after is None or not (_operand_starts(after) or _signed(member, end)):
                 _unit(piece, named, before)
                 piece.readable = piece.readable and not tight
@@ -211,7 +217,7 @@ def _words_end(member: Sequence[Token], at: int, piece: _Piece) -> int:
             token.kind == "o"
             and token.text == "/"
             and end + 1 < len(member)
-            and member[end + 1].kind == "w"
+            and (member[end + 1].kind == "w" or (end > at and member[end + 1].text in _UNIT_LETTERS))
             and (end > at or token.tight)
         ):
             end += 2

@@ -1,0 +1,85 @@
+"""Text to chains: the clauses in which something is said to equal, exceed or approximate something."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from critic_prm.arithmetic.lexer import Token, lex
+
+_HINT = re.compile(r"[=<>≈≠≤≥]|\\(?:le|ge|ne|lt|gt|approx|simeq)|equal")
+_DIGIT = re.compile(r"\d")
+_MARKS = (", ", ". ", "; ", "? ")
+_CUT = re.compile(r"(?:[,;?]|(?<!\.)\.) ")
+
+
+def _clauses(text: str) -> Iterator[tuple[int, int]]:
+    """Where the clauses with a relation are, so that prose costs nothing."""
+    done = 0
+    while (hint := _HINT.search(text, done)) is not None:
+        before = max(_before(text, mark, done, hint.start()) for mark in _MARKS)
+        cut = _CUT.search(text, hint.end())
+        end = cut.start() + 1 if cut else len(text)
+        yield (done if before < 0 else before + 2), end
+        done = end
+
+
+def _before(text: str, mark: str, start: int, end: int) -> int:
+    """Where the last such mark before `end` is, not counting the end of an ellipsis; -1 if nowhere."""
+    at = text.rfind(mark, start, end)
+    while at > start and mark == ". " and text[at - 1] == ".":
+        at = text.rfind(mark, start, at)
+    return at
+
+
+class Chain(NamedTuple):
+    """a = b = c: its members, the relations between them, and where the clause that its tokens count from begins in the text.
+
+    `bullet` is the sign before it, if that was taken for the mark of a list item.
+    """
+
+    members: list[list[Token]]
+    relations: list[Token]
+    bullet: Token | None
+    offset: int
+
+
+def chains(text: str) -> Iterator[Chain]:
+    """All chains of `text`, in order. Text without a digit or a relation costs a search and no more."""
+    if _HINT.search(text) is None or _DIGIT.search(text) is None:
+        return
+    for start, end in _clauses(text):
+        yield from _chains(lex(text[start:end]), start)
+
+
+def _chains(tokens: Sequence[Token], offset: int) -> list[Chain]:
+    chains: list[Chain] = []
+    members: list[list[Token]] = [[]]
+    relations: list[Token] = []
+    bullet: Token | None = None
+    count = len(tokens)
+    for at, token in enumerate(tokens):
+        if token.kind == "r":
+            relations.append(token)
+            members.append([])
+        elif token.kind == "b" or (token.kind == "l" and not (at + 1 < count and tokens[at + 1].kind == "r")):
+            if relations:
+                chains.append(Chain(members, relations, bullet, offset))
+                relations = []
+            members, bullet = [[]], None
+        elif token.kind == "o" and not members[-1] and not relations and _bullet(tokens, at):
+            bullet = token
+        elif token.kind != "l":
+            members[-1].append(token)
+    if relations:
+        chains.append(Chain(members, relations, bullet, offset))
+    return chains
+
+
+def _bullet(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a sign is the mark of a list item: at the start of a clause, with a space behind it."""
+    token = tokens[at]
+    if token.kind != "o" or token.text not in "-*+" or (at and tokens[at - 1].kind not in "lb"):
+        return False
+    return at + 1 < len(tokens) and not tokens[at + 1].tight
