@@ -73,12 +73,17 @@ def read_trajectories(
         if complain is not None:
             complain(error)
 
+    def broken(error: InputError) -> None:
+        report.read += 1
+        tell(error)
+
+    if format == "auto" and text.is_plain(path):
+        format = "text"
     module: Any = None if format == "auto" else plugins.load("formats", format, "format")
-    records: Iterator[Record]
-    if format == "text" or (format == "auto" and text.is_plain(path)):
-        module, records = text, text.records(path, on_error, tell)
+    if format == "text":
+        records = text.records(path, on_error, broken)
     else:
-        records = read_records(path, on_error=on_error, complain=tell)
+        records = read_records(path, on_error=on_error, complain=broken)
     if (first := next(records, None)) is not None:
         if module is None:
             format = _detect(first)
@@ -99,10 +104,10 @@ def _trajectories(
 ) -> Iterator[Trajectory]:
     seen = _Ids()
     for record in records:
+        report.read += 1
         try:
             if not isinstance(record.data, dict):
                 raise InputError(record.where, f"this row is {str(record.data)[:40]!r}", "a row is a JSON object")
-            report.read += 1
             for found in module.read(record, options):
                 trajectory = _identified(settle(found, options, report.hidden), record, seen)
                 yield trajectory

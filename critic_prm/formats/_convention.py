@@ -91,7 +91,7 @@ class Dropped(Exception):
 class Report:
     """What a conversion did, filled while it runs.
 
-    `read` counts the source's records that are objects, `written` the rows of the target. `dropped` counts rows left out, by
+    `read` counts the source's records, `written` the rows of the target. `dropped` counts rows left out, by
     reason; `hidden` labels that the options took away; `unsaid`, by field, what the target has no place for.
     """
 
@@ -112,7 +112,8 @@ class Report:
             (f"{self.target} cannot say", self.unsaid),
         )
         said = [f"{what}: {', '.join(f'{n} {name}' for name, n in some.most_common())}" for what, some in parts if some]
-        return [f"read {self.read} rows ({self.source or 'no records'}), wrote {self.written} ({self.target}) to {self.path}", *said]
+        source = self.source or "no records"
+        return [f"read {self.read} rows ({source}), wrote {self.written} ({self.target}) to {self.path}", *said]
 
 
 def has(row: Mapping[str, Any], *keys: str) -> int:
