@@ -58,7 +58,11 @@ class Abilities:
 
 def abilities(provider: str, model: str) -> Abilities:
     """The first row for `provider` whose `match` fits `model`; one that allows everything for a provider not in the table."""
-    own = os.environ.get("CRITIC_PRM_MODELS")
+    return _row_for(os.environ.get("CRITIC_PRM_MODELS"), provider, model)
+
+
+@cache
+def _row_for(own: str | None, provider: str, model: str) -> Abilities:
     for path in (own, str(Path(__file__).with_name("models.toml"))):
         for row in _table(path).get(provider, ()) if path else ():
             if fnmatchcase(model, row.match):

@@ -15,7 +15,7 @@ from critic_prm.plugins import load, names
 from critic_prm.provider import Message
 from critic_prm.reader import Expect
 from critic_prm.resources import resource
-from critic_prm.template import Problem, compile_template, render_block
+from critic_prm.template import Problem, Shown, compile_template, render_block
 from critic_prm.trajectory import Trajectory
 
 Per = Literal["trajectory", "step"]
@@ -44,15 +44,6 @@ class Style:
     source: str = field(repr=False)
     where: str
     fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A step as a template sees it: `number` counts from the style's base."""
-
-    number: int
-    text: str
-    observation: str
 
 
 def style_names() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +26,18 @@ VARIABLES = {
     "images": "how many images are attached",
     "reference": "the reference answer, where it was asked for; else empty",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A step as a template sees it: `number` counts from the style's base."""
+
+    number: int
+    text: str
+    observation: str
+
+
+SHOWN = frozenset(field.name for field in fields(Shown))
 
 
 class Problem:
@@ -58,6 +71,13 @@ def _environment() -> ImmutableSandboxedEnvironment:
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, cache_size=0
     )
     environment.globals.clear()
+    # Looking into our own steps is most of the work of rendering, and nothing there needs the sandbox's checks.
+    checked = environment.getattr
+
+    def attribute(value: Any, name: str) -> Any:
+        return getattr(value, name) if type(value) is Shown and name in SHOWN else checked(value, name)
+
+    environment.__dict__["getattr"] = attribute
     environment.filters["shorten"] = shorten
     return environment
 

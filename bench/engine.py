@@ -1,0 +1,204 @@
+"""How fast the labelling engine is, as ratios to bare clients in the same run: python bench/engine.py [PART ...] [--short]
+
+Client and server have a core each. Every contender sends the same prompts, about 4 kB with 2 kB of reply, and is run `ROUNDS`
+times in turn with the others; the best round counts, because what else the machine does only ever takes away.
+
+    throughput   256 in flight, 50 ms: the engine through the SDK and directly, against the SDK and aiohttp called bare
+    slow         1,024 in flight, 2 s: the engine against the ideal
+    cache        labelling again what is in the cache
+    million      1,000,000 rows with the cheapest critic: memory and start
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve()
+ROUNDS = 3
+MODEL = "bench"
+
+
+def trajectories(count: int) -> Iterator[Any]:
+    from critic_prm.trajectory import Step, Trajectory
+
+    for i in range(count):
+        steps = [f"In week {k} the shop sells {i % 97 + k} more boxes than before, {12 * k + i % 89} in all." for k in range(1, 7)]
+        problem = f"Order {i}: a shop sells {i % 97} boxes more each week. How many has it sold after six weeks?"
+        yield Trajectory(str(i), problem, tuple(Step(text) for text in steps))
+
+
+def bodies(count: int) -> list[dict[str, Any]]:
+    from critic_prm.critics.llm import with_provider
+    from critic_prm.critic import Judging
+    from critic_prm.providers.openai import OpenAIProvider
+
+    provider = OpenAIProvider(MODEL, "http://127.0.0.1:1/v1", "none")
+    with tempfile.TemporaryDirectory() as folder:
+        critic = with_provider(provider, Judging(db=Path(folder) / "x.db"))
+        return [provider.wire(request) for trajectory in trajectories(count) for request in critic.requests(trajectory)]
+
+
+async def crowd(send: Callable[[dict[str, Any]], Awaitable[Any]], wires: list[dict[str, Any]], inflight: int) -> None:
+    source = iter(wires)
+
+    async def worker() -> None:
+        for wire in source:
+            await send(wire)
+
+    await asyncio.gather(*(worker() for _ in range(inflight)))
+
+
+async def sdk_default(url: str, wires: list[dict[str, Any]], inflight: int) -> None:
+    import openai
+
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        await crowd(lambda wire: client.chat.completions.create(**wire), wires, inflight)
+
+
+async def sdk_post(url: str, wires: list[dict[str, Any]], inflight: int) -> None:
+    import httpx2
+    import openai
+
+    limits = httpx2.Limits(max_connections=100_000, max_keepalive_connections=100_000)
+    http = openai.DefaultAioHttpClient(limits=limits, timeout=httpx2.Timeout(600, connect=30))
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=http) as client:
+        await crowd(lambda wire: client.post("/chat/completions", body=wire, cast_to=object), wires, inflight)
+
+
+async def bare_aiohttp(url: str, wires: list[dict[str, Any]], inflight: int) -> None:
+    import aiohttp
+    import orjson
+
+    async def send(wire: dict[str, Any]) -> Any:
+        async with session.post(f"{url}/chat/completions", data=orjson.dumps(wire), headers=headers) as response:
+            return orjson.loads(await response.read())
+
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        await crowd(send, wires, inflight)
+
+
+async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: Path, start: bool = True) -> None:
+    """The whole way: trajectories, prompts, keys, cache, gate, money, retries, writer, reader, label file, progress."""
+    from critic_prm.critic import Judging
+    from critic_prm.critics.llm import with_provider
+    from critic_prm.engine.progress import watch
+    from critic_prm.label import Tally, label_into
+    from critic_prm.models import Prices
+    from critic_prm.providers.openai import OpenAIProvider
+    from critic_prm.records import RecordWriter
+
+    provider = OpenAIProvider(MODEL, url, "none", direct=direct)
+    judging = Judging(db=folder / "cache.db", connections=inflight, durable=True, budget_usd=1e6, prices=Prices(1, 2))
+    critic, tally = with_provider(provider, judging), Tally(total=count)
+    watching = asyncio.create_task(watch(tally, critic.client))
+    with RecordWriter(folder / "labels.jsonl") as sink:
+        await label_into(sink, trajectories(count), critic, tally, workers=inflight)
+    watching.cancel()
+    await critic.close()
+    assert tally.labels == {"ok": count}, tally.labels
+
+
+CONTENDERS = ("engine-sdk", "engine-direct", "sdk-post", "sdk-default", "aiohttp")
+
+
+def contend(name: str, url: str, count: int, inflight: int) -> dict[str, float]:
+    """Run one contender in this process: seconds and CPU seconds of its requests, imports and preparation left out."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    wires = bodies(count)
+    folder = Path(tempfile.mkdtemp())
+    runs: dict[str, Callable[[], Awaitable[None]]] = {
+        "engine-sdk": lambda: engine(url, count, inflight, direct=False, folder=folder),
+        "engine-direct": lambda: engine(url, count, inflight, direct=True, folder=folder),
+        "sdk-post": lambda: sdk_post(url, wires, inflight),
+        "sdk-default": lambda: sdk_default(url, wires, inflight),
+        "aiohttp": lambda: bare_aiohttp(url, wires, inflight),
+    }
+    import anthropic  # noqa: F401
+    import openai  # noqa: F401
+
+    started, cpu = time.perf_counter(), time.process_time()
+    asyncio.run(runs[name]())  # type: ignore[arg-type]
+    return {"seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu}
+
+
+def measured(name: str, url: str, count: int, inflight: int) -> dict[str, float]:
+    """One contender in a process of its own on core 0."""
+    command = [sys.executable, str(HERE), "--contender", name, "--url", url, "--count", str(count), "--inflight", str(inflight)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, preexec_fn=lambda: pin(0))
+    return json.loads(found.stdout)  # type: ignore[no-any-return]
+
+
+def pin(core: int) -> None:
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core % len(os.sched_getaffinity(0))]})
+
+
+class Server:
+    """bench/server.py on core 1."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, str(HERE.with_name("server.py")), *options]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: pin(1))
+        assert self._process.stdout
+        self.url: str = json.loads(self._process.stdout.readline())["url"]
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def throughput(short: bool) -> None:
+    count, rounds = (1000, 1) if short else (4000, ROUNDS)
+    best: dict[str, dict[str, float]] = {}
+    with Server("--latency", "0.05") as server:
+        for _ in range(rounds):
+            for name in CONTENDERS:
+                part = count // 2 if name == "sdk-default" else count
+                found = measured(name, server.url, part, 256)
+                found = {"rate": part / found["seconds"], "cpu_ms": found["cpu"] / part * 1000}
+                if name not in best or found["rate"] > best[name]["rate"]:
+                    best[name] = found
+    for name, found in best.items():
+        print(f"{name:14} {found['rate']:7.0f} requests/s  {found['cpu_ms']:.3f} ms CPU each")
+    rate = {name: found["rate"] for name, found in best.items()}
+    bar("engine through the SDK / SDK client.post", rate["engine-sdk"] / rate["sdk-post"], 0.75)
+    bar("engine through the SDK / SDK default", rate["engine-sdk"] / rate["sdk-default"], 2.5)
+    bar("engine directly / bare aiohttp", rate["engine-direct"] / rate["aiohttp"], 0.6)
+    bar("engine directly / SDK default", rate["engine-direct"] / rate["sdk-default"], 5.0)
+
+
+def bar(what: str, figure: float, least: float) -> None:
+    print(f"{what}: {figure:.2f} (bar {least:g}){'' if figure >= least else '  MISSED'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("parts", nargs="*", default=["throughput"])
+    parser.add_argument("--short", action="store_true")
+    for name, kind in (("--contender", str), ("--url", str), ("--count", int), ("--inflight", int)):
+        parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.contender:
+        print(json.dumps(contend(given.contender, given.url, given.count, given.inflight)))
+        return
+    parts: dict[str, Callable[[bool], None]] = {"throughput": throughput}
+    for part in given.parts:
+        parts[part](given.short)
+
+
+if __name__ == "__main__":
+    main()
