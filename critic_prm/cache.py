@@ -139,6 +139,12 @@ class Cache:
         """The keys under which an answer was cut off for want of tokens."""
         return {row[0] for row in self._conn.execute("SELECT DISTINCT key FROM attempt WHERE failure = 'length'")}
 
+    def attempted(self, key: str, failure: str | None = None) -> Mapping[str, Any] | None:
+        """The raw body of the last answer under `key` that was no complete reply; with `failure`, of one that failed so."""
+        sql = "SELECT raw FROM attempt WHERE key = ?1 AND raw IS NOT NULL AND (?2 IS NULL OR failure = ?2) ORDER BY id DESC"
+        row = self._conn.execute(sql, (key, failure)).fetchone()
+        return None if row is None else orjson.loads(row[0])
+
     def add(self, entries: Iterable[Entry], attempts: Iterable[Attempt] = ()) -> None:
         """Store them in one transaction; a key that is there already changes nothing. Raises InputError (disk full)."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

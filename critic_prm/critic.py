@@ -45,8 +45,12 @@ class Judging:
 
     `db` is the cache; `offline` answers from it alone. `connections` is the most requests in flight, `rpm` and `tpm` are
     limits per minute, None for none. `retries` bounds the repeats of a failed request, `reasks` those of an answer that is
-    cut, refused, empty or of the wrong shape; a request without an answer after `timeout` seconds has failed. `prices` come
+    cut, refused or empty; a request without an answer after `timeout` seconds has failed. `prices` come
     before those of the model table.
+
+    A reply without a verdict that can be read is followed up to `follow_ups` times by a question that says what was wrong, one
+    that stays cut is forced to its verdicts if `force`, and one that is read is gone over again for `think_rounds` rounds.
+    `schema` asks for structured outputs in the styles that have a schema.
     """
 
     style: str = "stepwise"
@@ -60,6 +64,10 @@ class Judging:
     tpm: float | None = None
     retries: int = 6
     reasks: int = 1
+    follow_ups: int = 1
+    force: bool = True
+    think_rounds: int = 0
+    schema: bool = True
     timeout: float = 600.0
     salt: str = ""
     durable: bool = False

@@ -46,11 +46,13 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question to a model, in no provider's dialect yet. `schema` is a JSON schema the answer should obey."""
+    """A question to a model, in no provider's dialect yet. `schema` is a JSON schema the answer should obey. With `continues`
+    the last message is the beginning of the model's own answer, for providers that have "continue" among their `gives`."""
 
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
     schema: Mapping[str, Any] | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,11 @@ class Arrival:
 
 
 class Provider(Protocol):
-    """What completes a request. One file in `providers/` each, with `connect(model, base_url) -> Provider`."""
+    """What completes a request. One file in `providers/` each, with `connect(model, base_url) -> Provider`.
+
+    One that can do more may say so in an attribute `gives`: "continue" (goes on with an answer that was begun for it) and
+    "logprobs" (has them for every model).
+    """
 
     name: str
     model: str

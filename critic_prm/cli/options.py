@@ -29,6 +29,18 @@ Logprobs = Annotated[
     int | None, typer.Option(help="Ask for so many alternatives a token: probabilities of verdicts.", rich_help_panel=ASK)
 ]
 ExtraBody = Annotated[str | None, typer.Option("--extra-body", help="JSON merged into every request.", rich_help_panel=ASK)]
+Reask = Annotated[
+    int, typer.Option("--reask", min=0, help="Times to say what was wrong with a reply without verdicts.", rich_help_panel=ASK)
+]
+Force = Annotated[
+    bool, typer.Option("--force/--no-force", help="Ask for the verdicts alone when a critique was cut.", rich_help_panel=ASK)
+]
+ThinkRounds = Annotated[
+    int, typer.Option("--think-rounds", min=0, help="Rounds of going over it again, 4 at most.", rich_help_panel=ASK)
+]
+Structured = Annotated[
+    bool, typer.Option("--schema/--no-schema", help="Structured outputs in styles that have them.", rich_help_panel=ASK)
+]
 Reference = Annotated[
     bool, typer.Option("--with-reference", help="Show the judge the reference answer where there is one.", rich_help_panel=ASK)
 ]
@@ -43,7 +55,7 @@ Tpm = Annotated[float | None, typer.Option(help="Tokens a minute, at most.", ric
 Retries = Annotated[int, typer.Option("--max-retries", min=0, help="Repeats of a failed request.", rich_help_panel=RUN)]
 Reasks = Annotated[
     int,
-    typer.Option("--max-reasks", min=0, help="New tries at an answer that is cut, refused or misshapen.", rich_help_panel=RUN),
+    typer.Option("--max-reasks", min=0, help="New tries at an answer that is cut, refused or empty.", rich_help_panel=RUN),
 ]
 Timeout = Annotated[
     float, typer.Option(min=0.1, help="Seconds after which a request without an answer has failed.", rich_help_panel=RUN)
@@ -93,6 +105,10 @@ def judging(
     effort: Effort = None,
     logprobs: Logprobs = None,
     extra_body: ExtraBody = None,
+    reask: Reask = 1,
+    force: Force = True,
+    think_rounds: ThinkRounds = 0,
+    schema: Structured = True,
     with_reference: Reference = False,
     db: Db = Path("critic-prm.db"),
     base_url: BaseUrl = None,
@@ -141,6 +157,10 @@ def judging(
         tpm=tpm,
         retries=max_retries,
         reasks=max_reasks,
+        follow_ups=reask,
+        force=force,
+        think_rounds=think_rounds,
+        schema=schema,
         timeout=timeout,
         prices=None if prices is None else _prices(prices),
         salt=salt,

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from critic_prm.addresses import is_near
 from critic_prm.cache import Cache
 from critic_prm.critic import Judging
-from critic_prm.engine.client import Answer, Client, Settings
+from critic_prm.critics._ask import Asked, Asker
+from critic_prm.critics._turns import Manner
+from critic_prm.engine.client import Client, Settings
 from critic_prm.engine.gate import START, Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Verdict, first_error_of
+from critic_prm.judgement import Judgement, first_error_of
 from critic_prm.models import abilities
-from critic_prm.prompt import Style, expect, open_style, render, schema
-from critic_prm.provider import Provider, Request, Sampling, open_provider
-from critic_prm.reader import Expect, Reading, read_reply
+from critic_prm.prompt import Style, open_style, questions
+from critic_prm.provider import Message, Provider, Request, Sampling, Usage, open_provider
 from critic_prm.trajectory import Trajectory
 
 SENT = ("temperature", "top_p", "max_tokens", "seed", "effort", "logprobs")
 """The sampling parameters that a label's card names."""
+
+FOR_CHANCES = ("yes-no",)
+"""The readers whose styles are made for log-probabilities."""
+
+ALTERNATIVES = 5
+"""A token, where nothing else is asked for: enough for two verdicts and their spellings. Every one of them is stored with every
+token of a critique, so more would make the cache many times as large."""
 
 
 def connect(name: str, judging: Judging) -> LLMCritic:
@@ -53,32 +61,58 @@ def with_provider(provider: Provider, judging: Judging) -> LLMCritic:
             offline=judging.offline,
         ),
     )
+    manner = Manner(judging.follow_ups, judging.force, judging.think_rounds, judging.schema)
+    manner.check()
     sampling = judging.sampling
-    sampling = replace(sampling, stop=sampling.stop or style.stop, max_tokens=sampling.max_tokens or style.max_tokens)
-    return LLMCritic(client, style, sampling, judging.reference)
+    sampling = replace(
+        sampling,
+        stop=sampling.stop or style.stop,
+        max_tokens=sampling.max_tokens or style.max_tokens,
+        logprobs=_alternatives(provider, style, sampling),
+    )
+    return LLMCritic(client, style, sampling, judging.reference, manner)
+
+
+def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int | None:
+    """How many alternatives a token to ask for: of itself a style made for them does where the model is known to have them."""
+    if sampling.logprobs is not None or style.reader not in FOR_CHANCES:
+        return sampling.logprobs or None
+    if "logprobs" not in getattr(provider, "gives", ()) and abilities(provider.name, provider.model).match == "*":
+        return None
+    try:
+        provider.wire(Request((Message("user", "?"),), replace(sampling, logprobs=ALTERNATIVES)))
+    except UsageError:
+        return None
+    return ALTERNATIVES
 
 
 @dataclass(frozen=True)
 class LLMCritic:
-    """Judges with a style's prompt: one request per trajectory or, for a per-step style, one per step until the first error."""
+    """Judges with a style's prompt: one question a trajectory or, in a style per step, one a step until the first error."""
 
     client: Client
     style: Style
     sampling: Sampling = Sampling()
     reference: bool = False
+    manner: Manner = field(default_factory=Manner)
     batch: int = 1
     repeats: bool = True
 
     @property
     def card(self) -> Mapping[str, Any]:
         provider, sampling = self.client.provider, self.sampling
-        return {
+        card: dict[str, Any] = {
             "provider": provider.name,
             "model": provider.model,
             "style": self.style.name,
             "fingerprint": self.style.fingerprint,
             "sampling": {name: getattr(sampling, name) for name in SENT if getattr(sampling, name) is not None},
         }
+        if self.reference:
+            card["reference"] = True
+        if self.manner.rounds:
+            card["think_rounds"] = self.manner.rounds
+        return card
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         judge_one = self._steps if self.style.per == "step" else self._whole
@@ -87,52 +121,41 @@ class LLMCritic:
     async def close(self) -> None:
         await self.client.close()
 
+    def requests(self, trajectory: Trajectory) -> list[Request]:
+        """Every request that judging `trajectory` once begins with; a style per step stops at the first error it finds, and
+        what follows on a reply depends on the reply."""
+        return [self._asker.first(trajectory, step) for step in questions(self.style, trajectory)]
+
+    @property
+    def _asker(self) -> Asker:
+        return Asker(self.client, self.style, self.sampling, self.manner, self.reference)
+
     async def _whole(self, trajectory: Trajectory, sample: int) -> Judgement:
-        reading, answer = await self._ask(trajectory, sample, None)
+        asked = await self._asker.ask(trajectory, sample, None)
+        reading = asked.reading
         first = first_error_of(reading.verdicts, len(trajectory.steps)) if reading.status == "ok" else None
-        return Judgement(reading.status, reading.verdicts, first, sample, (answer.key,), reading.notes)
+        return Judgement(
+            reading.status, reading.verdicts, first, sample, asked.keys, reading.notes, how=asked.how, usage=asked.usage
+        )
 
     async def _steps(self, trajectory: Trajectory, sample: int) -> Judgement:
         """Step by step, so that nothing is paid for after the first error, and each prompt finds the last one's prefix
         cached."""
-        verdicts: list[Verdict] = []
-        keys: list[str] = []
-        notes: list[str] = []
+        asked: list[Asked] = []
         for step in range(len(trajectory.steps)):
-            reading, answer = await self._ask(trajectory, sample, step)
-            keys.append(answer.key)
-            notes += [f"step {step}: {note}" for note in reading.notes]
-            if reading.status != "ok":
-                return Judgement(reading.status, tuple(verdicts), None, sample, tuple(keys), tuple(notes))
-            verdicts += reading.verdicts
-            if self.style.stops and verdicts[-1].value == "incorrect":
+            asked.append(await self._asker.ask(trajectory, sample, step))
+            reading = asked[-1].reading
+            if reading.status != "ok" or (self.style.stops and reading.verdicts[-1].value == "incorrect"):
                 break
-        first = first_error_of(verdicts, len(trajectory.steps))
-        return Judgement("ok", tuple(verdicts), first, sample, tuple(keys), tuple(notes))
-
-    async def _ask(self, trajectory: Trajectory, sample: int, step: int | None) -> tuple[Reading, Answer]:
-        """Ask and read; a whole answer of the wrong shape is kept, and asked for anew as another turn."""
-        expected = expect(self.style, trajectory, step)
-        request = self._request(trajectory, step, expected)
-        # Asked the same without any chance in it, a model says the same.
-        turns = 1 if self.sampling.temperature == 0 else 1 + self.client.settings.reasks
-        first: tuple[Reading, Answer] | None = None
-        for turn in range(turns):
-            answer = await self.client.ask(request, sample, turn)
-            if answer.reply is None:
-                return first or (Reading("provider_error", notes=(str(answer.failure),)), answer)
-            reading = read_reply(self.style, expected, answer.reply)
-            first = first or (reading, answer)
-            if reading.status not in ("unparseable", "count_mismatch"):
-                return reading, answer
-        assert first is not None
-        return first
-
-    def _request(self, trajectory: Trajectory, step: int | None, expected: Expect) -> Request:
-        messages = render(self.style, trajectory, step, reference=self.reference)
-        return Request(messages, self.sampling, schema(self.style, expected))
-
-    def requests(self, trajectory: Trajectory) -> list[Request]:
-        """Every request that judging `trajectory` once may need; a style per step stops at the first error it finds."""
-        steps = range(len(trajectory.steps)) if self.style.per == "step" else (None,)
-        return [self._request(trajectory, step, expect(self.style, trajectory, step)) for step in steps]
+        status = asked[-1].reading.status
+        verdicts = tuple(v for one in asked for v in one.reading.verdicts)
+        return Judgement(
+            status=status,
+            verdicts=verdicts,
+            first_error=first_error_of(verdicts, len(trajectory.steps)) if status == "ok" else None,
+            sample=sample,
+            keys=tuple(key for one in asked for key in one.keys),
+            notes=tuple(f"step {step}: {note}" for step, one in enumerate(asked) for note in one.reading.notes),
+            how=tuple(dict.fromkeys(word for one in asked for word in one.how)),
+            usage=sum((one.usage for one in asked), Usage()),
+        )

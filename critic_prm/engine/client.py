@@ -69,9 +69,10 @@ class Client:
         self._halted: CriticPrmError | None = None
         self._halting = asyncio.Event()
 
-    async def ask(self, request: Request, sample: int = 0, turn: int = 0) -> Answer:
+    async def ask(self, request: Request, sample: int = 0, turn: int = 0, *, cut_will_do: bool = False) -> Answer:
         """The answer to `request`. `sample` tells repeated askings of one request apart; `turn` counts the askings of one
-        sample, for a caller who could not use the answer to the turn before.
+        sample, for a caller who could not use the answer to the turn before. With `cut_will_do` a cut answer that was paid
+        for is not asked for again: the caller can go on from it.
 
         Raises ConfigError, BudgetError or InputError when the whole run has to stop; from then on nothing is sent any more.
         """
@@ -85,8 +86,10 @@ class Client:
         stored = self._cache.get(key)
         if stored is None and key in self._cut and (wider := widened(wire)) is not None:
             wider_key = request_key(wider, sample, salt)
-            if (stored := self._cache.get(wider_key)) is not None:
-                key = wider_key
+            stored = self._cache.get(wider_key) or (self._cache.attempted(wider_key, "length") if cut_will_do else None)
+            key = key if stored is None else wider_key
+        if stored is None and cut_will_do and key in self._cut:
+            stored = self._cache.attempted(key, "length")
         if stored is not None:
             self.counts["cached"] += 1
             return Answer(key, self.provider.read(stored), cached=True)

@@ -1,0 +1,87 @@
+"""One question about a trajectory -> a reading of the replies it took, with how the verdicts were got."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from critic_prm.critics._obeyed import obeyed
+from critic_prm.critics._talk import Talk
+from critic_prm.critics._turns import Kind, Manner, next_turn
+from critic_prm.engine.client import Answer, Client
+from critic_prm.prompt import Style, expect, render, schema
+from critic_prm.provider import Request, Sampling, Usage
+from critic_prm.reader import Reading, Schema, read_reply
+from critic_prm.trajectory import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one question brought: the reading, the keys of the replies it rests on in order, how, and their tokens."""
+
+    reading: Reading
+    keys: tuple[str, ...]
+    how: tuple[str, ...]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """How questions are put to one judge."""
+
+    client: Client
+    style: Style
+    sampling: Sampling
+    manner: Manner
+    reference: bool = False
+
+    def first(self, trajectory: Trajectory, step: int | None) -> Request:
+        """The question itself."""
+        messages = render(self.style, trajectory, step, reference=self.reference)
+        obey = schema(self.style, expect(self.style, trajectory, step)) if self.manner.schema else None
+        return Request(messages, self.sampling, obey)
+
+    async def ask(self, trajectory: Trajectory, sample: int, step: int | None) -> Asked:
+        """Ask about all of `trajectory`, or its step `step`, and go on as `manner` says until there is a verdict to read."""
+        style, expected = self.style, expect(self.style, trajectory, step)
+        begin = self.first(trajectory, step)
+        talk, obey = Talk(begin.messages), begin.schema
+        answer = await self._send(talk, obey, sample)
+        keys, left = [answer.key], self.manner
+        kinds: list[Kind] = []
+        if answer.reply is None:
+            return Asked(Reading("provider_error", notes=(str(answer.failure),)), tuple(keys), (), Usage())
+        talk = talk.heard(answer.reply)
+        reading = read_reply(style, expected, talk.reply)
+        can_continue = "continue" in getattr(self.client.provider, "gives", ())
+        while (turn := next_turn(talk, reading, style, expected, left, can_continue)) is not None:
+            answer = await self._send(turn.talk, obey, sample)
+            if answer.reply is None or answer.reply.finish in ("refusal", "filter"):
+                why = str(answer.failure) if answer.reply is None else f"finish reason: {answer.reply.finish}"
+                reading = _noted(reading, f"{turn.kind} in vain: {why}")
+                break
+            further = turn.talk.heard(answer.reply)
+            found = read_reply(style, expected, further.reply)
+            if reading.status == "ok" != found.status:
+                reading = _noted(reading, f"what it said when it {turn.kind} could not be read ({found.status})")
+                break
+            talk, reading, left = further, found, turn.left
+            keys.append(answer.key)
+            if turn.kind not in kinds:
+                kinds.append(turn.kind)
+        return Asked(reading, tuple(keys), _how(talk, reading, obey, kinds), talk.reply.usage)
+
+    async def _send(self, talk: Talk, obey: Schema | None, sample: int) -> Answer:
+        # A cut reply that was paid for is good enough where its verdicts can be asked for.
+        return await self.client.ask(talk.request(self.sampling, obey), sample, cut_will_do=self.manner.force)
+
+
+def _how(talk: Talk, reading: Reading, obey: Schema | None, kinds: Sequence[str]) -> tuple[str, ...]:
+    last = talk.parts[-1][1]
+    first = "plain" if obey is None else "schema" if obeyed(last.text, obey) else "schema ignored"
+    chances = ["logprobs"] if any(verdict.p_correct is not None for verdict in reading.verdicts) else []
+    return (first, *kinds, *chances)
+
+
+def _noted(reading: Reading, note: str) -> Reading:
+    return replace(reading, notes=(*reading.notes, note))
