@@ -204,6 +204,12 @@ def test_variables_keep_their_values_where_the_notes_say_so() -> None:
     assert [c.finding for c in check("A + B = 26", notes=notes)] == ["false"]
 
 
+def test_a_long_step_is_read_up_to_the_last_whole_sentence() -> None:
+    filler = "Nothing is said here. " * 400
+    assert findings("3 * 4 = 13. " + filler) == ["false"]
+    assert findings(filler[:5985] + "3 * 4 = 12345 is said here") == []
+
+
 MEGABYTE = 1_000_000
 HOSTILE = {
     "power tower": "9**9**9 = 3",

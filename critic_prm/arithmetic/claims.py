@@ -65,7 +65,9 @@ def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Clai
     Bounded: at most MAX_TEXT characters are read, numbers have bounds, and nothing is evaluated but + - * / ^ ! roots and
     binomials. Never raises.
     """
-    text = text[:MAX_TEXT]
+    if len(text) > MAX_TEXT:
+        # Only whole sentences: a number that is cut in two would be a false one.
+        text = text[: max(text.rfind("\n", 0, MAX_TEXT), text.rfind(". ", 0, MAX_TEXT)) + 1]
     claims: list[Claim] = []
     effort = _Effort()
     before: tuple[str, Side | None] = ("", None)
@@ -165,27 +167,24 @@ def _restated(
     if not name or any(t.kind not in "wv" for t in name):
         return "", None
     called = " ".join(t.text for t in name)
-    if (
-        called.lower() == before[0]
-        and before[1] is not None
-        and len(right.tokens) <= 2
-        and place.effort.spend(before[1], right, 40)
-    ):
-        try:
-            a, b = term(before[1], PLAIN, place.values), term(right, PLAIN, place.values)
-            if not a.plain and b.plain:
-                found = holds(a, "=", b) or second_reading(a, "=", b, place.values)
-                span = place.span(name[0], right)
-                critique = (
-                    "" if found else f"{called} was {say(a.value)}, the step now says {place.quote(right.start, right.end)}"
-                )
-                doubt = explained(a, b, True)
-                claims.append(
-                    Claim("true" if found else "unclear" if doubt else "false", "=", span, a.value, b.value, critique)
-                )
-        except Unreadable:
-            pass
+    if before[1] is not None and before[0] == called.lower() and len(right.tokens) <= 2:
+        claims += _same(called, before[1], right, place.span(name[0], right), place)
     return called.lower(), right
+
+
+def _same(called: str, computed: Side, stated: Side, span: tuple[int, int], place: _Place) -> list[Claim]:
+    if not place.effort.spend(computed, stated, 40):
+        return []
+    try:
+        a, b = term(computed, PLAIN, place.values), term(stated, PLAIN, place.values)
+        if a.plain or not b.plain:
+            return []
+        if holds(a, "=", b) or second_reading(a, "=", b, place.values):
+            return [Claim("true", "=", span, a.value, b.value)]
+    except Unreadable:
+        return []
+    critique = f"{called} was {say(a.value)}, the step now says {place.quote(stated.start, stated.end)}"
+    return [Claim("unclear" if explained(a, b, True) else "false", "=", span, a.value, b.value, critique)]
 
 
 def _numbers(a: Term, relation: str, b: Term, inner: bool, place: _Place) -> Claim:

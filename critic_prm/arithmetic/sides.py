@@ -9,24 +9,7 @@ from critic_prm.arithmetic.lexer import SPOKEN, Token, words
 
 _WORD_OPERATORS = {"plus": "+", "minus": "-", "times": "*", "percent": "%"}
 _TWO_WORD_OPERATORS = {("multiplied", "by"): "*", ("divided", "by"): "/", ("added", "to"): "+"}
-_FILLERS = {
-    "the",
-    "another",
-    "a",
-    "an",
-    "his",
-    "her",
-    "their",
-    "its",
-    "these",
-    "those",
-    "all",
-    "about",
-    "only",
-    "Rs",
-    "rs",
-    "USD",
-}
+_FILLERS = words("the another a an his her their its these those all about only Rs rs USD")
 _SHORT_UNITS = words(
     "km cm mm dm kg mg ml mL cl ft in lb lbs oz hr hrs min sec mph yd mi gal Hz GB MB KB TB pts deg cal mol kW sq cu"
 )
