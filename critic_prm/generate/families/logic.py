@@ -1,0 +1,254 @@
+"""Propositional entailment: premises, a statement, and a derivation that says whether it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from random import Random
+from typing import NamedTuple
+
+from critic_prm.generate.families._propositions import ATOMS, Literal, Premise, Table, Wording
+from critic_prm.generate.families._words import NUMBERING, listed, numbered, sentence
+from critic_prm.generate.family import Solution, Task
+
+KINDS = {
+    "converse": 4.0,  # from "if A then B" and B to A
+    "inverse": 4.0,  # from "if A then B" and not A to not B
+    "disjunct": 4.0,  # from "A or B" and A to not B
+    "missing": 3.0,  # from "if A and B then C" and A alone to C
+    "sign": 1.0,  # the right rule, and the opposite of what it gives
+    "verdict": 3.0,  # the right derivation, and the wrong conclusion about the statement
+}
+ASK = ("Does it follow that {}?", "Do the premises entail that {}?", "Is it a logical consequence that {}?",
+       "Can one conclude that {}?", "Must it be the case that {}?")  # fmt: skip
+GIVEN = ("Premises:", "The following is known:", "Suppose all of these are true:", "Given:")
+FROM = ("Since {have}, premise ({n}) gives: {new}.", "By ({n}), since {have}: {new}.",
+        "Premise ({n}) applies because {have}. So {new}.", "We know that {have}. With ({n}) we get: {new}.")  # fmt: skip
+YES = ("So the statement follows.", "Hence the answer is yes, it follows.", "This is the statement in question, so it follows.")
+OPPOSITE = ("This is the opposite of the statement, so it does not follow.", "The statement is thus false and does not follow.")
+OPEN = ("Nothing more can be derived that bears on the statement, so it does not follow.",
+        "The premises leave the statement open, so it does not follow.")  # fmt: skip
+STEPS = {1: (1, 2), 2: (2, 3), 3: (3, 4), 4: (4, 5), 5: (5, 7)}
+SPARE = {1: 2, 2: 2, 3: 3, 4: 3, 5: 3}
+TRIES = 10
+
+table = cache(Table)
+
+
+class Move(NamedTuple):
+    """A conclusion drawn from known literals and a premise."""
+
+    have: tuple[Literal, ...]
+    premise: int
+    new: Literal
+
+
+def moves(premises: Sequence[Premise], known: Sequence[Literal]) -> list[Move]:
+    """All that one sound inference gives about atoms that are still open."""
+    facts, closed, found = set(known), {literal.atom for literal in known}, []
+    for number, premise in enumerate(premises):
+        *before, last = premise.literals
+        if premise.kind == "if":
+            if last.atom not in closed and facts.issuperset(before):
+                found.append(Move(tuple(before), number, last))
+            if ~last in facts and len(before) == 1 and before[0].atom not in closed:
+                found.append(Move((~last,), number, ~before[0]))
+        elif premise.kind == "or":
+            for one, other in ((before[0], last), (last, before[0])):
+                if ~one in facts and other.atom not in closed:
+                    found.append(Move((~one,), number, other))
+    return found
+
+
+def fallacies(premises: Sequence[Premise], known: Sequence[Literal], kind: str) -> list[Move]:
+    """The unsound inferences of a kind about atoms that are still open."""
+    facts, closed, found = set(known), {literal.atom for literal in known}, []
+    if kind == "sign":
+        return [move._replace(new=~move.new) for move in moves(premises, known)]
+    for number, premise in enumerate(premises):
+        *before, last = premise.literals
+        if premise.kind == "if" and len(before) == 1:
+            if kind == "converse" and last in facts and before[0].atom not in closed:
+                found.append(Move((last,), number, before[0]))
+            if kind == "inverse" and ~before[0] in facts and last.atom not in closed:
+                found.append(Move((~before[0],), number, ~last))
+        elif premise.kind == "if" and kind == "missing" and last.atom not in closed:
+            held = tuple(literal for literal in before if literal in facts)
+            if held and all(literal.atom not in closed for literal in before if literal not in held):
+                found.append(Move(held, number, last))
+        elif premise.kind == "or" and kind == "disjunct":
+            for one, other in ((before[0], last), (last, before[0])):
+                if one in facts and other.atom not in closed:
+                    found.append(Move((one,), number, ~other))
+    return found
+
+
+@dataclass(frozen=True)
+class EntailmentTask:
+    """Premises, a statement, and the derivation of the right solution. `says` are the templates of its steps."""
+
+    premises: tuple[Premise, ...]
+    goal: Literal
+    derivation: tuple[Move, ...]
+    atoms: int
+    wording: Wording
+    ask: str
+    given: str
+    says: tuple[str, ...]
+    ends: Mapping[bool | None, str]
+    numbering: str
+
+    @property
+    def problem(self) -> str:
+        lines = [f"({n}) {self._text(self.wording.premise(premise))}" for n, premise in enumerate(self.premises, 1)]
+        return "\n".join([self.given, *lines, self.ask.format(self.wording.literal(self.goal))])
+
+    def _text(self, text: str) -> str:
+        return f"{sentence(text)}." if self.wording.sentences else text
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return {}
+
+    @cached_property
+    def right(self) -> Solution:
+        return self._write(self.derivation)
+
+    @property
+    def _given(self) -> list[Literal]:
+        return [premise.literals[0] for premise in self.premises if premise.kind == "fact"]
+
+    @cached_property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        found, known = [], self._given
+        for move in self.derivation:
+            found.append(tuple(kind for kind in KINDS if kind != "verdict" and fallacies(self.premises, known, kind)))
+            known = [*known, move.new]
+        return (*found, ("verdict",))
+
+    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
+        if kind == "verdict":
+            return self._write(self.derivation, verdict=rng.choice(self._wrong_verdicts()))
+        models = table(self.atoms).models(self.premises)
+        before = self.derivation[:at]
+        known = [*self._given, *(move.new for move in before)]
+        wrong = [
+            move for move in fallacies(self.premises, known, kind) if models & ~table(self.atoms).literal(move.new)
+        ]  # an unsound inference may hit on something that does follow
+        for _ in range(TRIES if wrong else 0):
+            derivation = [*before, rng.choice(wrong)]
+            if self._carry_on(derivation, known, rng):
+                return self._write(derivation)
+        return None
+
+    def _carry_on(self, derivation: list[Move], known: Sequence[Literal], rng: Random) -> bool:
+        """Derive on from the wrong conclusion until there are as many steps as in the right solution."""
+        while len(derivation) < len(self.derivation):
+            facts = [*known, *(move.new for move in derivation)]
+            open_moves = moves(self.premises, facts)
+            later = [move for move in open_moves if derivation[-1].new in move.have] or open_moves
+            later = [move for move in later if move.new.atom != self.goal.atom or len(derivation) == len(self.derivation) - 1]
+            if not later:
+                return False
+            derivation.append(rng.choice(later))
+        return True
+
+    def _status(self, derivation: Sequence[Move]) -> bool | None:
+        """Whether the statement, or its opposite, or neither has been derived."""
+        known = {*self._given, *(move.new for move in derivation)}
+        return True if self.goal in known else False if ~self.goal in known else None
+
+    def _wrong_verdicts(self) -> list[bool | None]:
+        return [False, None] if self._status(self.derivation) else [True]
+
+    def _write(self, derivation: Sequence[Move], verdict: bool | str | None = "") -> Solution:
+        status = self._status(derivation) if isinstance(verdict, str) else verdict
+        texts = []
+        for say, move in zip(self.says, derivation, strict=False):
+            have = listed([self.wording.literal(literal) for literal in move.have])
+            texts.append(sentence(say.format(have=have, n=move.premise + 1, new=self.wording.literal(move.new))))
+        texts.append(self.ends[status])
+        return Solution(numbered(texts, self.numbering), "yes" if status else "no")
+
+
+def draw(rng: Random, level: int) -> Task:
+    """Premises with a derivation of the level's length, idle ones too, and a statement that follows, is refuted or open."""
+    while True:
+        found = _grow(rng, rng.randint(*STEPS[level]), SPARE[level])
+        if found is None:
+            continue
+        premises, derivation, atoms = found
+        last = derivation[-1].new
+        models = table(atoms).models(premises)
+        open_atoms = [
+            a for a in range(atoms) if models & table(atoms).literal(Literal(a)) and models & ~table(atoms).literal(Literal(a))
+        ]
+        aim = rng.choice(("follows", "follows", "refuted", "open"))
+        if aim == "open" and not open_atoms:
+            continue
+        goal = last if aim == "follows" else ~last if aim == "refuted" else Literal(rng.choice(open_atoms), rng.random() < 0.7)
+        break
+    symbols = "".join(rng.sample("ABCDEFGHKLMNPQRSTUVW", atoms))
+    wording = Wording(symbols, rng.sample(range(len(ATOMS)), atoms) if rng.random() < 0.7 else ())
+    ends = {True: rng.choice(YES), False: rng.choice(OPPOSITE), None: rng.choice(OPEN)}
+    says = tuple(rng.choice(FROM) for _ in range(10))
+    return EntailmentTask(
+        tuple(premises),
+        goal,
+        tuple(derivation),
+        atoms,
+        wording,
+        rng.choice(ASK),
+        rng.choice(GIVEN),
+        says,
+        ends,
+        rng.choice(NUMBERING),
+    )
+
+
+def _grow(rng: Random, steps: int, spare: int) -> tuple[list[Premise], list[Move], int] | None:
+    """Premises that `steps` inferences, each from the one before, go through; None when they contradict each other."""
+
+    def literal(atom: int) -> Literal:
+        return Literal(atom, rng.random() < 0.7)
+
+    atoms = 1
+    chain = [literal(0)]
+    premises = [Premise("fact", (chain[0],))]
+    for _ in range(steps):
+        have, new = chain[-1], literal(atoms)
+        atoms += 1
+        rule = rng.choice(("modus ponens", "modus ponens", "modus tollens", "or", "and"))
+        if rule == "and" and len(chain) < 2:
+            premises.append(Premise("fact", (other := literal(atoms),)))
+            premises.append(Premise("if", (have, other, new)))
+            atoms += 1
+        elif rule == "and":
+            premises.append(Premise("if", (have, rng.choice(chain[:-1]), new)))
+        elif rule == "or":
+            premises.append(Premise("or", (~have, new) if rng.random() < 0.5 else (new, ~have)))
+        else:
+            premises.append(Premise("if", (have, new) if rule == "modus ponens" else (~new, ~have)))
+        chain.append(new)
+    for _ in range(spare):  # premises that lead nowhere, or astray
+        have, new = rng.choice(chain), literal(atoms)
+        atoms += 1
+        shape = rng.choice(("converse", "converse", "inverse", "inverse", "or", "or", "missing", "idle"))
+        if shape == "missing":
+            premises.append(Premise("if", (have, literal(atoms), new)))
+            atoms += 1
+        elif shape == "or":
+            premises.append(Premise("or", (have, new)))
+        else:
+            premises.append(Premise("if", {"converse": (new, have), "inverse": (~have, new), "idle": (have, new)}[shape]))
+    rng.shuffle(premises)
+    known = [premise.literals[0] for premise in premises if premise.kind == "fact"]
+    derivation = []
+    for new in chain[1:]:
+        move = next((move for move in moves(premises, known) if move.new == new), None)
+        if move is None:
+            return None
+        derivation.append(move)
+        known.append(new)
+    return (premises, derivation, atoms) if table(atoms).models(premises) else None
