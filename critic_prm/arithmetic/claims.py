@@ -76,6 +76,8 @@ def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Clai
         place = _Place(text, chain, notes, effort)
         claims += _chain(ends, place)
         before = _restated(before, ends, place, claims)
+        if effort.left <= 0:
+            break
     if any(claim.finding == "false" for claim in claims) and (_HEDGE.search(text) or _UNUSUAL.search(problem)):
         return [replace(claim, finding="unclear") if claim.finding == "false" else claim for claim in claims]
     return claims
@@ -173,7 +175,7 @@ def _restated(
 
 
 def _same(called: str, computed: Side, stated: Side, span: tuple[int, int], place: _Place) -> list[Claim]:
-    if not place.effort.spend(computed, stated, 40):
+    if not place.effort.spend(computed, stated, 10):
         return []
     try:
         a, b = term(computed, PLAIN, place.values), term(stated, PLAIN, place.values)
@@ -192,7 +194,7 @@ def _numbers(a: Term, relation: str, b: Term, inner: bool, place: _Place) -> Cla
     try:
         if holds(a, relation, b):
             return Claim("true", relation, span, a.value, b.value)
-        if not place.effort.spend(a.side, b.side, 40):
+        if not place.effort.spend(a.side, b.side, 10):
             return Claim("unread", relation, span)
         if second_reading(a, relation, b, place.values):
             return Claim("true", relation, span, a.value, b.value)

@@ -182,13 +182,20 @@ def second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value]
         options.append(Reading(strong=True))
     if shape.powers:
         options.append(Reading(signed=True))
-    for one in options:
-        for two in options:
-            if one is two is PLAIN:
-                continue
-            try:
-                if holds(term(a.side, one, letters), relation, term(b.side, two, letters)):
-                    return True
-            except Unreadable:
-                continue
-    return False
+    if len(options) == 1:
+        return False
+    left, right = (_readings(x.side, options, letters) for x in (a, b))
+    try:
+        return any(holds(one, relation, two) for one in left for two in right)
+    except Unreadable:
+        return False
+
+
+def _readings(side: Side, options: list[Reading], letters: Mapping[str, Value] | None) -> list[Term]:
+    terms = []
+    for option in options:
+        try:
+            terms.append(term(side, option, letters))
+        except Unreadable:
+            continue
+    return terms
