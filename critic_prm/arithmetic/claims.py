@@ -175,7 +175,7 @@ def _restated(
 
 
 def _same(called: str, computed: Side, stated: Side, span: tuple[int, int], place: _Place) -> list[Claim]:
-    if not place.effort.spend(computed, stated, 10):
+    if not place.effort.spend(computed, stated, 30):
         return []
     try:
         a, b = term(computed, PLAIN, place.values), term(stated, PLAIN, place.values)
@@ -194,7 +194,7 @@ def _numbers(a: Term, relation: str, b: Term, inner: bool, place: _Place) -> Cla
     try:
         if holds(a, relation, b):
             return Claim("true", relation, span, a.value, b.value)
-        if not place.effort.spend(a.side, b.side, 10):
+        if not place.effort.spend(a.side, b.side, 30):
             return Claim("unread", relation, span)
         if second_reading(a, relation, b, place.values):
             return Claim("true", relation, span, a.value, b.value)
