@@ -19,6 +19,9 @@ _LEAD = r"^[ \t]{0,8}+(?:[-+•*#]{1,6}+[ \t]{0,4}+)?+(?:\d{1,3}+[.)][ \t]{0,4}+
 _BOX = re.compile(r"\$?\\{0,2}boxed[ ]?\{[ ]?(?:\\[a-z]{2,8}[ ]?\{)?", re.IGNORECASE)
 _WORD = re.compile(r"[^\n.,;:!()。，；：！（—–{}\[\]]{1,40}")
 _ASKED = re.compile(r"[:：?？]")
+_NEXT_LINE = re.compile(r"\s{1,8}+(?:[-+•*]{1,2}[ \t])?+[ \t*_`$\[(]{0,8}+")
+# So many words may be an answer that is no verdict ("mostly correct"); more are prose, or the prompt repeated.
+_ANSWER_WORDS = 3
 _HEDGE = re.compile(
     r"\s*[,;:!.，；：—–(-]*\s*(?:but|except|however|although|though|if|mostly|partly|partially|但|不过|除)", re.IGNORECASE
 )
@@ -46,7 +49,7 @@ class Line:
 def label(*names: str) -> re.Pattern[str]:
     """The pattern of a line that begins with one of `names` (regular expressions), whatever decorates it."""
     return re.compile(
-        rf"{_LEAD}(?:{'|'.join(names)})[ \t*_`]{{0,6}}+(?:[:：=?？]|\b(?:is|are)\b|是)?[ \t*_`$]{{0,8}}+",
+        rf"{_LEAD}(?:{'|'.join(names)})[ \t*_`]{{0,6}}+(?:[:：=?？]|\b(?:is|are)\b|是)?[ \t*_`$\[(]{{0,8}}+",
         re.IGNORECASE | re.MULTILINE,
     )
 
@@ -93,7 +96,7 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
         start, place = match.start(), match.end()
         if place < len(text) and text[place] in "\r\n":
             # The word may stand alone on the next line.
-            lead = re.compile(r"\s{1,8}+[ \t*_`$]{0,8}+").match(text, place)
+            lead = _NEXT_LINE.match(text, place)
             place = lead.end() if lead else place
             if not _alone(text, place, shape):
                 continue
@@ -103,7 +106,9 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
         if said is None:
             continue
         # "The step is clear that ..." is prose; "Verdict: clear" is an answer that cannot be read.
-        if value_of(said.group(), shape.words) is None and not _ASKED.search(text, start, place):
+        if value_of(said.group(), shape.words) is None and (
+            not _ASKED.search(text, start, place) or len(said.group().split()) > _ANSWER_WORDS
+        ):
             continue
         stop = text.find("\n", said.end())
         rest = text[said.end() : len(text) if stop < 0 else stop]
@@ -111,7 +116,7 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
             continue
         if _HEDGE.match(rest):
             continue
-        yield Line(start, said.end() + (len(rest) if not rest.strip(" \t\r*_`$.。}!)") else 0), word, said.group())
+        yield Line(start, said.end() + (len(rest) if not rest.strip(" \t\r*_`$.。}!)]") else 0), word, said.group())
 
 
 def _copy(text: str, line: Line, expect: Expect) -> bool:

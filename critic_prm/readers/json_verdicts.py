@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,19 +116,31 @@ def _last_object(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
     if expect.step is None:
         return None
     best: _Found | None = None
+    for start, end in _spans(text):
+        found = _Found(ended=True)
+        item = _load(text[start:end], found)
+        if item is not None and not occurs(text[start:end], expect.quotable):
+            item = {key: value for key, value in item.items() if key not in _STEP_KEYS}
+            _add(text, (start, end), item, expect.step, expect, tokens, found)
+        best = found if found.verdicts else best
+    return best
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """All JSON objects in `text` that stand in no other, in order."""
+    found = (_load(text[start:end], _Found()) for start, end in _spans(text))
+    return [item for item in found if item is not None]
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where objects begin and end; an object that never ends is the last."""
     place = 0
     while (match := _OBJECT.search(text, place)) is not None:
         end = _end(text, match.start())
         if end is None:
-            break
-        found = _Found(ended=True)
-        item = _load(text[match.start() : end], found)
-        if item is not None and not occurs(text[match.start() : end], expect.quotable):
-            item = {key: value for key, value in item.items() if key not in _STEP_KEYS}
-            _add(text, (match.start(), end), item, expect.step, expect, tokens, found)
-        best = found if found.verdicts else best
+            return
+        yield match.start(), end
         place = end
-    return best
 
 
 def _add(

@@ -234,7 +234,7 @@ def test_no_reading_changes_because_of_what_a_step_says(hostile: str, way: str) 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_cut_reply_speaks_for_a_step(hostile: str, way: str) -> None:
     for style, expected, truth, text in attacks(hostile, way):
-        for end in range(0, len(text), 1 + len(text) // 40):
+        for end in range(0, len(text), 1 + len(text) // 12):
             reading = read_reply(style, expected, Reply(text[:end], "length", {}))
             assert {(v.step, v.value) for v in reading.verdicts} <= set(truth), (style.name, reading, text[:end])
             assert reading.status in ("truncated", "ok", "refused")
