@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from critic_prm.arithmetic.claims import Claim, Finding, check
-from critic_prm.arithmetic.notes import Notes
+from critic_prm.arithmetic.notes import Notes, remember
 
-__all__ = ["Claim", "Finding", "Notes", "check"]
+__all__ = ["Claim", "Finding", "Notes", "check", "remember"]

@@ -50,7 +50,7 @@ _READINGS = (PLAIN, Reading(strong=True))
 
 
 def letters(side: Side) -> frozenset[str]:
-    """The variables in a side; empty too where a letter is a function or the imaginary unit: those are not read here."""
+    """The variables in a side; none where a letter is a function or the imaginary unit: such a side is `opaque`."""
     found = {t.text for t in side.tokens if t.kind == "v"} - _NUMBERS
     if "i" in found:
         return frozenset()
@@ -58,6 +58,11 @@ def letters(side: Side) -> frozenset[str]:
         if token.kind == "v" and after.kind == "(" and after.tight and token.text in _FUNCTION_NAMES:
             return frozenset()
     return frozenset(found)
+
+
+def opaque(side: Side) -> bool:
+    """Whether a side has letters, but none that can be given values."""
+    return not letters(side) and any(t.kind == "v" and t.text not in _NUMBERS for t in side.tokens)
 
 
 def agreement(a: Side, b: Side) -> Agreement:

@@ -59,8 +59,11 @@ def _chains(tokens: Sequence[Token], offset: int) -> list[Chain]:
     relations: list[Token] = []
     bullet: Token | None = None
     count = len(tokens)
+    skip = 0
     for at, token in enumerate(tokens):
-        if token.kind == "r":
+        if skip:
+            skip -= 1
+        elif token.kind == "r":
             relations.append(token)
             members.append([])
         elif token.kind == "b" or (token.kind == "l" and not (at + 1 < count and tokens[at + 1].kind == "r")):
@@ -68,6 +71,8 @@ def _chains(tokens: Sequence[Token], offset: int) -> list[Chain]:
                 chains.append(Chain(members, relations, bullet, offset))
                 relations = []
             members, bullet = [[]], None
+        elif token.kind == "(" and not members[-1] and not relations and _item(tokens, at):
+            skip = 2
         elif token.kind == "o" and not members[-1] and not relations and _bullet(tokens, at):
             bullet = token
         elif token.kind != "l":
@@ -75,6 +80,14 @@ def _chains(tokens: Sequence[Token], offset: int) -> list[Chain]:
     if relations:
         chains.append(Chain(members, relations, bullet, offset))
     return chains
+
+
+def _item(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a bracket is the number of a list item: "(1) 3 + 4 = 7"."""
+    if at + 3 >= len(tokens) or (at and tokens[at - 1].kind not in "lb"):
+        return False
+    number, close, after = tokens[at + 1 : at + 4]
+    return number.kind == "n" and number.text.isdigit() and close.kind == ")" and after.kind in "wnvf" and not after.tight
 
 
 def _bullet(tokens: Sequence[Token], at: int) -> bool:

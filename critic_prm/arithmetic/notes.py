@@ -7,24 +7,30 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from critic_prm.arithmetic.algebra import letters, solution
-from critic_prm.arithmetic.sides import Side
+from critic_prm.arithmetic.algebra import letters, opaque, solution
+from critic_prm.arithmetic.clauses import chains
+from critic_prm.arithmetic.sides import Side, sides
 from critic_prm.arithmetic.values import Unreadable, Value, distance, say
 
 _CASES = re.compile(
-    r"\bor\b|case|either|\bif\b|\blet\b|when|suppos|assum|\bset|\bfor \$?[a-z]\b|check|test|try|not |doesn|"
+    r"\bor\b|case|either|\bif\b|\blet\b|when|suppos|assum|\bset|\bfor \$?[a-z] ?=|check|test|try|not |doesn|"
     r"choice|possib|\^|sqrt|solutions|roots|\||±|\\pm",
     re.IGNORECASE,
 )
 """Steps in which a variable may rightly take another value than the equation before gave it."""
 
 
+MAX_PROBLEM = 2_000
+"""Characters of a problem that are looked at."""
+
+
 class Solved(NamedTuple):
-    """A linear equation in one variable, the step it stands in, and what the variable has to be."""
+    """A linear equation in one variable, the step it stands in, what the variable has to be, and whether it has decimals."""
 
     step: int
     text: str
     value: Value
+    rounded: bool
 
 
 @dataclass(slots=True)
@@ -44,6 +50,10 @@ def _varies(step: str) -> bool:
     return _CASES.search(step) is not None
 
 
+def rounded(left: Side, right: Side) -> bool:
+    return any(t.kind == "n" and t.places > 0 for t in (*left.tokens, *right.tokens))
+
+
 def follow(notes: Notes, left: Side, right: Side, shown: str, step: str) -> tuple[bool | None, str]:
     """Compare a linear equation with the last one in the same variable, in this step or the one before, and remember it.
 
@@ -57,15 +67,39 @@ def follow(notes: Notes, left: Side, right: Side, shown: str, step: str) -> tupl
         value = solution(left, right)
         if value is None or "_" in name:
             return None, ""
+        decimals = rounded(left, right)
         before = notes.equations.get(name)
         solves = len(left.tokens) == 1 and left.tokens[0].kind == "v" and not letters(right)
         if not solves:
-            notes.equations[name] = Solved(notes.step, shown, value)
+            notes.equations[name] = Solved(notes.step, shown, value, decimals)
         if before is None or notes.step - before.step > 1:
             return None, ""
-        if distance(value, before.value) * 100 <= distance(before.value, 0):
+        if distance(value, before.value) * 100 <= distance(before.value, 0) * (decimals or before.rounded):
             return True, ""
     except Unreadable:
         return None, ""
     stated = "" if solves else f", which gives {name} = {say(value)}"
     return False, f"{before.text} gives {name} = {say(before.value)}, the step says {shown}{stated}"
+
+
+def remember(notes: Notes, problem: str) -> None:
+    """Take down the equation that a problem is about, if it states just one: the first steps have to agree with it."""
+    found: list[tuple[str, Solved]] = []
+    equations = 0
+    for chain in chains(problem[:MAX_PROBLEM]):
+        equations += len(chain.relations)
+        left, right = sides(chain.members[0])[1], sides(chain.members[1])[0]
+        if left is None or right is None or not left.readable or not right.readable or left.doubtful or right.doubtful:
+            continue
+        names = letters(left) | letters(right)
+        if len(names) != 1 or chain.relations[0].text != "=" or opaque(left) or opaque(right):
+            continue
+        try:
+            value = solution(left, right)
+        except Unreadable:
+            continue
+        if value is not None:
+            text = " ".join(problem[left.start + chain.offset : right.end + chain.offset].split())
+            found += [(name, Solved(notes.step - 1, text, value, rounded(left, right))) for name in names]
+    if equations == 1:
+        notes.equations.update(found)

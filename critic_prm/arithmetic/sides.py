@@ -54,7 +54,7 @@ def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
         spoken = any(t.kind == "o" and t.value == SPOKEN and t.text != "%" for t in first.tokens)
         first = _balance(replace(first, doubtful=True) if spoken else first, left=False)
     if last is not None:
-        if any(p is not None and len(p.tokens) > 1 for p in pieces[:-1]):
+        if any(p is not None and any(t.kind == "o" for t in p.tokens) for p in pieces[:-1]):
             last = replace(last, doubtful=True)
         last = _balance(last, left=True)
     return first, last

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from critic_prm.arithmetic import Claim, Notes, check
+from critic_prm.arithmetic import Claim, Notes, check, remember
 from critic_prm.judgement import Judgement, Verdict, first_error_of
 from critic_prm.trajectory import Trajectory
 
@@ -53,6 +53,7 @@ def judge_one(trajectory: Trajectory, sample: int = 0) -> Judgement:
     verdicts: list[Verdict] = []
     checked = 0
     notes = Notes(values={} if _PURE.fullmatch(trajectory.problem) else None)
+    remember(notes, trajectory.problem)
     for index, text in enumerate(trajectory.texts):
         notes.step = index
         claims = check(text, trajectory.problem, notes)

@@ -57,6 +57,17 @@ def test_equations_are_followed_from_step_to_step() -> None:
     assert judgement.verdicts[2].critique == "3x = 15 gives x = 5, the step says x = 4"
 
 
+def test_the_first_step_has_to_agree_with_the_equation_of_the_problem() -> None:
+    judgement = judge("Moving the constant over, 7x = 107.", problem="Determine x from 7x + 31 = 136.")
+    assert judgement.first_error == 0
+    assert (
+        judgement.verdicts[0].critique
+        == "7x + 31 = 136 gives x = 15, the step says 7x = 107, which gives x = 107/7 (about 15.2857)"
+    )
+    assert judge("Moving the constant over, 7x = 105.", problem="Determine x from 7x + 31 = 136.").first_error == -1
+    assert judge("So x = 2.", problem="Where is f(x) = (x + 2)^2 - 5 least?").first_error == -1
+
+
 def test_connect_gives_a_critic_that_computes() -> None:
     critic = connect()
     trajectories = [Trajectory(str(n), "How many?", (Step(f"{n} + 1 = 3"),)) for n in range(4)]
