@@ -134,7 +134,7 @@ def _generate(
         seen.add(task.problem)
         at, kind, solution = error
         if make_wrong:
-            planted[len(task.right.steps), at] += 1
+            planted[len(solution.steps), at] += 1
         else:
             at, solution = -1, task.right
         yield Trajectory(
@@ -151,16 +151,35 @@ def _generate(
 def _plant(
     task: Task, rng: Random, planted: Counter[tuple[int, int]], weights: Mapping[str, float]
 ) -> tuple[int, str, Solution] | None:
-    """An error at the step that has had the fewest so far among solutions of this length."""
+    """An error at a step that has had fewer so far than others among solutions of its length.
+
+    Where the error makes the solution shorter or longer, another step is tried as long as this one would be crowded.
+    """
     length = len(task.places)
     choices = {at: kinds for at, found in enumerate(task.places) if (kinds := [kind for kind in found if weights.get(kind)])}
+    best, least = None, 0.0
     for at in sorted(choices, key=lambda at: (planted[length, at], rng.random())):
-        kinds = list(choices[at])
-        while kinds:
-            kind = rng.choices(kinds, [weights[k] for k in kinds])[0]
-            if solution := task.plant(at, kind, rng):
-                return at, kind, solution
-            kinds.remove(kind)
+        found = _plant_at(task, at, choices[at], rng, weights)
+        if found is None:
+            continue
+        steps = len(found[2].steps)
+        crowding = planted[steps, at] - sum(planted[steps, other] for other in range(steps)) / steps
+        if best is None or crowding < least:
+            best, least = found, crowding
+        if least <= 0:
+            break
+    return best
+
+
+def _plant_at(
+    task: Task, at: int, kinds: list[str], rng: Random, weights: Mapping[str, float]
+) -> tuple[int, str, Solution] | None:
+    """An error of one of the kinds, likelier of a heavier one."""
+    while kinds:
+        kind = rng.choices(kinds, [weights[k] for k in kinds])[0]
+        if solution := task.plant(at, kind, rng):
+            return at, kind, solution
+        kinds.remove(kind)
     return None
 
 

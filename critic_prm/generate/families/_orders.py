@@ -1,0 +1,168 @@
+"""Orders of a directed graph: tasks after what they need, and the search for a cycle by taking away what nothing leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+from critic_prm.generate.families._routes import SIZES, places_named
+from critic_prm.generate.families._words import NUMBERING, listed, numbered
+from critic_prm.generate.family import Solution
+
+Needs = Mapping[str, frozenset[str]]
+"""Task -> the tasks that have to come before it."""
+TRIES = 10
+
+
+@dataclass(frozen=True)
+class OrderTask:
+    """Tasks in an order that respects their needs, always the first in the alphabet of those that are free."""
+
+    needs: Needs
+    told: str
+    ask: str
+    numbering: str
+
+    @property
+    def problem(self) -> str:
+        return f"{self.told} {self.ask}"
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return {"form": "order"}
+
+    @cached_property
+    def right(self) -> Solution:
+        solution = self._run(-1, "", Random(0))
+        assert solution is not None
+        return solution
+
+    @property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        return (("early", "missed", "choice"),) * (len(self.right.steps) - 1) + (("verdict",),)
+
+    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
+        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
+
+    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+        done, texts = list[str](), list[str]()
+        while len(done) < len(self.needs):
+            wrong = kind if len(texts) == at else ""
+            free = [name for name in sorted(self.needs) if name not in done and self.needs[name].issubset(done)]
+            blocked = [name for name in sorted(self.needs) if name not in done and name not in free]
+            if wrong == "early":
+                if not blocked:
+                    return None
+                free = sorted([*free, rng.choice(blocked)])
+            elif wrong == "missed":
+                free.remove(rng.choice(free))
+            if not free or (wrong == "choice" and len(free) < 2):
+                return None
+            take = rng.choice(free[1:]) if wrong == "choice" else free[0]
+            done.append(take)
+            texts.append(f"Free now: {', '.join(free)}. Take {take}.")
+        if kind == "verdict":
+            i, j = sorted(rng.sample(range(len(done)), 2))
+            done[i], done[j] = done[j], done[i]
+        texts.append(f"The order is {', '.join(done)}.")
+        return Solution(numbered(texts, self.numbering), ", ".join(done))
+
+
+def draw_order(rng: Random, level: int) -> OrderTask:
+    """Every task needs at most three of those before it in some order."""
+    names = places_named(rng, rng.randint(*SIZES[level]))
+    order = rng.sample(names, len(names))
+    needs = {
+        name: frozenset(rng.sample(order[:i], min(i, rng.choice((0, 1, 1, 2, 2, 3)))) if i else ())
+        for i, name in enumerate(order)
+    }
+    told = [
+        f"{name} needs {listed(sorted(needs[name]))}" if needs[name] else f"{name} needs nothing"
+        for name in rng.sample(names, len(names))
+    ]
+    intro = rng.choice(("Some tasks have to wait for others:", "In a project, each task may need others to be done first:",
+                        "Build steps and what they need:"))  # fmt: skip
+    ask = rng.choice(("In which order are they done if, of the free ones, the first in the alphabet is always taken?",
+                      "Give the order that always takes the alphabetically first free one."))  # fmt: skip
+    return OrderTask(needs, f"{intro} {'; '.join(told)}.", ask, rng.choice(NUMBERING))
+
+
+@dataclass(frozen=True)
+class CycleTask:
+    """Whether arrows form a cycle: what no arrow ends at is taken away until nothing is left, or nothing more can go."""
+
+    needs: Needs
+    told: str
+    ask: str
+    numbering: str
+
+    @property
+    def problem(self) -> str:
+        return f"{self.told} {self.ask}"
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return {"form": "cycle"}
+
+    @cached_property
+    def right(self) -> Solution:
+        solution = self._run(-1, "", Random(0))
+        assert solution is not None
+        return solution
+
+    @property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        # no right solution is shorter than three steps, so none gives up before the third
+        return (*((("early", "missed") if i > 1 else ("early",)) for i in range(len(self.right.steps) - 1)), ("verdict",))
+
+    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
+        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
+
+    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+        left, texts = sorted(self.needs), list[str]()
+        while True:
+            wrong = kind if len(texts) == at else ""
+            free = [name for name in left if not self.needs[name].intersection(left)]
+            bound = [name for name in left if name not in free]
+            if wrong == "early" and not bound:
+                return None
+            if not free or wrong == "missed":
+                break
+            gone = rng.choice(bound) if wrong == "early" else free[0]
+            left.remove(gone)
+            rest = f"Left: {', '.join(left)}." if left else "Nothing is left."
+            texts.append(f"No arrow from what is left ends at {gone}. Take {gone} away. {rest}")
+        cycle = bool(left) != (wrong == "verdict")
+        end = f"An arrow from what is left ends at each of {listed(left)}" if left else "Everything could be taken away"
+        texts.append(f"{end}, so there is {'a' if cycle else 'no'} cycle.")
+        return Solution(numbered(texts, self.numbering), "yes" if cycle else "no")
+
+
+def draw_cycle(rng: Random, level: int) -> CycleTask:
+    """Half of the graphs get one arrow back."""
+    while True:
+        names = places_named(rng, rng.randint(*SIZES[level]))
+        order = rng.sample(names, len(names))
+        arrows = {(order[rng.randrange(i)], order[i]) for i in range(1, len(order))}
+        arrows |= {(order[i], order[j]) for i, j in (sorted(rng.sample(range(len(order)), 2)) for _ in range(level))}
+        if rng.random() < 0.55:
+            low, high = sorted(rng.sample(range(len(order)), 2))
+            arrows.add((order[high], order[low]))
+        needs = {name: frozenset(a for a, b in arrows if b == name) for name in names}
+        shown = rng.sample(sorted(arrows), len(arrows))
+        intro = rng.choice(
+            (
+                "A directed graph has these arrows:",
+                "These arrows are drawn between points:",
+                "Each arrow means that one waits for the other:",
+            )
+        )
+        told = f"{intro} {', '.join(f'{a} -> {b}' for a, b in shown)}."
+        ask = rng.choice(
+            ("Is there a cycle?", "Do some of the arrows form a cycle?", "Does the graph contain a directed cycle?")
+        )
+        task = CycleTask(needs, told, ask, rng.choice(NUMBERING))
+        if len(task.right.steps) >= 3:
+            return task
