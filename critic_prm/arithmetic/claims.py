@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ from critic_prm.arithmetic.algebra import agreement, letters
 from critic_prm.arithmetic.clauses import Chain, chains
 from critic_prm.arithmetic.compare import Term, explained, holds, second_reading, term
 from critic_prm.arithmetic.lexer import SPOKEN, Token
-from critic_prm.arithmetic.notes import Notes, follow
+from critic_prm.arithmetic.notes import Notes, follow, onward
 from critic_prm.arithmetic.parser import PLAIN
 from critic_prm.arithmetic.sides import Side, sides
 from critic_prm.arithmetic.values import Unreadable, Value, say
@@ -78,9 +78,19 @@ def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Clai
         before = _restated(before, ends, place, claims)
         if effort.left <= 0:
             break
-    if any(claim.finding == "false" for claim in claims) and (_HEDGE.search(text) or _UNUSUAL.search(problem)):
+    if notes is not None and notes.asked is not None:
+        claims += _onward(notes, text)
+    if any(claim.finding == "false" for claim in claims) and (_HEDGE.search(text) or _UNUSUAL.search(problem, 0, MAX_TEXT)):
         return [replace(claim, finding="unclear") if claim.finding == "false" else claim for claim in claims]
     return claims
+
+
+def _onward(notes: Notes, text: str) -> Iterator[Claim]:
+    for holds_on, (start, end), value in onward(notes, text):
+        critique = (
+            "" if holds_on else f"{text[start:end].strip()} is {say(value)}, the problem asks for {say(notes.asked or 0)}"
+        )
+        yield Claim("true" if holds_on else "false", "=", (start, end), value, notes.asked, critique)
 
 
 class _Effort:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 from critic_prm.arithmetic.algebra import letters, opaque, solution
 from critic_prm.arithmetic.clauses import chains
+from critic_prm.arithmetic.lexer import lex
+from critic_prm.arithmetic.parser import parse
 from critic_prm.arithmetic.sides import Side, sides
 from critic_prm.arithmetic.values import Unreadable, Value, distance, say
 
@@ -20,8 +23,17 @@ _CASES = re.compile(
 """Steps in which a variable may rightly take another value than the equation before gave it."""
 
 
+_ASKS = re.compile(
+    r"(?:please )?(?:evaluate|calculate|compute|simplify|what is|find)?(?: the (?:value|expression))?(?: of)?[:\s]",
+    re.IGNORECASE,
+)
+_PURE = re.compile(r"[-+*/×÷−·^().,\d\s$]+|[-+*/^().,\d\s$\\a-z{}]+")
+_ONWARD = re.compile(
+    r"(?:expression (?:becomes|is now|simplifies to|reduces to)|what remains(?: is)?|which leaves|left with):?\s", re.IGNORECASE
+)
+"""Words behind which the whole of what is asked for stands again, further worked out."""
 MAX_PROBLEM = 2_000
-"""Characters of a problem that are looked at."""
+"""Characters above which a problem is not looked at."""
 
 
 class Solved(NamedTuple):
@@ -37,10 +49,12 @@ class Solved(NamedTuple):
 class Notes:
     """Kept by the reader of one solution and handed to `check` with each of its steps; `step` is counted up in between.
 
-    `values`: None, or what each variable is, where the problem leaves no doubt that a name keeps its value.
+    `values`: None, or what each variable is, where the problem is nothing but an expression, so that a name keeps its value.
+    `asked`: what that expression comes to.
     """
 
     values: dict[str, Value] | None = None
+    asked: Value | None = None
     step: int = 0
     equations: dict[str, Solved] = field(default_factory=dict)
 
@@ -83,10 +97,16 @@ def follow(notes: Notes, left: Side, right: Side, shown: str, step: str) -> tupl
 
 
 def remember(notes: Notes, problem: str) -> None:
-    """Take down the equation that a problem is about, if it states just one: the first steps have to agree with it."""
+    """Take down what a problem asks for, if it is nothing but an expression, or the equation that it is about, if just one."""
+    if len(problem) > MAX_PROBLEM:
+        return
+    notes.asked = _expression(problem)
+    if notes.asked is not None:
+        notes.values = {}
+        return
     found: list[tuple[str, Solved]] = []
     equations = 0
-    for chain in chains(problem[:MAX_PROBLEM]):
+    for chain in chains(problem):
         equations += len(chain.relations)
         left, right = sides(chain.members[0])[1], sides(chain.members[1])[0]
         if left is None or right is None or not left.readable or not right.readable or left.doubtful or right.doubtful:
@@ -103,3 +123,32 @@ def remember(notes: Notes, problem: str) -> None:
             found += [(name, Solved(notes.step - 1, text, value, rounded(left, right))) for name in names]
     if equations == 1:
         notes.equations.update(found)
+
+
+def _expression(problem: str) -> Value | None:
+    """The value of a problem that is nothing but arithmetic: "Evaluate: (3 - -7) * 2 ="."""
+    asks = _ASKS.match(problem)
+    text = problem[asks.end() if asks else 0 :].strip().rstrip("=?. \n")
+    if _PURE.fullmatch(text) is None:
+        return None
+    try:
+        value, shape = parse(lex(text))
+    except Unreadable:
+        return None
+    return value if shape.operations else None
+
+
+def onward(notes: Notes, text: str) -> Iterator[tuple[bool, tuple[int, int], Value]]:
+    """Where a step writes the whole expression again: (whether it still has the value, where it stands, the value it has)."""
+    if notes.asked is None:
+        return
+    for mark in _ONWARD.finditer(text):
+        start = mark.end()
+        end = min((at for at in (text.find(stop, start) for stop in (". ", ", ", "\n", ";")) if at >= 0), default=len(text))
+        end = start + len(text[start:end].rstrip(". "))
+        try:
+            value, shape = parse(lex(text[start:end]))
+            if shape.operations:
+                yield distance(value, notes.asked) * 10**9 <= max(distance(value, 0), 1), (start, end), value
+        except Unreadable:
+            continue

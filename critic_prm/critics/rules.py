@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,6 @@ from critic_prm.trajectory import Trajectory
 
 FINGERPRINT = "rules-1"
 """Changes whenever the same trajectory could be judged differently than before."""
-
-_PURE = re.compile(r"(?:evaluate|calculate|compute|simplify|what is)?[:\s]*[-+*/×÷^().\d\s]{3,2000}[=?.\s]*", re.IGNORECASE)
-"""Problems that are nothing but an expression: what a solution then calls A stays A, so its variables can be followed."""
 
 NOTHING = "no equation to check"
 
@@ -52,7 +48,7 @@ def judge_one(trajectory: Trajectory, sample: int = 0) -> Judgement:
     """The judgement of one trajectory. Never raises, whatever the text."""
     verdicts: list[Verdict] = []
     checked = 0
-    notes = Notes(values={} if _PURE.fullmatch(trajectory.problem) else None)
+    notes = Notes()
     remember(notes, trajectory.problem)
     for index, text in enumerate(trajectory.texts):
         notes.step = index

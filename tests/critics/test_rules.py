@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,21 @@ def test_the_first_step_has_to_agree_with_the_equation_of_the_problem() -> None:
     )
     assert judge("Moving the constant over, 7x = 105.", problem="Determine x from 7x + 31 = 136.").first_error == -1
     assert judge("So x = 2.", problem="Where is f(x) = (x + 2)^2 - 5 least?").first_error == -1
+
+
+def test_what_is_left_of_a_pure_expression_keeps_its_value() -> None:
+    problem = "Compute 30 + 9 × 9 - 30."
+    assert judge("Next, 9 × 9 = 81. The expression becomes 30 + 81 - 30.", problem=problem).first_error == -1
+    judgement = judge("Next, 30 + 9 = 39. The expression becomes 39 × 9 - 30.", problem=problem)
+    assert judgement.first_error == 0
+    assert judgement.verdicts[0].critique == "39 × 9 - 30 is 321, the problem asks for 81"
+
+
+def test_a_hostile_problem_costs_no_time() -> None:
+    for problem in (" " * 1_000_000 + "x", "Evaluate: " + "1+" * 500_000, "_1" * 500_000, "x = 1 " * 100_000):
+        start = time.process_time()
+        judge("3 + 4 = 8", problem=problem)
+        assert time.process_time() - start < 0.1
 
 
 def test_connect_gives_a_critic_that_computes() -> None:
