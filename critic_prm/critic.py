@@ -88,7 +88,7 @@ def open_critic(name: str, judging: Judging | None = None) -> Critic:
 
         verifier: Critic = load_verifier(name)
         return verifier
-    local = [other for other in plugins.names("critics") if other != "llm"]
+    local = [other for other in plugins.names("critics") if other not in ("llm", "consensus")]
     if name in local:
         critic: Critic = plugins.load("critics", name, "critic").connect()
         return critic

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from critic_prm.errors import UsageError
 from critic_prm.provider import Usage
 
 VerdictValue = Literal["correct", "incorrect", "neutral"]
@@ -79,6 +80,14 @@ class Label:
     status: Status
     judgements: tuple[Judgement, ...]
     p_from: Origin | None = None
+
+
+def parse_prior(text: str) -> Prior:
+    """Raises UsageError."""
+    for prior in PRIORS:
+        if prior == text:
+            return prior
+    raise UsageError(f"--prior is {text!r}; it is {' or '.join(PRIORS)}")
 
 
 def first_error_of(verdicts: Sequence[Verdict], steps: int) -> int | None:

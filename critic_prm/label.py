@@ -14,9 +14,10 @@ from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.engine.order import in_order
 from critic_prm.errors import Failure
-from critic_prm.judgement import Judgement, Label, combine
+from critic_prm.judgement import Judgement, Label, Prior, combine
 from critic_prm.labels import label_row, without_labels
 from critic_prm.trajectory import Trajectory
+from critic_prm.votes import Samples
 
 WINDOW = 4096
 """Trajectories that may be under way or waiting for a slow one before them."""
@@ -26,30 +27,28 @@ async def label(
     trajectories: Iterable[Trajectory],
     critic: Critic,
     *,
-    samples: int = 1,
+    samples: int | Samples = 1,
+    prior: Prior = "none",
     workers: int | Callable[[], int] = 64,
     stop: asyncio.Event | None = None,
 ) -> AsyncIterator[tuple[Trajectory, Label]]:
     """Yield each trajectory with its label, in order, in memory that does not grow with the input.
 
-    `samples` judgements are asked for each, of a critic that can give different ones. `workers` trajectories are under way at
-    once; a function is asked again as labels come in, so their number may grow. When `stop` is set, what is under way is
-    finished and the rest left alone. ConfigError, BudgetError and errors of the input are raised after all labels before them.
+    `samples` judgements are asked for each, of a critic that can give different ones, or as many as it takes; `prior` is what
+    their votes are added to. `workers` trajectories are under way at once; a function is asked again as labels come in, so
+    their number may grow. When `stop` is set, what is under way is finished and the rest left alone. ConfigError, BudgetError
+    and errors of the input are raised after all labels before them.
     """
-    rounds = range(samples if critic.repeats else 1)
+    policy = samples if isinstance(samples, Samples) else Samples(samples, samples)
 
     async def work(part: Sequence[Trajectory]) -> list[Label]:
-        rows: Sequence[list[Judgement]]
-        if len(rounds) == 1:
-            rows = [await critic.judge(part)]
+        rows: Sequence[Sequence[Judgement]]
+        if policy.rule == "all" or not critic.repeats:
+            rounds = await _judge(critic, part, range(policy.most if critic.repeats else 1))
+            rows = list(zip(*rounds, strict=True))
         else:
-            # When one sample fails, the others are still brought in: they are paid for.
-            each = await asyncio.gather(*(critic.judge(part, sample) for sample in rounds), return_exceptions=True)
-            for outcome in each:
-                if isinstance(outcome, BaseException):
-                    raise outcome
-            rows = [outcome for outcome in each if not isinstance(outcome, BaseException)]
-        return [combine([row[i] for row in rows], len(part[i].steps)) for i in range(len(part))]
+            rows = [await _until_decided(critic, trajectory, policy) for trajectory in part]
+        return [combine(row, len(trajectory.steps), prior) for row, trajectory in zip(rows, part, strict=True)]
 
     def crew() -> int:
         if critic.batch > 1:
@@ -61,6 +60,26 @@ async def label(
         yield trajectory, labelled
 
 
+async def _judge(critic: Critic, part: Sequence[Trajectory], samples: range) -> list[list[Judgement]]:
+    """The judgements of `part`, sample by sample, all asked for at once."""
+    if len(samples) == 1:
+        return [await critic.judge(part, samples[0])]
+    # When one sample fails, the others are still brought in: they are paid for.
+    outcomes = await asyncio.gather(*(critic.judge(part, sample) for sample in samples), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+
+async def _until_decided(critic: Critic, trajectory: Trajectory, policy: Samples) -> list[Judgement]:
+    judgements: list[Judgement] = []
+    while more := policy.more(judgements):
+        wave = range(len(judgements), len(judgements) + more)
+        judgements += [row[0] for row in await _judge(critic, [trajectory], wave)]
+    return judgements
+
+
 @dataclass
 class Tally:
     """What a run has done so far, for the progress line, the summary and run.json."""
@@ -69,6 +88,7 @@ class Tally:
     rows: int = 0
     judgements: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
+    how: Counter[str] = field(default_factory=Counter)
     started: float = field(default_factory=time.time)
     stopping: bool = False
 
@@ -76,6 +96,7 @@ class Tally:
         self.rows += 1
         self.labels[labelled.status] += 1
         self.judgements.update(judgement.status for judgement in labelled.judgements)
+        self.how.update(word for judgement in labelled.judgements for word in judgement.how)
 
     @property
     def failed(self) -> int:
@@ -93,6 +114,7 @@ class Tally:
             "rows_in_input": self.total,
             "labels": dict(self.labels),
             "judgements": dict(self.judgements),
+            "how": dict(self.how),
             "started_at": began.isoformat(timespec="seconds"),
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / self.seconds, 3) if self.seconds > 0 else None,
@@ -117,6 +139,19 @@ class Tally:
         return report
 
 
+class Account(Protocol):
+    """What a run keeps count of beside its tally: in words at its end, and under `name` in run.json."""
+
+    @property
+    def name(self) -> str: ...
+
+    def add(self, label: Label) -> None: ...
+
+    def lines(self) -> list[str]: ...
+
+    def report(self) -> Any: ...
+
+
 class RowSink(Protocol):
     """What label rows are written to: a RecordWriter."""
 
@@ -129,7 +164,8 @@ async def label_into(
     critic: Critic,
     tally: Tally,
     *,
-    samples: int = 1,
+    samples: int | Samples = 1,
+    prior: Prior = "none",
     workers: int | Callable[[], int] = 64,
     stop: asyncio.Event | None = None,
     each: Callable[[Trajectory, Label], None] | None = None,
@@ -137,7 +173,7 @@ async def label_into(
     """Label and write rows of a label file, counting in `tally`. An input that is a label file is labelled anew."""
     card = critic.card
     clean = (without_labels(trajectory) for trajectory in trajectories)
-    async for trajectory, labelled in label(clean, critic, samples=samples, workers=workers, stop=stop):
+    async for trajectory, labelled in label(clean, critic, samples=samples, prior=prior, workers=workers, stop=stop):
         sink.write(label_row(trajectory, labelled, card))
         tally.add(labelled)
         if each is not None:

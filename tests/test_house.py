@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = {
     1: ("errors", "trajectory", "aggregate", "plugins", "resources", "records"),
-    2: ("judgement", "prompt", "provider", "critic", "cache", "models", "reader"),
+    2: ("judgement", "votes", "prompt", "provider", "critic", "cache", "models", "reader"),
     3: ("readers", "formats", "labels", "metrics", "dataset", "benchmarks", "arithmetic", "distill"),
     4: ("providers", "critics", "engine", "label", "generate", "evaluate", "search", "rewards"),
     5: ("quickstart", "serve", "report", "doctor"),

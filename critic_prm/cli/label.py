@@ -14,8 +14,16 @@ from critic_prm.critic import Judging
 def label(
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format `convert` reads; - is stdin.")],
     out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="The label file; - is stdout.")] = "-",
-    judge: Annotated[str, typer.Option(help="provider/MODEL, `rules`, or a verifier's folder.")] = "rules",
-    samples: Annotated[int, typer.Option(min=1, help="Judgements per trajectory.")] = 1,
+    judge: Annotated[
+        list[str] | None, typer.Option(help="provider/MODEL, `rules` (default), or a verifier's folder; repeat it for several.")
+    ] = None,
+    consensus: Annotated[
+        str, typer.Option(help="How several judges add up: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
+    ] = "majority",
+    samples: Annotated[
+        str, typer.Option(help="Judgements a trajectory: a number, or auto or bayes (auto:3-8) to stop when votes are decided.")
+    ] = "1",
+    prior: Annotated[str, typer.Option(help="none: P(correct) is k/n of the votes; jeffreys: (k+0.5)/(n+1).")] = "none",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
@@ -23,17 +31,31 @@ def label(
     judging: Judging,
 ) -> None:
     """Label every step: critique, verdict and votes. Run the same command again to go on where it stopped."""
+    from critic_prm.cli.judges import open_judges
     from critic_prm.cli.running import run_labelling
-    from critic_prm.critic import open_critic
     from critic_prm.formats import read_trajectories
+    from critic_prm.judgement import parse_prior
+    from critic_prm.votes import parse_samples
 
+    policy = parse_samples(samples)
+    counted = parse_prior(prior)
     trajectories = read_trajectories(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
         complain=lambda error: typer.echo(f"skipped: {error}", err=True),
     )
-    critic = open_critic(judge, judging)
+    critic, accounts = open_judges(judge or ["rules"], judging, consensus, policy)
     raise typer.Exit(
-        run_labelling(trajectories, critic, out, source=source, samples=samples, workers=judging.connections, limit=limit)
+        run_labelling(
+            trajectories,
+            critic,
+            out,
+            source=source,
+            samples=policy,
+            prior=counted,
+            workers=judging.connections,
+            limit=limit,
+            accounts=accounts,
+        )
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.engine.progress import describe, watch
 from critic_prm.errors import CriticPrmError, Interrupted
-from critic_prm.label import Tally, label_into
+from critic_prm.judgement import Label, Prior
+from critic_prm.label import Account, Tally, label_into
 from critic_prm.records import RecordWriter
 from critic_prm.trajectory import Trajectory
+from critic_prm.votes import Samples
 
 SPARE_FILES = 64
 """Open files that a run needs besides its connections."""
@@ -29,17 +31,23 @@ def run_labelling(
     out: str,
     *,
     source: str = "",
-    samples: int = 1,
+    samples: int | Samples = 1,
+    prior: Prior = "none",
     workers: int = 64,
     limit: int | None = None,
+    accounts: Sequence[Account] = (),
 ) -> int:
-    """Label `trajectories` into `out` and report on stderr. Returns the exit code: 0, or 3 with failed rows.
+    """Label `trajectories` into `out`, report on stderr, with `accounts`. Returns the exit code: 0, or 3 with failed rows.
 
     Raises what stopped the run; replies that had come in by then are in the cache, and labels before that place in `out`.
     """
     tally = Tally(total=_count(source, limit))
     client: Client | None = getattr(critic, "client", None)
-    say = Reporter(tally, client, out)
+    say = Reporter(tally, client, out, accounts)
+
+    def count(_: Trajectory, labelled: Label) -> None:
+        for account in accounts:
+            account.add(labelled)
 
     async def run() -> int:
         stop = asyncio.Event()
@@ -52,7 +60,7 @@ def run_labelling(
             with RecordWriter(out) as sink:
                 rows = islice(trajectories, limit)
                 crew = workers if client is None else lambda: max(workers, client.gate.most)
-                await label_into(sink, rows, critic, tally, samples=samples, workers=crew, stop=stop)
+                await label_into(sink, rows, critic, tally, samples=samples, prior=prior, workers=crew, stop=stop, each=count)
             if stop.is_set():
                 raise Interrupted
         except BaseException as error:
@@ -71,18 +79,24 @@ def run_labelling(
 class Reporter:
     """Says things on stderr, and at the end writes what happened to `OUT.run.json`."""
 
-    def __init__(self, tally: Tally, client: Client | None, out: str) -> None:
-        self.tally, self.client, self.out = tally, client, out
+    def __init__(self, tally: Tally, client: Client | None, out: str, accounts: Sequence[Account] = ()) -> None:
+        self.tally, self.client, self.out, self.accounts = tally, client, out, accounts
 
     def line(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     def finish(self, error: BaseException | None) -> None:
         self.line(describe(self.tally, self.client, final=True))
+        if self.tally.how.keys() - {"plain", "schema"}:
+            self.line("how verdicts were got: " + ", ".join(f"{word} {n:,}" for word, n in self.tally.how.most_common()))
+        for account in self.accounts:
+            for line in account.lines():
+                self.line(line)
         if self.out == "-" or not Path(self.out).parent.is_dir():
             return
         code = error.exit_code if isinstance(error, CriticPrmError) else 130 if error else 3 if self.tally.failed else 0
         report = {"exit_code": code, "stopped_by": str(error) if error else None, **self.tally.report(self.client)}
+        report |= {account.name: account.report() for account in self.accounts}
         try:
             Path(f"{self.out}.run.json").write_bytes(
                 orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,21 @@
+"""The judges that a command names -> one critic, and what is to be counted about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from critic_prm.critic import Critic, Judging, open_critic
+from critic_prm.label import Account
+from critic_prm.votes import Samples, Spent
+
+
+def open_judges(names: Sequence[str], judging: Judging, consensus: str, samples: Samples) -> tuple[Critic, list[Account]]:
+    """One judge as it is, several as a consensus with an account of their agreement and costs."""
+    spent: list[Account] = [] if samples.rule == "all" else [Spent(samples)]
+    if len(names) == 1:
+        return open_critic(names[0], judging), spent
+    from critic_prm.critics._agreement import Agreement
+    from critic_prm.critics.consensus import Costs, connect_all
+
+    critic = connect_all(names, judging, consensus)
+    return critic, [*spent, Agreement(names), Costs(critic.judges)]
