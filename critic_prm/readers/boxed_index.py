@@ -40,7 +40,9 @@ _ANSWER = re.compile(
     re.IGNORECASE,
 )
 _NOTHING = re.compile(_WRAP)
-_LAST_LINE = re.compile(rf"(?P<lead>.{{0,160}}?(?:is|[:：=]|是|为)){_WRAP}{_NUMBER}[ \t$*_`.。)\]]*", re.IGNORECASE)
+_LAST_LINE = re.compile(
+    rf"(?P<lead>.{{0,160}}?(?:is|[:：=]|是|为))[ \t$*_`(\[#]{{0,10}}{_NUMBER}[ \t$*_`.。)\]]*", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)

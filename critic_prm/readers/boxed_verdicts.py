@@ -27,7 +27,7 @@ _WRAP = r"[ \t$*_`(\[\\]{0,8}"
 _LABEL = re.compile(
     rf"""[ \t]{{0,8}} [-+•*\#]{{0,4}} {_WRAP} (?:(?:therefore|thus|so|hence|overall)[, ]{{1,2}})?
     (?:
-      (?:(?:the|this|that)[ ])? (?:step|paragraph|action|line|it)[ ]?\d{{0,6}} [ ](?:is|are|as)
+      (?:(?:the|this|that|these)[ ])? (?:steps?|paragraphs?|action|line|it)[ ]?\d{{0,6}} [ ](?:is|are|as)
     | (?:(?:the|this|my|step|paragraph)[ ]){{0,2}}
       (?:verdict|judge?ment|decision|assessment|evaluation|status|result|conclusion)
       (?:[ ](?:for|of|on)[ ](?:the[ ]|this[ ])?(?:step|paragraph)[ ]?\d{{0,6}})?

@@ -29,9 +29,8 @@ _OBJECT = re.compile(r'\{(?=\s{0,20}+")')
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 _SOLID = re.compile(r"[^\s,]")
 _DIGITS = re.compile(r"(?:step|paragraph)?[ _#]?(\d{1,6})", re.IGNORECASE)
-_BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu]|u[0-9a-fA-F]{4})')
-# \frac, \times, \neq, \right, \beta: escapes that JSON knows but that a judge of mathematics did not mean.
-_LATEX = re.compile(r"(?<!\\)\\(?=[bfnrt][a-zA-Z]{2})")
+# An escape that JSON knows and a judge of mathematics may have meant, or (group 1 empty) one backslash of \( or \frac.
+_ESCAPE = re.compile(r'\\([\\"/]|u[0-9a-fA-F]{4}|[bfnrt](?![a-zA-Z]{2})|)')
 
 
 @dataclass(slots=True)
@@ -99,11 +98,11 @@ def _last_list(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
                 found.notes.append("the JSON ends in the middle" if cut else "broken JSON")
                 break
             item = _load(text[place:end], found)
-            if item is not None and not occurs(text[place:end], expect.quotable):
+            if item is not None:
                 _add(text, (place, end), item, order, expect, tokens, found)
             order += 1
             place = end
-        if found.verdicts:
+        if found.verdicts and not occurs(text[start:place], expect.quotable):
             return found
         if not found.ended:
             # Whatever list comes before runs into the same end.
@@ -207,7 +206,7 @@ def _end(text: str, start: int) -> int | None:
 
 def _load(source: str, found: _Found) -> dict[str, Any] | None:
     """An object, with backslashes that were not meant as JSON escapes mended; None for what is still not JSON."""
-    for mended in (source, _BAD_ESCAPE.sub(r"\\\\", _LATEX.sub(r"\\\\", source))):
+    for mended in (source, _ESCAPE.sub(lambda escape: escape.group() if escape.group(1) else "\\\\", source)):
         try:
             value = json.loads(mended, strict=False)
         except (ValueError, RecursionError):

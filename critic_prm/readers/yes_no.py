@@ -13,7 +13,7 @@ PER = "step"
 _PREFIX = r"(?:(?:verification|verdict|answer|conclusion|judge?ment|decision)[ \t*_]{0,4}[:：][ \t*_]{0,4})?"
 _SHAPE = Shape(
     label(
-        _PREFIX + r"is (?:the|this) (?:step|action|line|paragraph)(?: \d{1,6})? (?:correct|right|valid)"
+        _PREFIX + r"is (?:(?:the|this) )?(?:step|action|line|paragraph)(?: \d{1,6})? (?:correct|right|valid)"
         r"(?: ?\((?:yes|correct) ?(?:/|or) ?(?:no|incorrect)\))?",
         r"(?:(?:the|my) )?(?:final )?(?:verdict|answer|judge?ment|decision|verification)(?= ?[*_]{0,3}[:：]| is\b)",
         r"(?:the|this) (?:step|action)(?= is\b)",
