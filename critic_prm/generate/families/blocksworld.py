@@ -1,0 +1,210 @@
+"""Blocksworld: stacks of blocks, a goal, and a plan that moves one block a step and says what the stacks look like after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+from critic_prm.generate.families._words import NUMBERING, numbered, sentence
+from critic_prm.generate.family import Solution, Task
+
+KINDS = {
+    "covered": 4.0,  # moves a block that another one lies on
+    "buried": 3.0,  # puts a block on one that has something on it already
+    "state": 4.0,  # a legal move, and stacks that it does not lead to
+    "early": 2.0,  # says that the goal is reached when it is not
+}
+Stacks = tuple[tuple[str, ...], ...]
+"""Each from the bottom to the top; the stacks in the order of their bottom blocks."""
+
+COLOURS = ("red", "blue", "green", "yellow", "white", "black", "orange", "purple", "grey", "brown")
+SIZES = {1: (3, 3), 2: (4, 4), 3: (5, 5), 4: (6, 6), 5: (7, 8)}
+ASK = ("Only the top block of a stack can be moved, onto the table or onto another top block. Give a plan, a move a step.",
+       "A block is moved only if nothing lies on it, and only to where nothing lies on top. Write a plan.")  # fmt: skip
+START = ("At the start the stacks, from bottom to top, are", "There are these stacks on a table (bottom to top):")
+GOAL = ("The goal is", "They are to become", "Wanted:")
+MOVES = (
+    ("Move {} onto {}.", "Move {} to the table."),
+    ("Put {} on {}.", "Put {} on the table."),
+    ("{} goes on {}.", "{} goes to the table."),
+)
+TABLE = "table"
+TRIES = 10
+
+
+def tidy(stacks: Sequence[Sequence[str]]) -> Stacks:
+    """Without empty ones, in their order."""
+    return tuple(sorted(tuple(stack) for stack in stacks if stack))
+
+
+def below(stacks: Stacks) -> dict[str, str]:
+    """Block -> what it stands on."""
+    return {block: under for stack in stacks for under, block in zip((TABLE, *stack), stack, strict=False)}
+
+
+def after(stacks: Stacks, block: str, to: str) -> Stacks:
+    """The stacks when `block` is taken out wherever it is and put right on top of `to`, legal or not."""
+    left = [[other for other in stack if other != block] for stack in stacks]
+    if to == TABLE:
+        return tidy([*left, [block]])
+    for stack in left:
+        if to in stack:
+            stack.insert(stack.index(to) + 1, block)
+    return tidy(left)
+
+
+def next_move(stacks: Stacks, goal: Stacks) -> tuple[str, str] | None:
+    """A move towards the goal: a block that can go where it belongs for good, else one out of the way; None at the goal."""
+    wanted, now = below(goal), below(stacks)
+
+    def settled(block: str) -> bool:
+        return now[block] == wanted[block] and (wanted[block] == TABLE or settled(wanted[block]))
+
+    tops = [stack[-1] for stack in stacks]
+    for block in tops:
+        to = wanted[block]
+        if not settled(block) and (to == TABLE or (to in tops and settled(to))):
+            return block, to
+    for stack in stacks:
+        if not all(settled(block) for block in stack) and len(stack) > 1 and not settled(stack[-1]):
+            return stack[-1], TABLE
+    return None
+
+
+@dataclass(frozen=True)
+class PlanTask:
+    """Stacks and how they are to stand, and one way to write the plan."""
+
+    start: Stacks
+    goal: Stacks
+    intro: tuple[str, str, str]
+    moves: tuple[str, str]
+    block: str
+    numbering: str
+    longest: int  # no solution has more steps, right or wrong
+
+    def _show(self, stacks: Stacks) -> str:
+        return " | ".join(" ".join(stack) for stack in stacks)
+
+    @property
+    def problem(self) -> str:
+        start, goal, ask = self.intro
+        return f"{start} {self._show(self.start)}. {goal} {self._show(self.goal)}. {ask}"
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return {}
+
+    @cached_property
+    def right(self) -> Solution:
+        solution = self._run(-1, "", Random(0))
+        assert solution is not None
+        return solution
+
+    @property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        steps = len(self.right.steps)
+        return (("covered", "buried", "state"),) + (("covered", "buried", "state", "early"),) * (steps - 2) + (("state",),)
+
+    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
+        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
+
+    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+        """Plan on from whatever the stacks are, or, after an error, carry out the plan there was before it."""
+        stacks, texts, plan = self.start, list[str](), list[tuple[str, str]]()
+        blind = self._plan if at >= 0 and rng.random() < 0.5 else None
+        while len(texts) < self.longest:
+            step = len(texts)
+            wrong = kind if step == at else ""
+            move = next_move(stacks, self.goal) if not blind else blind[step] if step < len(blind) else None
+            if wrong == "early" or move is None:
+                break
+            if wrong in ("covered", "buried"):
+                moves = _illegal(stacks, wrong)
+                if not moves:
+                    return None
+                move = rng.choice([m for m in moves if m[0] == move[0]] or moves)
+            stacks = after(stacks, *move)
+            if wrong == "state":
+                stacks = _misseen(stacks, rng)
+            plan.append(move)
+            texts.append(f"{self._say(*move)} Now: {self._show(stacks)}.")
+        if len(texts) == self.longest:
+            return None
+        if kind == "state" and len(texts) == at:
+            stacks = _misseen(stacks, rng)  # the last step says wrongly what has been reached
+        elif kind == "early" and stacks != self.goal:
+            stacks = self.goal
+        elif kind == "early":
+            return None
+        texts.append(f"The goal is reached: {self._show(stacks)}.")
+        return Solution(numbered(texts, self.numbering), ", ".join(f"{block} -> {to}" for block, to in plan))
+
+    def _say(self, block: str, to: str) -> str:
+        onto, down = self.moves
+        name = self.block.format(block)
+        return sentence(down.format(name) if to == TABLE else onto.format(name, self.block.format(to)))
+
+    @cached_property
+    def _plan(self) -> list[tuple[str, str]]:
+        """The right one."""
+        stacks, plan = self.start, list[tuple[str, str]]()
+        while move := next_move(stacks, self.goal):
+            stacks = after(stacks, *move)
+            plan.append(move)
+        return plan
+
+
+def _illegal(stacks: Stacks, kind: str) -> list[tuple[str, str]]:
+    """Moves of a block that is covered, or onto one that is."""
+    tops = [stack[-1] for stack in stacks]
+    inner = [block for stack in stacks for block in stack[:-1]]
+    under = below(stacks)
+    if kind == "covered":
+        return [(block, to) for block in inner for to in (*tops, TABLE) if under[block] != to and not _same(stacks, block, to)]
+    return [(block, to) for block in tops for to in inner if under[block] != to]
+
+
+def _same(stacks: Stacks, block: str, to: str) -> bool:
+    """Whether both stand in one stack."""
+    return any(block in stack and to in stack for stack in stacks)
+
+
+def _misseen(stacks: Stacks, rng: Random) -> Stacks:
+    """The stacks with two blocks changed over, or with one block somewhere else."""
+    blocks = [block for stack in stacks for block in stack]
+    if rng.random() < 0.5:
+        a, b = rng.sample(blocks, 2)
+        names = {a: b, b: a}
+        seen = tidy([[names.get(block, block) for block in stack] for stack in stacks])
+    else:
+        block = rng.choice(blocks)
+        tops = [stack[-1] for stack in stacks if block not in stack]
+        seen = after(stacks, block, rng.choice([*tops, TABLE]))
+    return seen if seen != stacks else _misseen(stacks, rng)
+
+
+def draw(rng: Random, level: int) -> Task:
+    """Two arrangements of the same blocks."""
+    count = rng.randint(*SIZES[level])
+    coloured = rng.random() < 0.4
+    blocks = rng.sample(COLOURS, count) if coloured else list("ABCDEFGHIJ"[:count])
+    block = rng.choice(("the {} block", "{}")) if coloured else rng.choice(("block {}", "{}"))
+    while True:
+        start, goal = _arrange(rng, blocks), _arrange(rng, blocks)
+        intro = (rng.choice(START), rng.choice(GOAL), rng.choice(ASK))
+        task = PlanTask(start, goal, intro, rng.choice(MOVES), block, rng.choice(NUMBERING), level + 7)
+        if level < len(task._plan) < task.longest:
+            return task
+
+
+def _arrange(rng: Random, blocks: Sequence[str]) -> Stacks:
+    stacks: list[list[str]] = []
+    for block in rng.sample(blocks, len(blocks)):
+        if stacks and rng.random() < 0.65:
+            rng.choice(stacks).append(block)
+        else:
+            stacks.append([block])
+    return tidy(stacks)

@@ -1,0 +1,177 @@
+"""Sorting a list of numbers by bubbles, selection or insertion, a pass a step, the list written out after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+
+from critic_prm.generate.families._words import NUMBERING, numbered
+from critic_prm.generate.family import Solution, Task
+
+KINDS = {
+    "place": 4.0,  # a number ends up a place or more from where it belongs
+    "choice": 4.0,  # not the smallest is taken for the smallest; a pair is left unswapped
+    "lost": 2.0,  # a number is left out
+    "twice": 2.0,  # a number is written twice, in place of another
+    "changed": 2.0,  # a number is written wrongly
+    "early": 2.0,  # said to be sorted too early
+}
+SIZES = {1: (4, 4), 2: (5, 5), 3: (6, 6), 4: (7, 7), 5: (8, 9)}
+HIGHEST = {1: 20, 2: 50, 3: 99, 4: 300, 5: 999}
+ASK = ("Sort the list {} in ascending order by {} sort.", "Use {1} sort to put {0} in ascending order.",
+       "Sort {} from the smallest to the largest with {} sort, showing the list after every pass.")  # fmt: skip
+TRIES = 10
+
+List = list[int]
+
+
+def selection(numbers: List, done: int) -> tuple[str, List]:
+    """The smallest of the rest changes places with the first of the rest."""
+    at = min(range(done, len(numbers)), key=numbers.__getitem__)
+    return _select(numbers, done, at)
+
+
+def _select(numbers: List, done: int, at: int) -> tuple[str, List]:
+    new = list(numbers)
+    new[done], new[at] = new[at], new[done]
+    if at == done:
+        return f"The smallest of the rest is {new[done]}, which is in its place", new
+    return f"The smallest of the rest is {new[done]}; it changes places with {numbers[done]}", new
+
+
+def insertion(numbers: List, done: int) -> tuple[str, List]:
+    """The next number goes to its place among those before it."""
+    number, before = numbers[done + 1], numbers[: done + 1]
+    at = sum(other <= number for other in before)
+    return _insert(numbers, done, at)
+
+
+def _insert(numbers: List, done: int, at: int) -> tuple[str, List]:
+    number, before = numbers[done + 1], numbers[: done + 1]
+    where = "to the front" if at == 0 else f"behind {before[at - 1]}"
+    new = [*before[:at], number, *before[at:], *numbers[done + 2 :]]
+    return f"{number} stays where it is" if at == len(before) else f"{number} goes {where}", new
+
+
+def bubbles(numbers: List, done: int) -> tuple[str, List]:
+    """One pass of swaps of neighbours."""
+    return _bubble(numbers, done, -1)
+
+
+def _bubble(numbers: List, done: int, left_out: int) -> tuple[str, List]:
+    """The pass without its swap number `left_out`, counted from 0."""
+    new, swaps = list(numbers), list[str]()
+    count = 0
+    for i in range(len(new) - 1 - done):
+        if new[i] > new[i + 1]:
+            if count != left_out:
+                new[i], new[i + 1] = new[i + 1], new[i]
+                swaps.append(f"{new[i + 1]}/{new[i]}")
+            count += 1
+    return f"Swaps in this pass: {', '.join(swaps) or 'none'}", new
+
+
+PASSES: Mapping[str, Callable[[List, int], tuple[str, List]]] = {
+    "selection": selection,
+    "insertion": insertion,
+    "bubble": bubbles,
+}
+
+
+@dataclass(frozen=True)
+class SortTask:
+    """A list, a way of sorting, and one way to write it."""
+
+    numbers: tuple[int, ...]
+    how: str
+    ask: str
+    brackets: str
+    numbering: str
+
+    @property
+    def problem(self) -> str:
+        return self.ask.format(self._show(list(self.numbers)), self.how)
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        return {"form": self.how}
+
+    def _show(self, numbers: List) -> str:
+        return self.brackets.format(", ".join(map(str, numbers)))
+
+    @cached_property
+    def right(self) -> Solution:
+        solution = self._run(-1, "", Random(0))
+        assert solution is not None
+        return solution
+
+    @property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        steps = len(self.right.steps)
+        within = ("place", "choice", "lost", "twice", "changed")
+        return (within,) * min(2, steps - 1) + ((*within, "early"),) * (steps - 3) + (("lost", "twice", "changed", "place"),)
+
+    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
+        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
+
+    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+        """Pass after pass on whatever the list is; the last step states the result."""
+        numbers, texts, done = list(self.numbers), list[str](), 0
+        passes = len(numbers) - 1
+        while done < passes:
+            wrong = kind if len(texts) == at else ""
+            if wrong == "early":
+                break
+            said, new = PASSES[self.how](numbers, done)
+            if wrong == "choice":
+                chosen = self._choose(numbers, done, rng)
+                if chosen is None or chosen[1] == new:
+                    return None
+                said, new = chosen
+            elif wrong:
+                new = _spoil(new, wrong, rng)
+            texts.append(f"{said}: {self._show(new)}.")
+            numbers, done = new, done + 1
+            passes = len(numbers) - 1
+            if self.how == "bubble" and said.endswith("none"):
+                break
+        if kind == "early" and numbers == sorted(numbers):
+            return None
+        if len(texts) == at and kind != "early":
+            numbers = _spoil(numbers, kind, rng)
+        texts.append(f"The sorted list is {self._show(numbers)}.")
+        return Solution(numbered(texts, self.numbering), ", ".join(map(str, numbers)))
+
+    def _choose(self, numbers: List, done: int, rng: Random) -> tuple[str, List] | None:
+        """The pass with the wrong number, or at the wrong place, or with a swap forgotten."""
+        if self.how == "selection":
+            return _select(numbers, done, rng.randrange(done, len(numbers)))
+        if self.how == "insertion":
+            return _insert(numbers, done, rng.randint(0, done + 1))
+        swaps = _bubble(numbers, done, -1)[0].count("/")
+        return _bubble(numbers, done, rng.randrange(swaps)) if swaps else None
+
+
+def _spoil(numbers: List, kind: str, rng: Random) -> List:
+    """The list with one number misplaced, left out, written twice or wrongly."""
+    new = list(numbers)
+    i, j = rng.sample(range(len(new)), 2)
+    if kind == "place":
+        new.insert(j, new.pop(i))
+    elif kind == "lost":
+        del new[i]
+    elif kind == "twice":
+        new[i] = new[j]
+    else:
+        digits = str(new[i])
+        new[i] = int(digits[::-1]) if digits[0] != digits[-1] and digits[-1] != "0" else new[i] + rng.choice((1, 10))
+    return new
+
+
+def draw(rng: Random, level: int) -> Task:
+    """Different numbers, so that there is one right list after every pass."""
+    numbers = tuple(rng.sample(range(1, HIGHEST[level] + 1), rng.randint(*SIZES[level])))
+    how = rng.choice(list(PASSES))
+    return SortTask(numbers, how, rng.choice(ASK), rng.choice(("[{}]", "{}", "({})")), rng.choice(NUMBERING))
