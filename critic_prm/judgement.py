@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -19,6 +19,8 @@ votes, or some of the one and some of the other."""
 Prior = Literal["none", "jeffreys"]
 """What is added to k votes of n: nothing, or half a vote for either side, (k + 0.5) / (n + 1)."""
 PRIORS: tuple[Prior, ...] = get_args(Prior)
+HOW = ("plain", "schema", "schema ignored", "re-asked", "forced", "thought again", "logprobs")
+"""How verdicts may be got, in the order in which it happens; see `Judgement`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,12 @@ def parse_prior(text: str) -> Prior:
         if prior == text:
             return prior
     raise UsageError(f"--prior is {text!r}; it is {' or '.join(PRIORS)}")
+
+
+def all_ways(ways: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """How several parts of a judgement were got, as one."""
+    words = {word for way in ways for word in way}
+    return tuple(word for word in HOW if word in words)
 
 
 def first_error_of(verdicts: Sequence[Verdict], steps: int) -> int | None:

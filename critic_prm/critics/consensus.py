@@ -16,7 +16,7 @@ from critic_prm.critic import Critic, Judging, open_critic
 from critic_prm.critics.llm import LLMCritic
 from critic_prm.engine.client import Client
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Label, Verdict, VerdictValue
+from critic_prm.judgement import Judgement, Label, Verdict, VerdictValue, all_ways
 from critic_prm.provider import Usage
 from critic_prm.trajectory import Trajectory
 
@@ -160,7 +160,7 @@ def merge(parts: Sequence[Judgement], steps: int, ruling: Ruling, sample: int = 
         status="ok",
         sample=sample,
         keys=tuple(key for part in parts for key in part.keys),
-        how=tuple(dict.fromkeys(word for part in parts for word in part.how)),
+        how=all_ways(part.how for part in parts),
         usage=sum((part.usage for part in parts), Usage()),
         parts=tuple(parts),
     )

@@ -15,7 +15,7 @@ from critic_prm.engine.client import Client, Settings
 from critic_prm.engine.gate import START, Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, first_error_of
+from critic_prm.judgement import Judgement, all_ways, first_error_of
 from critic_prm.models import abilities
 from critic_prm.prompt import Style, open_style, questions
 from critic_prm.provider import Message, Provider, Request, Sampling, Usage, open_provider
@@ -156,6 +156,6 @@ class LLMCritic:
             sample=sample,
             keys=tuple(key for one in asked for key in one.keys),
             notes=tuple(f"step {step}: {note}" for step, one in enumerate(asked) for note in one.reading.notes),
-            how=tuple(dict.fromkeys(word for one in asked for word in one.how)),
+            how=all_ways(one.how for one in asked),
             usage=sum((one.usage for one in asked), Usage()),
         )
