@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from critic_prm.judgement import Verdict
 from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
+from critic_prm.readers._boxes import OPEN, TAIL, begin
 from critic_prm.readers._headings import ends, last_heading, parts
 from critic_prm.readers._quotes import copied, introduced, occurs
 from critic_prm.readers._settle import settle
@@ -17,11 +18,7 @@ _NUMBER = r"(?:paragraph|step|index)?[ \t_\\#:]{0,4}(?P<number>[-−–－]?[ ]?
 NONE = frozenset({"none", "no error", "no errors", "n/a", "无", "没有", "没有错误", "无错误", "無"})
 """What says in words that there is no error."""
 
-_BOX = re.compile(
-    r"""(?:\\{1,2}b|\x08|(?<![a-z])b)oxed[ \t]?+\{ [ \t]{0,4}+ (?:\\[a-z]{2,8}+[ \t]{0,2}+\{)?+ [ \t$]{0,4}+
-    (?P<word>[^{}\n]{1,40}+) \}{1,3}+ (?P<tail>[ \t$*_`.。!)\]\\]{0,8}+)""",
-    re.IGNORECASE | re.VERBOSE,
-)
+_BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\n]{{1,40}}+){TAIL}")
 _INDEX = re.compile(_NUMBER + r"[ \t.$\\]*", re.IGNORECASE)
 _WRAP = r"[ \t$*_`(\[\\#>-]{0,10}"
 # What says that the number is the index asked for, and not a result of the problem.
@@ -96,8 +93,11 @@ def _boxed(text: str, expect: Expect) -> _Found | None:
     closing = _start_of_last_lines(text)
     for place in range(len(boxes) - 1, max(-1, len(boxes) - 65), -1):
         box = boxes[place]
-        start = text.rfind("\n", 0, box.start()) + 1
-        lead = text[max(start, box.start() - 200) : box.start()]
+        opening = begin(text, box.start())
+        if opening is None:
+            continue
+        start = text.rfind("\n", 0, opening) + 1
+        lead = text[max(start, opening - 200) : opening]
         stop = text.find("\n", box.end())
         after = text[box.end() : len(text) if stop < 0 else stop]
         cue = _CUE.search(lead) is not None
@@ -112,9 +112,9 @@ def _boxed(text: str, expect: Expect) -> _Found | None:
         before = text[max(0, start - 200) : start]
         if expect.cut and not (alone and ends(before) and _CONCLUDES.search(before + lead)):
             continue
-        if _is_copy(text, box, start if alone else box.start(), alone, start >= closing, expect):
+        if _is_copy(text, box, start if alone else opening, alone, start >= closing, expect):
             continue
-        return _Found(index, start if alone else box.start(), box.end(), box.group("word"))
+        return _Found(index, start if alone else opening, box.end(), box.group("word"))
     return None
 
 

@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from critic_prm.judgement import Verdict, VerdictValue
 from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
+from critic_prm.readers._boxes import OPEN, TAIL, begin
 from critic_prm.readers._chances import CORRECT_INCORRECT, YES_NO, Tokens
 from critic_prm.readers._headings import FLAGS, HEADING, ends
 from critic_prm.readers._quotes import copied, introduced, occurs
 from critic_prm.readers._settle import settle
 from critic_prm.readers._words import ANSWER, VERDICT, plain, value_of
 
-_BOX = r"""
-    (?:\\{1,2}b|\x08|(?<![a-z])b)oxed[ \t]?+\{ [ \t]{0,4}+ (?:\\[a-z]{2,8}+[ \t]{0,2}+\{)?+ [ \t]{0,4}+
-    (?P<word>[^{}\\\n]{1,40}+) \\?+ [ ]?+ \}{1,3}+
-    (?P<tail>[ \t$*_`.。!)\]\\]{0,8}+) (?=\r?$)
-"""
-_EVENT = re.compile(f"(?P<heading>{HEADING})|{_BOX}", FLAGS)
+_BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\\\n]{{1,40}}+)\\?+[ ]?+{TAIL}(?=\r?$)", re.MULTILINE)
+_HEADING = re.compile(HEADING, FLAGS)
 
 _WRAP = r"[ \t$*_`(\[\\]{0,8}"
 # What names a verdict at the start of its line.
@@ -96,8 +93,9 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
     """Cut the reply at its headings. Text before the first one belongs to no step (first = -1)."""
     section = _Section(-1, -1, 0, len(text), [])
     judged: set[int] = set()
-    for event in _EVENT.finditer(text):
-        if event.lastgroup is not None and event.group("heading") is not None:
+    events = sorted([*_HEADING.finditer(text), *_BOX.finditer(text)], key=re.Match.start)
+    for event in events:
+        if event.re is _HEADING:
             first = int(event.group("first")) - expect.base
             last = int(event.group("last") or event.group("first")) - expect.base
             if last < first or not _opens(text, event, section, first, judged, expect):
@@ -132,8 +130,11 @@ def _opens(text: str, heading: re.Match[str], section: _Section, first: int, jud
 
 
 def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
-    start = max(text.rfind("\n", 0, event.start()) + 1, floor)
-    lead = text[start : event.start()] if event.start() - start <= 400 else text[event.start() - 400 : event.start()]
+    place = begin(text, event.start())
+    if place is None:
+        return None
+    start = max(text.rfind("\n", 0, place) + 1, floor)
+    lead = text[max(start, place - 400) : place]
     if lead.lstrip().startswith(">"):
         return None
     if _WHOLE.search(lead[-60:]) and "step" not in lead[-30:].casefold():
@@ -145,18 +146,16 @@ def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
         # A number alone in a box is a result that was quoted, not a verdict that could not be read.
         if value is None and (label is None or not any(c.isalpha() for c in word)):
             return None
-        return _Found(value, start if label else event.start(), event.end(), event.start("word"), True, label is not None)
+        return _Found(value, start if label else place, event.end(), event.start("word"), True, label is not None)
     if value is not None and _LOOSE.search(lead[-60:]):
-        return _Found(value, event.start(), event.end(), event.start("word"), False, True)
+        return _Found(value, place, event.end(), event.start("word"), False, True)
     return None
 
 
 def _is_copy(text: str, box: _Found, event: re.Match[str], expect: Expect) -> bool:
     if not expect.quotable or not occurs(text[event.start() : event.end("tail")], expect.quotable):
         return False
-    if not box.pure:
-        return True
-    return copied(text, box.start, box.end, expect.quotable)
+    return not box.pure or copied(text, box.start, box.end, expect.quotable)
 
 
 def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]) -> None:

@@ -22,11 +22,12 @@ _CRITIQUE_KEYS = ("critique", "reasoning", "explanation", "analysis", "reason", 
 _STEP_KEYS = ("step", "step_number", "index", "number", "id", "paragraph")
 _LISTS = "steps|verdicts|judgements|judgments|step_verdicts|results|evaluations|critiques"
 
-_START = re.compile(
-    rf'(?<!\\)"(?:{_LISTS})"\s{{0,20}}+:\s{{0,20}}+\[|(?:\A|`(?:json)?)\s{{0,20}}+\[(?=\s{{0,20}}+\{{)', re.IGNORECASE
-)
+_LIST = re.compile(r"\[(?=\s{0,20}+\{)")
+# What stands before a list of verdicts: the name of one, or the beginning of the reply or of a code block.
+_BEFORE = re.compile(rf'(?:(?<!\\)"(?:{_LISTS})"\s{{0,20}}:|`(?:json)?)\s{{0,20}}\Z', re.IGNORECASE)
 _OBJECT = re.compile(r'\{(?=\s{0,20}+")')
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
+_DECODER = json.JSONDecoder(strict=False)
 _SOLID = re.compile(r"[^\s,]")
 _DIGITS = re.compile(r"(?:step|paragraph)?[ _#]?(\d{1,6})", re.IGNORECASE)
 # An escape that JSON knows and a judge of mathematics may have meant, or (group 1 empty) one backslash of \( or \frac.
@@ -82,8 +83,8 @@ def _object(properties: Mapping[str, Any]) -> Schema:
 
 
 def _last_list(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
-    starts = [match.end() for match in _START.finditer(text)][-8:]
-    for start in reversed(starts):
+    starts = [match.end() for match in _LIST.finditer(text)]
+    for start in [place for place in starts[-64:] if _begins(text, place - 1)][:-9:-1]:
         found = _Found()
         place, order = start, 0
         while True:
@@ -92,12 +93,11 @@ def _last_list(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
             if text.startswith("]", place):
                 found.ended = True
                 break
-            end = _end(text, place) if text.startswith("{", place) else None
+            item, end = _load(text, place, found) if text.startswith("{", place) else (None, None)
             if end is None:
                 cut = place >= len(text) or text[place] == "{"
                 found.notes.append("the JSON ends in the middle" if cut else "broken JSON")
                 break
-            item = _load(text[place:end], found)
             if item is not None:
                 _add(text, (place, end), item, order, expect, tokens, found)
             order += 1
@@ -110,35 +110,40 @@ def _last_list(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
     return None
 
 
+def _begins(text: str, place: int) -> bool:
+    return _BEFORE.search(text, max(0, place - 80), place) is not None or (place < 200 and not text[:place].strip())
+
+
 def _last_object(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
     """A single object with a verdict, for a style per step (or one item that stands alone)."""
     if expect.step is None:
         return None
     best: _Found | None = None
-    for start, end in _spans(text):
-        found = _Found(ended=True)
-        item = _load(text[start:end], found)
-        if item is not None and not occurs(text[start:end], expect.quotable):
-            item = {key: value for key, value in item.items() if key not in _STEP_KEYS}
-            _add(text, (start, end), item, expect.step, expect, tokens, found)
+    for start, end, item, notes in _objects(text):
+        if occurs(text[start:end], expect.quotable):
+            continue
+        found = _Found(ended=True, notes=notes)
+        item = {key: value for key, value in item.items() if key not in _STEP_KEYS}
+        _add(text, (start, end), item, expect.step, expect, tokens, found)
         best = found if found.verdicts else best
     return best
 
 
 def objects(text: str) -> list[dict[str, Any]]:
     """All JSON objects in `text` that stand in no other, in order."""
-    found = (_load(text[start:end], _Found()) for start, end in _spans(text))
-    return [item for item in found if item is not None]
+    return [item for _, _, item, _ in _objects(text)]
 
 
-def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where objects begin and end; an object that never ends is the last."""
+def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any], list[str]]]:
+    """Objects with their place and what had to be mended; one that never ends is the last, and left out."""
     place = 0
     while (match := _OBJECT.search(text, place)) is not None:
-        end = _end(text, match.start())
+        found = _Found()
+        item, end = _load(text, match.start(), found)
         if end is None:
             return
-        yield match.start(), end
+        if item is not None:
+            yield match.start(), end, item, found.notes
         place = end
 
 
@@ -185,8 +190,8 @@ def _number(value: Any) -> int | None:
 def _word(text: str, span: tuple[int, int], key: str) -> int:
     """Where the value of `key` begins, after its quotation mark."""
     place = span[0]
-    for match in re.finditer(rf'(?<!\\)"{key}"\s{{0,20}}:\s{{0,20}}"?', text[span[0] : span[1]]):
-        place = span[0] + match.end()
+    for match in re.compile(rf'(?<!\\)"{key}"\s{{0,20}}:\s{{0,20}}"?').finditer(text, *span):
+        place = match.end()
     return place
 
 
@@ -204,15 +209,23 @@ def _end(text: str, start: int) -> int | None:
     return None
 
 
-def _load(source: str, found: _Found) -> dict[str, Any] | None:
-    """An object, with backslashes that were not meant as JSON escapes mended; None for what is still not JSON."""
-    for mended in (source, _ESCAPE.sub(lambda escape: escape.group() if escape.group(1) else "\\\\", source)):
-        try:
-            value = json.loads(mended, strict=False)
-        except (ValueError, RecursionError):
-            continue
-        if mended is not source:
-            found.notes.append("backslashes mended")
-        return value if isinstance(value, dict) else None
-    found.notes.append("broken JSON")
-    return None
+def _load(text: str, start: int, found: _Found) -> tuple[dict[str, Any] | None, int | None]:
+    """The object that begins at `start`, and where it ends (None when it does not).
+
+    Backslashes that were not meant as JSON escapes are mended, and that is noted; the object is None where it still is not
+    JSON.
+    """
+    try:
+        return _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        end = _end(text, start)
+    if end is None:
+        return None, None
+    mended = _ESCAPE.sub(lambda escape: escape.group() if escape.group(1) else "\\\\", text[start:end])
+    try:
+        item = _DECODER.decode(mended)
+    except (ValueError, RecursionError):
+        found.notes.append("broken JSON")
+        return None, end
+    found.notes.append("backslashes mended")
+    return item, end
