@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 
-from critic_prm.generate.family import generate_family
+from critic_prm.trajectory import Trajectory
+
+Made = Callable[[str], tuple[list[Trajectory], float]]
 
 MATH = r"(?:[-\d()+/ ]|\\frac\{[^{}]*\}\{\d+\}|(?<![A-Za-z])[a-z](?![A-Za-z]))+"
 EQUATION = re.compile(f"{MATH}={MATH}")
@@ -28,8 +31,8 @@ def root(text: str) -> float:
     return (right.real - left.real) / (left.imag - right.imag)
 
 
-def test_every_label_is_confirmed_by_the_roots_of_the_equations() -> None:
-    for t in generate_family("algebra", 10_000, seed=2):
+def test_every_label_is_confirmed_by_the_roots_of_the_equations(ten_thousand: Made) -> None:
+    for t in ten_thousand("algebra")[0]:
         gold, *roots = (root(equation(text)) for text in (t.problem, *t.texts))
         assert float(Fraction(t.gold_answer or "")) == pytest.approx(gold)
         wrong = [index for index, found in enumerate(roots) if found != pytest.approx(gold)]

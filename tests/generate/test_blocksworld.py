@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from critic_prm.generate.family import generate_family
+from critic_prm.trajectory import Trajectory
+
+Made = Callable[[str], tuple[list[Trajectory], float]]
 
 Under = dict[str, str]
 MOVE = re.compile(
@@ -24,8 +27,8 @@ def stacks(text: str) -> Under:
     return under
 
 
-def test_every_label_is_confirmed_by_a_simulator() -> None:
-    for t in generate_family("blocksworld", 10_000, seed=8):
+def test_every_label_is_confirmed_by_a_simulator(ten_thousand: Made) -> None:
+    for t in ten_thousand("blocksworld")[0]:
         start, goal = (
             stacks(text) for text in re.findall(r"\w+(?: \w+)*(?: \| \w+(?: \w+)*)*(?=\.)", described(t.problem))[:2]
         )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from critic_prm.generate.families._propositions import ATOMS
-from critic_prm.generate.family import generate_family
+from critic_prm.trajectory import Trajectory
+
+Made = Callable[[str], tuple[list[Trajectory], float]]
 
 SENTENCES = {text: (pair[0], text == pair[0]) for pair in ATOMS for text in pair}
 SYMBOL = re.compile(r"(?<![A-Za-z])¬?[A-Z](?![A-Za-z])")
@@ -59,8 +61,8 @@ def entails(premises: list[Formula], goal: Literal) -> bool:
     return not models & ~rows(("fact", [goal]), order)
 
 
-def test_every_label_is_confirmed_by_truth_tables() -> None:
-    for t in generate_family("logic", 10_000, seed=5):
+def test_every_label_is_confirmed_by_truth_tables(ten_thousand: Made) -> None:
+    for t in ten_thousand("logic")[0]:
         _, *lines, question = t.problem.split("\n")
         premises = [formula(line.split(") ", 1)[1]) for line in lines]
         (goal,) = literals(re.sub(r"^.* that ", "", question))

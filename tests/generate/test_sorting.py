@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
-from critic_prm.generate.family import generate_family
+from critic_prm.trajectory import Trajectory
+
+Made = Callable[[str], tuple[list[Trajectory], float]]
 
 
 def numbers(text: str) -> list[int]:
@@ -45,8 +48,8 @@ def bubble(before: list[int], done: int) -> tuple[list[int], list[int]]:
 PASSES = {"selection": selection, "insertion": insertion, "bubble": bubble}
 
 
-def test_every_label_is_confirmed_by_making_the_passes_again() -> None:
-    for t in generate_family("sorting", 10_000, seed=3):
+def test_every_label_is_confirmed_by_making_the_passes_again(ten_thousand: Made) -> None:
+    for t in ten_thousand("sorting")[0]:
         before, first = numbers(t.problem), -1
         assert ", ".join(map(str, sorted(before))) == t.gold_answer
         *passes, last = [re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text) for text in t.texts]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from critic_prm.generate.family import generate_family
+from critic_prm.trajectory import Trajectory
+
+Made = Callable[[str], tuple[list[Trajectory], float]]
 
 State = list[tuple[str, str]] | list[str]
 
@@ -43,9 +46,9 @@ def thing(text: str) -> str:
     return words[-1] if "of" in words else words[1]
 
 
-def test_every_label_is_confirmed_by_carrying_the_events_out() -> None:
+def test_every_label_is_confirmed_by_carrying_the_events_out(ten_thousand: Made) -> None:
     seen = set()
-    for t in generate_family("tracking", 10_000, seed=4):
+    for t in ten_thousand("tracking")[0]:
         begin, *events, ask = re.split(r"(?<=[.]) (?=[A-Z])", t.problem)
         texts = [re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text) for text in t.texts]
         claims: list[object] = []
