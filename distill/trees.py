@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +97,23 @@ def forest_from_sklearn(model: Any) -> Forest:
         value.astype(np.float64),
         float(model._baseline_prediction[0, 0]),
         depth,
+    )
+
+
+def mean_forest(forests: Sequence[Forest]) -> Forest:
+    """One forest whose log odds are the mean of those of `forests`."""
+    offsets = np.cumsum([0] + [len(forest.feature) for forest in forests[:-1]])
+    pairs = list(zip(forests, offsets, strict=True))
+    return Forest(
+        np.concatenate([f.roots + offset for f, offset in pairs]).astype(np.int32),
+        np.concatenate([f.feature for f in forests]),
+        np.concatenate([f.threshold for f in forests]),
+        np.concatenate([f.left + offset for f, offset in pairs]).astype(np.int32),
+        np.concatenate([f.right + offset for f, offset in pairs]).astype(np.int32),
+        np.concatenate([f.missing_left for f in forests]),
+        np.concatenate([f.value for f in forests]) / len(forests),
+        float(np.mean([f.base for f in forests])),
+        max(f.depth for f in forests),
     )
 
 

@@ -1,0 +1,114 @@
+"""Where a step's numbers come from: the problem, earlier steps, one operation on known numbers, or nowhere."""
+
+from __future__ import annotations
+
+from math import log10
+
+from distill.features.scan import Scan
+
+NAMES = (
+    "numbers", "numbers_distinct", "from_problem", "from_previous", "from_earlier", "new", "new_share", "derived",
+    "derived_share", "nowhere", "nowhere_share", "largest", "growth", "decimals", "long_decimals", "breaks_integers",
+    "result_seen", "result_derived", "result_nowhere", "result_in_problem", "result_decimal", "result_size", "problem_used",
+    "first_used", "previous_result_used", "small_share", "problem_numbers", "known_numbers", "nowhere_before",
+    "derived_before", "nowhere_rate_before",
+)  # fmt: skip
+CONSTANTS = (1.0, 2.0, 100.0)
+KNOWN = 24
+"""Known numbers that take part in derivations; the newest push out the oldest that are not in the problem."""
+
+
+def _key(value: float) -> float:
+    return round(value, 5) if abs(value) < 1e9 else float(f"{value:.9g}")
+
+
+class Numbers:
+    """Tracks the numbers of one solution; `step` gives NAMES for the next step."""
+
+    def __init__(self, problem: Scan) -> None:
+        self.given = {_key(v) for _, v in problem.numbers}
+        self.integers = all(v == int(v) for v in self.given)
+        self.pool: list[float] = [*CONSTANTS]
+        self.derivable: set[float] = set()
+        self.earlier: set[float] = set()
+        self.previous: set[float] = set()
+        self.used: set[float] = set()
+        self.result: float | None = None
+        self.nowhere = self.derived = self.seen = 0
+        self.limit = len(CONSTANTS) + KNOWN
+        for value in list(dict.fromkeys(_key(v) for _, v in problem.numbers))[:KNOWN]:
+            self._know(value)
+        self.top = max((abs(v) for v in self.given), default=1.0)
+
+    def _know(self, value: float) -> None:
+        """Add a number and what one operation makes of it and each other one."""
+        if value in self.pool:
+            return
+        if len(self.pool) >= self.limit:
+            del self.pool[len(CONSTANTS)]
+        add = self.derivable.add
+        for other in self.pool:
+            add(_key(value + other))
+            add(_key(abs(value - other)))
+            product = value * other
+            add(_key(product))
+            add(_key(product / 100))
+            if other:
+                add(_key(value / other))
+            if value:
+                add(_key(other / value))
+        add(_key(value * value))
+        self.pool.append(value)
+
+    def step(self, scan: Scan) -> tuple[float, ...]:
+        values = [_key(v) for _, v in scan.numbers]
+        n = len(values)
+        distinct = set(values)
+        problem = previous = earlier = new = derived = nowhere = decimals = long = small = breaks = 0
+        last = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        before, here = self.earlier, set[float]()
+        for (token, _), value in zip(scan.numbers, values, strict=True):
+            is_given, is_earlier, is_repeat = value in self.given, value in before, value in here
+            problem += is_given
+            previous += value in self.previous
+            earlier += is_earlier
+            small += value <= 10
+            whole = value == int(value)
+            if not whole:
+                decimals += 1
+                long += len(token) - token.find(".") > 3
+                breaks += self.integers
+            is_derived = False
+            if not (is_given or is_earlier or is_repeat):
+                new += 1
+                is_derived = value in self.derivable
+                derived += is_derived
+                nowhere += not is_derived
+            here.add(value)
+            if n <= KNOWN:
+                self._know(value)
+            last = (
+                float(is_earlier), float(is_derived), float(not (is_given or is_earlier or is_repeat or is_derived)),
+                float(is_given), float(not whole), log10(1 + abs(value)),
+            )  # fmt: skip
+        largest = max(distinct, default=0.0)
+        fresh = (distinct & self.given) - self.used
+        self.used |= fresh
+        share = 1.0 / n if n else 0.0
+        total = len(self.given) or 1
+        row = (
+            n, len(distinct), problem * share, previous * share, earlier * share, new, new * share, derived, derived * share,
+            nowhere, nowhere * share, log10(1 + largest), log10((1 + largest) / (1 + self.top)), decimals, long, breaks,
+            *last, len(self.used) / total, len(fresh) / total,
+            float(self.result in distinct) if self.result is not None else -1.0, small * share, len(self.given),
+            len(self.pool), self.nowhere, self.derived, self.nowhere / (self.seen or 1),
+        )  # fmt: skip
+        self.nowhere += nowhere
+        self.derived += derived
+        self.seen += n
+        self.earlier |= distinct
+        self.previous = distinct
+        self.top = max(self.top, largest)
+        if values:
+            self.result = values[-1]
+        return tuple(map(float, row))
