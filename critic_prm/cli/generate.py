@@ -63,4 +63,4 @@ def _command(name: str) -> Callable[..., None]:
 
 
 for _name in names("generate.families"):
-    app.command(_name, help=f"Make {_name} problems with right and wrong solutions.", rich_help_panel=FAMILIES)(_command(_name))
+    app.command(_name, help=f"Make trajectories of the family {_name}.", rich_help_panel=FAMILIES)(_command(_name))

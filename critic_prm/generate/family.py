@@ -86,7 +86,8 @@ def generate_family(
     weights = _weights(name, family.KINDS, kinds)
     low, high = difficulty
     if not LEVELS[0] <= low <= high <= LEVELS[1]:
-        raise UsageError(f"difficulty is {low}-{high}; it is a level from {LEVELS[0]} to {LEVELS[1]}, or two of them as in 2-4")
+        asked = f"{low}" if low == high else f"{low}-{high}"
+        raise UsageError(f"difficulty is {asked}; it is a level from {LEVELS[0]} to {LEVELS[1]}, or two of them as in 2-4")
     if not 0 <= wrong <= 1:
         raise UsageError(f"the share of wrong solutions is {wrong}; it goes from 0 to 1")
     if n < 0:

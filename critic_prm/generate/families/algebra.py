@@ -16,10 +16,10 @@ from critic_prm.generate.family import Solution, Task
 KINDS = {
     "slip": 4.0,  # a product, a sum or a quotient that is wrong
     "sign": 4.0,  # a term changes sides, or comes out of a bracket, without its sign
-    "bracket": 3.0,  # 3(x + 4) as 3x + 4
-    "unscaled": 3.0,  # one term is not multiplied by the common denominator
-    "division": 2.0,  # 3x = 12 as x = 9, or the fraction upside down
-    "copied": 1.5,  # a number of the line before is copied wrongly
+    "bracket": 9.0,  # 3(x + 4) as 3x + 4
+    "unscaled": 20.0,  # one term is not multiplied by the common denominator
+    "division": 5.0,  # 3x = 12 as x = 9, or the fraction upside down
+    "copied": 1.0,  # a number of the line before is copied wrongly
 }
 LETTERS = "xxxyntkzmabwp"
 ASK = ("Solve for {x}: {eq}", "Solve the equation {eq}.", "Find the value of {x} for which {eq}.", "What is {x} if {eq}?",
