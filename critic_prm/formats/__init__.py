@@ -103,11 +103,14 @@ def _trajectories(
     records: Iterable[Record], module: Any, options: Options, on_error: OnError, complain: Complain, report: Report
 ) -> Iterator[Trajectory]:
     seen = _Ids()
+    native = module.__name__.endswith(".native")  # its own errors say which field is missing
     for record in records:
         report.read += 1
         try:
             if not isinstance(record.data, dict):
                 raise InputError(record.where, f"this row is {str(record.data)[:40]!r}", "a row is a JSON object")
+            if not native and not module.score(record.data):
+                raise _wrong_format(record, report.source)
             for found in module.read(record, options):
                 trajectory = _identified(settle(found, options, report.hidden), record, seen)
                 yield trajectory

@@ -257,6 +257,14 @@ def known(trajectory: Trajectory, *keys: str) -> dict[str, Any]:
     return {key: both[key] for key in keys if key in both}
 
 
+def rating(value: Any, meanings: Mapping[Any, StepLabel], where: str, what: str) -> StepLabel:
+    """The label that a rating stands for. Raises InputError for one that has no meaning."""
+    if isinstance(value, int | float | None) and value in meanings:
+        return meanings[value]
+    choices = ", ".join("null" if choice is None else str(choice) for choice in meanings)
+    raise InputError(where, f"{what} is {say(value)}", f"it must be one of {choices}")
+
+
 def say(value: Any) -> str:
     """A short description of a wrong value for a message."""
     if value is None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Dropped, Options, count, has, known, rest, say, unsaid
+from critic_prm.formats._convention import Convention, Dropped, Options, count, has, known, rating, rest, say, unsaid
 from critic_prm.formats._messages import conversation, kept_messages, messages_of
 from critic_prm.records import Record
 from critic_prm.trajectory import StepLabel, Trajectory
@@ -58,8 +58,7 @@ def _labels(labels: Any, turns: tuple[int, ...], where: str) -> tuple[StepLabel,
     for index, value in labels.items():
         if index not in {str(turn) for turn in turns}:
             raise InputError(where, f"step label {index!r} belongs to no assistant message", f"those are {list(turns)}")
-        if value not in _VALUES:
-            raise InputError(where, f"the label of message {index} is {say(value)}", "it must be 1, 0, -1 or null")
+        rating(value, _VALUES, where, f"the label of message {index}")
     return tuple(_VALUES[labels.get(str(turn))] for turn in turns)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Options, answer_of, first_error_from, rest, text_of, texts_of
+from critic_prm.formats._convention import Convention, Options, answer_of, first_error_from, rest, say, text_of, texts_of
 from critic_prm.records import Record
 from critic_prm.trajectory import Step, Trajectory
 
@@ -34,7 +34,9 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     """One trajectory for each model's solution. Code is split into its lines that are not blank."""
     groups = [[record.data]] if _STEPS in record.data else record.data.values()
     for group in groups:
-        for row in group:
+        for row in group if isinstance(group, list) else [group]:
+            if not _is_record(row):
+                raise InputError(record.where, f"a solution is {say(row)}", f'it must be an object with "{_STEPS}"')
             yield _one(row, f"{record.where} ({str(row.get('Question_UUID'))[:40]})", options)
 
 

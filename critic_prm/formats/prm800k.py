@@ -16,6 +16,7 @@ from critic_prm.formats._convention import (
     count,
     has,
     known,
+    rating,
     rest,
     say,
     text_of,
@@ -55,6 +56,8 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     question, label = row["question"], row["label"]
     path, others = _path(label["steps"], "pre_generated_steps" in question, options, where)
     generated = question.get("pre_generated_steps") or []
+    if not isinstance(generated, list):
+        raise InputError(where, f'"pre_generated_steps" is {say(generated)}', "it must be a list with the text of each step")
     whole = [*path, *((str(text), None) for text in generated[len(path) :])]
     if not whole:
         raise Dropped("no step was labelled")
@@ -97,7 +100,7 @@ def _path(steps: Any, phase2: bool, options: Options, where: str) -> tuple[list[
         if isinstance(chosen, int) and 0 <= chosen < len(rated):
             taken: _Rated | None = rated.pop(chosen)
         elif human is not None:
-            taken = _human(human, options)
+            taken = _human(human, place, options, where)
         else:
             # in phase 2 the first candidate is the generated solution's own step, and labelling stops at its error;
             # in phase 1 nobody went on from here, and none of the candidates is on the path
@@ -114,22 +117,19 @@ def _rated(step: Any, place: int, where: str) -> Iterator[_Rated]:
     if not isinstance(candidates, list | None):
         raise InputError(where, f"the completions of step {place} are {say(candidates)}", "they must be a list of candidates")
     for candidate in candidates or ():  # null where the labeler wrote the step without being shown any
-        rating = candidate.get("rating")
-        if rating not in _RATINGS or not isinstance(candidate.get("text"), str):
-            raise InputError(
-                where, f"step {place} holds {say(candidate)}", "a candidate has a text and a rating 1, 0, -1 or null"
-            )
-        yield candidate["text"], _RATINGS[rating]
+        if not isinstance(candidate, dict) or not isinstance(candidate.get("text"), str):
+            raise InputError(where, f"step {place} holds {say(candidate)}", "a candidate has a text and a rating")
+        yield candidate["text"], rating(candidate.get("rating"), _RATINGS, where, f"a rating of step {place}")
 
 
-def _human(human: Any, options: Options) -> _Rated:
+def _human(human: Any, place: int, options: Options, where: str) -> _Rated:
     """A step that the labeler wrote: text alone, or an object whose rating may have been filled in later."""
     if not isinstance(human, dict):
         human = {"text": str(human)}
-    rating = human.get("rating") if human.get("rating") is not None else human.get("corrected_rating")
-    if rating is None and options.human_steps == "good":
-        rating = 1
-    return str(human.get("text", "")), _RATINGS.get(rating)
+    rated = human.get("rating") if human.get("rating") is not None else human.get("corrected_rating")
+    if rated is None and options.human_steps == "good":
+        rated = 1
+    return str(human.get("text", "")), rating(rated, _RATINGS, where, f"the rating of the step written for step {place}")
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from critic_prm.formats._convention import (
     first_error_to,
     has,
     known,
+    rating,
     rest,
     say,
     text_of,
@@ -49,9 +50,9 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     labels: tuple[StepLabel, ...] | None = None
     if "rating" in row:
         ratings = row["rating"]
-        if not isinstance(ratings, list) or len(ratings) != len(steps) or any(r not in _RATINGS for r in ratings):
+        if not isinstance(ratings, list) or len(ratings) != len(steps):
             raise InputError(where, f'"rating" is {say(ratings)}', f"it needs 1, 0 or -1 for each of {len(steps)} steps")
-        labels = tuple(_RATINGS[rating] for rating in ratings)
+        labels = tuple(rating(value, _RATINGS, where, f"the rating of step {n}") for n, value in enumerate(ratings))
     elif "tags" in row:
         label = first_error_from(row["tags"], options.base(0), len(steps), where, "tags")
     else:

@@ -14,6 +14,7 @@ from critic_prm.errors import ConfigError, InputError
 
 CHUNK = 1 << 20
 PARQUET = b"PAR1"
+_SLICE = 1 << 14
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 # What a file really is, by its first bytes, and what to do about it.
@@ -152,8 +153,10 @@ def _gunzip(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 def _unzstd(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
     zstandard = extra("zstandard", "zstd", f"reading {name}")
+    # a slice at a time: what comes out of one is bounded by what goes in, and rows of a kind shrink a hundredfold
+    slices = (data[at : at + _SLICE] for data in _chain(first, rest) for at in range(0, len(data), _SLICE))
     try:
-        for data in _chain(first, rest):
+        for data in slices:
             while data:
                 frame = zstandard.ZstdDecompressor().decompressobj()
                 while True:
@@ -162,7 +165,7 @@ def _unzstd(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
                     if frame.eof:
                         data = frame.unused_data
                         break
-                    data = next(rest, b"")
+                    data = next(slices, b"")
                     if not data:
                         raise InputError(name, "the zstd file is cut off", "copy it again; it ends before its end mark")
     except zstandard.ZstdError as error:

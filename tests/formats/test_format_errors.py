@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from critic_prm.errors import InputError, UsageError
-from critic_prm.formats import Report, detect, read_trajectories, write_trajectories
+from critic_prm.formats import Options, Report, detect, names, read_trajectories, table, write_trajectories
 from critic_prm.formats import _Ids as Ids
 from critic_prm.records import read_records, write_records
 
@@ -99,7 +101,11 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = [
     ("prmbench", lambda row: {**row, "error_steps": "1"}, "\"error_steps\" is '1'"),
     ("prm800k", lambda row: {**row, "label": {"steps": {"a": 1}}}, '"label.steps" is '),
     ("prm800k", lambda row: {**row, "label": {"steps": [{"completions": 3}]}}, "the completions of step 0 are 3"),
-    ("prm800k", lambda row: {**row, "label": {"steps": [{"completions": [{"text": "s", "rating": 5}]}]}}, "a rating 1, 0, -1"),
+    (
+        "prm800k",
+        lambda row: {**row, "label": {"steps": [{"completions": [{"text": "s", "rating": 5}]}]}},
+        "a rating of step 0 is 5; it must be one of 1, 0, -1, null",
+    ),
     ("mrben", lambda row: {"u": [{**row["u"][0], "Model_Solution_First_Error_Step": "two"}]}, "is 'two'"),
     ("agentprocessbench", lambda row: {**row, "step_labels": {"0": 1}}, "step label '0' belongs to no assistant message"),
     ("agentprocessbench", lambda row: {**row, "step_labels": {"1": 2}}, "the label of message 1 is 2"),
@@ -300,8 +306,6 @@ def test_phase_one_paths_go_through_alternatives_and_peoples_steps(tmp_path: Pat
         ]
     }
     path = rows(tmp_path / "x.jsonl", {"question": {"problem": "p"}, "label": label})
-    from critic_prm.formats import Options
-
     (read,) = read_trajectories(path)
     assert (read.texts, read.step_labels) == (["c1", "by hand", "h"], (1.0, None, 1.0))
     (read,) = read_trajectories(path, options=Options(human_steps="good"))
@@ -326,3 +330,67 @@ def test_trees_become_one_trajectory_a_leaf(tmp_path: Path) -> None:
     flat = [{"solution_prefix": text, "mc_value": 0.5} for text in ("p", "p\n\na", "p\n\na\n\nb", "p\n\nc")]
     path = rows(tmp_path / "y.jsonl", {"question": "p", "reasoning_steps": flat, "final_answer": "1"})
     assert [t.texts for t in read_trajectories(path)] == [["a", "b"], ["c"]]
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    7,
+    0.5,
+    1e300,
+    "",
+    " ",
+    "N/A",
+    "7",
+    " ки",
+    [],
+    [[]],
+    [None],
+    [0],
+    {},
+    {"a": []},
+    [{}],
+    [{"role": 1}],
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every value within a row."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [*([path] if path else []), *(place for key, item in inner for place in places(item, (*path, key)))]
+
+
+def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = changed(value[path[0]], path[1:], new)
+    return copy
+
+
+@pytest.mark.parametrize("name", GOOD)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(drawing=st.data())
+def test_a_row_with_odd_values_is_read_or_named(tmp_path: Path, name: str, drawing: st.DataObject) -> None:
+    row: Any = GOOD[name]
+    for _ in range(drawing.draw(st.integers(1, 2))):
+        if spots := places(row):
+            row = changed(row, drawing.draw(st.sampled_from(spots)), drawing.draw(st.sampled_from(ODD)))
+    path = tmp_path / "x.jsonl"
+    write_records(path, [GOOD[name], row])
+    options = drawing.draw(st.sampled_from([Options(neutral="good"), Options(neutral="good", alternatives="all")]))
+    complaints: list[InputError] = []
+    found = list(read_trajectories(path, name, options, on_error="skip", complain=complaints.append))
+    assert found
+    assert all("\n" not in str(error) and str(path) in error.where for error in complaints)
+    for target, _, writes, _ in table():
+        if writes:
+            write_trajectories(tmp_path / "out.jsonl", found, target)
+
+
+def test_every_format_has_a_good_row() -> None:
+    assert set(GOOD) == set(names())
