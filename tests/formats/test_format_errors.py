@@ -373,7 +373,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", GOOD)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(drawing=st.data())
 def test_a_row_with_odd_values_is_read_or_named(tmp_path: Path, name: str, drawing: st.DataObject) -> None:
     row: Any = GOOD[name]
@@ -387,9 +387,8 @@ def test_a_row_with_odd_values_is_read_or_named(tmp_path: Path, name: str, drawi
     found = list(read_trajectories(path, name, options, on_error="skip", complain=complaints.append))
     assert found
     assert all("\n" not in str(error) and str(path) in error.where for error in complaints)
-    for target, _, writes, _ in table():
-        if writes:
-            write_trajectories(tmp_path / "out.jsonl", found, target)
+    target = drawing.draw(st.sampled_from([target for target, _, writes, _ in table() if writes]))
+    write_trajectories(tmp_path / "out.jsonl", found, target)
 
 
 def test_every_format_has_a_good_row() -> None:
