@@ -220,6 +220,11 @@ class _Parser:
             self.at += 1
             return pair
         if token in FRACTIONS:
+            above = self.peek()
+            if len(above) == 2 and above.isdecimal():  # "\\frac12" is one half to TeX
+                self.at += 1
+                half = int(above[0]) / int(above[1])
+                return half, half
             (a, b), (c, d) = self._group(depth), self._group(depth)
             return a / c, b / d
         if token == "\\sqrt":
@@ -247,7 +252,7 @@ class _Parser:
         raise Unreadable
 
     def _group(self, depth: int) -> Pair:
-        """An argument: a braced group, or as TeX has it a single token, where "\\frac12" is one half."""
+        """An argument: a braced group, or a single token."""
         if self.peek() == "{":
             return self.atom(depth + 1)
         token = self.peek()

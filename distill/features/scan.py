@@ -14,8 +14,8 @@ _SPOKEN = {
     "quarter": 0.25, "dozen": 12.0, "both": 2.0, "pair": 2.0, "week": 7.0, "hour": 60.0, "minute": 60.0, "year": 12.0,
     "day": 24.0,
 }  # fmt: skip
-LONGEST = 4000
-"""Characters of a text that are looked at: a step is hostile input, and no honest one is longer."""
+LONGEST, LARGEST = 4000, 1e15
+"""Characters of a text that are looked at, and the largest number: a step is hostile input, and no honest one is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def scan(text: str, *, spoken: bool = False) -> Scan:
             if len(token) > 1 or token in "aI":
                 words.append(token.lower())
         elif first.isdecimal() or (first == "." and len(token) > 1):
-            numbers.append((token, float(token.replace(",", ""))))
+            numbers.append((token, min(float(token.replace(",", "")), LARGEST)))
     if spoken:
         numbers.extend((word, _SPOKEN[word]) for word in words if word in _SPOKEN)
     return Scan(body, mark is not None, tokens, words, numbers)
