@@ -17,7 +17,7 @@ FLOORS = {
     1: ("errors", "trajectory", "aggregate", "plugins", "resources", "records"),
     2: ("judgement", "votes", "prompt", "provider", "critic", "cache", "models", "reader"),
     3: ("readers", "formats", "labels", "metrics", "dataset", "benchmarks", "arithmetic", "distill"),
-    4: ("providers", "critics", "engine", "label", "generate", "evaluate", "search", "rewards"),
+    4: ("providers", "critics", "engine", "label", "generate", "evaluate", "judge_eval", "search", "rewards"),
     5: ("quickstart", "serve", "report", "doctor"),
     6: ("cli", "__main__"),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-COMMANDS = ("label", "distill", "evaluate", "score", "convert", "quickstart")
+COMMANDS = ("label", "distill", "evaluate", "judge_eval", "score", "convert", "quickstart")
 GROUPS = ("dataset", "generate", "prompts", "cache")
 
 
@@ -26,7 +26,7 @@ def build() -> Any:
     )
     app.callback()(_version)
     for name in COMMANDS:
-        app.command(name)(getattr(import_module(f"critic_prm.cli.{name}"), name))
+        app.command(name.replace("_", "-"))(getattr(import_module(f"critic_prm.cli.{name}"), name))
     for name in GROUPS:
         app.add_typer(import_module(f"critic_prm.cli.{name}").app, name=name)
     tree = typer.main.get_command(app)

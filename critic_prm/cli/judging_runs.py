@@ -1,0 +1,105 @@
+"""Pairs of judge and style, one after the other -> their evaluations or attacks, with progress on stderr and critics closed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from critic_prm.benchmarks import Part, read_benchmarks
+from critic_prm.critic import Judging, open_critic
+from critic_prm.engine.progress import watch
+from critic_prm.evaluate import Evaluation, evaluate
+from critic_prm.judge_eval import Bill, Worth, side_by_side, worth
+from critic_prm.judge_eval.attack import Resistance, attack, attacks
+from critic_prm.label import Tally
+from critic_prm.metrics.compare import Comparison
+
+Pair = tuple[str, str]
+Compared = Sequence[tuple[Worth, Worth, Comparison]]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What holds for every pair of a judge and a style."""
+
+    judging: Judging
+    parts: Sequence[Part]
+    limit: int | None
+    samples: int
+    replicates: int
+    seed: int
+
+
+def evaluated(pairs: Sequence[Pair], run: Run) -> tuple[list[Worth], Compared]:
+    """What each pair is worth, and each two of them compared."""
+    worths = []
+    for judge, style in pairs:
+        bill = Bill()
+        _say(judge, style)
+        worths.append(worth(judge, style, asyncio.run(_evaluate(judge, style, run, bill)), bill, run.judging.prices))
+    return worths, side_by_side(worths, run.replicates, run.seed)
+
+
+def attacked(pairs: Sequence[Pair], run: Run) -> list[tuple[Pair, Resistance]]:
+    """How each pair bears the packaged attacks."""
+    found = []
+    for judge, style in pairs:
+        _say(judge, style)
+        found.append(((judge, style), asyncio.run(_attack(judge, style, run))))
+    return found
+
+
+def attacked_to_json(found: Sequence[tuple[Pair, Resistance]]) -> dict[str, Any]:
+    return {"judges": [{"judge": judge, "style": style, **asdict(one)} for (judge, style), one in found]}
+
+
+async def _evaluate(judge: str, style: str, run: Run, bill: Bill) -> Evaluation:
+    critic = open_critic(judge, replace(run.judging, style=style))
+    tally = Tally()
+    watching = asyncio.create_task(watch(tally, getattr(critic, "client", None)))
+
+    def each(row: Mapping[str, Any]) -> None:
+        bill.add(row)
+
+    try:
+        return await evaluate(
+            critic,
+            read_benchmarks(run.parts, run.limit),
+            samples=run.samples,
+            workers=run.judging.connections,
+            replicates=run.replicates,
+            seed=run.seed,
+            tally=tally,
+            each=each,
+        )
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await critic.close()
+
+
+async def _attack(judge: str, style: str, run: Run) -> Resistance:
+    critic = open_critic(judge, replace(run.judging, style=style))
+    tally = Tally()
+    watching = asyncio.create_task(watch(tally, getattr(critic, "client", None)))
+    try:
+        return await attack(
+            critic,
+            (solution for _, solution in read_benchmarks(run.parts, run.limit)),
+            attacks(),
+            workers=run.judging.connections,
+            replicates=run.replicates,
+            seed=run.seed,
+            tally=tally,
+        )
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await critic.close()
+
+
+def _say(judge: str, style: str) -> None:
+    print(f"{judge} with {style}", file=sys.stderr, flush=True)
