@@ -14,6 +14,8 @@ from critic_prm.trajectory import Step, Trajectory
 
 FOLDER = "generate.families"
 LEVELS = (1, 5)
+PULL = 0.15
+"""How strongly the share of wrong solutions so far is drawn to the one asked for."""
 PATIENCE = 2000
 """So many problems in a row that were there before, or take no error, and a family has run dry."""
 
@@ -122,7 +124,9 @@ def _generate(
     seen: set[str] = set()
     planted: Counter[tuple[int, int]] = Counter()
     for index in range(n):
-        level, make_wrong = rng.randint(*levels), rng.random() < wrong
+        level = rng.randint(*levels)
+        # chance alone would leave a short file far from the share that was asked for
+        make_wrong = rng.random() < wrong + PULL * (wrong * index - planted.total())
         for _ in range(PATIENCE):
             task = family.draw(rng, level)
             # every problem must take an error, also where the right solution is wanted: else its kind would tell the label

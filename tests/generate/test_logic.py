@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from critic_prm.generate.families._propositions import ATOMS
+from critic_prm.generate.families._propositions import ATOMS, PREDICATES
 from critic_prm.trajectory import Trajectory
 
 Made = Callable[[str], tuple[list[Trajectory], float]]
 
-SENTENCES = {text: (pair[0], text == pair[0]) for pair in ATOMS for text in pair}
+SENTENCES = {text: (pair[0], text == pair[0]) for pair in (*ATOMS, *PREDICATES) for text in pair}
 SYMBOL = re.compile(r"(?<![A-Za-z])¬?[A-Z](?![A-Za-z])")
 Literal = tuple[str, bool]
 Formula = tuple[str, list[Literal]]
@@ -28,8 +28,12 @@ def literals(text: str) -> list[Literal]:
 
 
 def formula(text: str) -> Formula:
-    kind = "if" if "→" in text or text.lower().startswith("if ") else "or" if "∨" in text or ", or " in text else "fact"
-    return kind, literals(text)
+    """A premise. What is said of everyone holds of the one person there is talk of."""
+    if text.startswith("No one who "):
+        *before, (atom, true) = literals(text)
+        return "if", [*before, (atom, not true)]
+    conditional = "→" in text or text.startswith(("If ", "Everyone who "))
+    return "if" if conditional else "or" if "∨" in text or ", or " in text else "fact", literals(text)
 
 
 @cache

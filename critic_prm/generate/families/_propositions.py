@@ -1,10 +1,12 @@
-"""Propositions: literals and the premises made of them, as sentences or as symbols, and their truth tables as bit masks."""
+"""Propositions: literals and premises, as symbols, as sentences or about everyone, and their truth tables as bit masks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+from critic_prm.generate.families._words import sentence
 
 ATOMS = (
     ("the pump runs", "the pump does not run"),
@@ -34,6 +36,28 @@ ATOMS = (
 )
 """Statements and their negations."""
 
+PREDICATES = (
+    ("plays chess", "does not play chess"),
+    ("speaks Danish", "does not speak Danish"),
+    ("owns a bike", "does not own a bike"),
+    ("likes tea", "does not like tea"),
+    ("is left-handed", "is not left-handed"),
+    ("wears glasses", "does not wear glasses"),
+    ("sings in the choir", "does not sing in the choir"),
+    ("is a member", "is not a member"),
+    ("works on Sundays", "does not work on Sundays"),
+    ("has a garden", "does not have a garden"),
+    ("knows the code", "does not know the code"),
+    ("lives downtown", "does not live downtown"),
+    ("keeps bees", "does not keep bees"),
+    ("is on the list", "is not on the list"),
+    ("paints", "does not paint"),
+    ("was at the party", "was not at the party"),
+    ("reads the paper", "does not read the paper"),
+    ("can swim", "cannot swim"),
+)
+"""What can be said of a person, and its negation."""
+
 
 class Literal(NamedTuple):
     """An atom by its number, or its negation."""
@@ -52,27 +76,66 @@ class Premise(NamedTuple):
     literals: tuple[Literal, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """How atoms are written: by symbols, or by the sentences at these places of ATOMS."""
+class Wording(Protocol):
+    """How literals and premises are written."""
 
-    symbols: str
-    sentences: Sequence[int] = ()
+    def literal(self, literal: Literal) -> str: ...
+    def premise(self, premise: Premise) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """A letter for each atom."""
+
+    letters: str
 
     def literal(self, literal: Literal) -> str:
-        if self.sentences:
-            return ATOMS[self.sentences[literal.atom]][0 if literal.true else 1]
-        return ("" if literal.true else "¬") + self.symbols[literal.atom]
+        return ("" if literal.true else "¬") + self.letters[literal.atom]
 
     def premise(self, premise: Premise) -> str:
         *before, last = [self.literal(literal) for literal in premise.literals]
-        if premise.kind == "fact":
-            return last
-        if premise.kind == "or":
-            return f"{before[0]}, or {last}, or both" if self.sentences else f"{before[0]} ∨ {last}"
-        if self.sentences:
-            return f"if {' and '.join(before)}, then {last}"
-        return f"{before[0] if len(before) == 1 else '(' + ' ∧ '.join(before) + ')'} → {last}"
+        if premise.kind == "if":
+            return f"{before[0] if len(before) == 1 else '(' + ' ∧ '.join(before) + ')'} → {last}"
+        return f"{before[0]} ∨ {last}" if before else last
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """For each atom the number of a statement of ATOMS."""
+
+    atoms: Sequence[int]
+
+    def literal(self, literal: Literal) -> str:
+        return ATOMS[self.atoms[literal.atom]][0 if literal.true else 1]
+
+    def premise(self, premise: Premise) -> str:
+        *before, last = [self.literal(literal) for literal in premise.literals]
+        if premise.kind == "if":
+            return f"If {' and '.join(before)}, then {last}."
+        return sentence(f"{before[0]}, or {last}, or both." if before else f"{last}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Everyone:
+    """For each atom the number of one of PREDICATES: facts are about one person, the other premises about everyone."""
+
+    person: str
+    atoms: Sequence[int]
+
+    def _predicate(self, literal: Literal) -> str:
+        return PREDICATES[self.atoms[literal.atom]][0 if literal.true else 1]
+
+    def literal(self, literal: Literal) -> str:
+        return f"{self.person} {self._predicate(literal)}"
+
+    def premise(self, premise: Premise) -> str:
+        *before, last = premise.literals
+        said = [self._predicate(literal) for literal in before]
+        if premise.kind == "if" and not last.true and last.atom % 2:
+            return f"No one who {' and '.join(said)} {self._predicate(~last)}."
+        if premise.kind == "if":
+            return f"Everyone who {' and '.join(said)} {self._predicate(last)}."
+        return f"Everyone {said[0]}, or {self._predicate(last)}, or both." if before else f"{self.literal(last)}."
 
 
 class Table:

@@ -1,4 +1,4 @@
-"""Propositional entailment: premises, a statement, and a derivation that says whether it follows."""
+"""Entailment: premises in symbols, in sentences or about everyone, and a derivation that says whether a statement follows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from functools import cache, cached_property
 from random import Random
 from typing import NamedTuple
 
-from critic_prm.generate.families._propositions import ATOMS, Literal, Premise, Table, Wording
-from critic_prm.generate.families._words import NUMBERING, listed, numbered, sentence
+from critic_prm.generate.families._propositions import (
+    ATOMS,
+    PREDICATES,
+    Everyone,
+    Literal,
+    Premise,
+    Sentences,
+    Symbols,
+    Table,
+    Wording,
+)
+from critic_prm.generate.families._words import NAMES, NUMBERING, listed, numbered, sentence
 from critic_prm.generate.family import Solution, Task
 
 KINDS = {
@@ -93,6 +103,7 @@ class EntailmentTask:
     derivation: tuple[Move, ...]
     atoms: int
     wording: Wording
+    form: str
     ask: str
     given: str
     says: tuple[str, ...]
@@ -101,15 +112,12 @@ class EntailmentTask:
 
     @property
     def problem(self) -> str:
-        lines = [f"({n}) {self._text(self.wording.premise(premise))}" for n, premise in enumerate(self.premises, 1)]
+        lines = [f"({n}) {self.wording.premise(premise)}" for n, premise in enumerate(self.premises, 1)]
         return "\n".join([self.given, *lines, self.ask.format(self.wording.literal(self.goal))])
-
-    def _text(self, text: str) -> str:
-        return f"{sentence(text)}." if self.wording.sentences else text
 
     @property
     def facts(self) -> Mapping[str, object]:
-        return {}
+        return {"form": self.form}
 
     @cached_property
     def right(self) -> Solution:
@@ -189,8 +197,14 @@ def draw(rng: Random, level: int) -> Task:
             continue
         goal = last if aim == "follows" else ~last if aim == "refuted" else Literal(rng.choice(open_atoms), rng.random() < 0.7)
         break
-    symbols = "".join(rng.sample("ABCDEFGHKLMNPQRSTUVW", atoms))
-    wording = Wording(symbols, rng.sample(range(len(ATOMS)), atoms) if rng.random() < 0.7 else ())
+    form = rng.choice(("symbols", "sentences", "everyone"))
+    wording: Wording = (
+        Symbols("".join(rng.sample("ABCDEFGHKLMNPQRSTUVW", atoms)))
+        if form == "symbols"
+        else Sentences(rng.sample(range(len(ATOMS)), atoms))
+        if form == "sentences"
+        else Everyone(rng.choice(NAMES), rng.sample(range(len(PREDICATES)), atoms))
+    )
     ends = {True: rng.choice(YES), False: rng.choice(OPPOSITE), None: rng.choice(OPEN)}
     says = tuple(rng.choice(FROM) for _ in range(10))
     return EntailmentTask(
@@ -199,6 +213,7 @@ def draw(rng: Random, level: int) -> Task:
         tuple(derivation),
         atoms,
         wording,
+        form,
         rng.choice(ASK),
         rng.choice(GIVEN),
         says,
