@@ -65,7 +65,7 @@ def check_shortest(t: Trajectory) -> int:
             right = right and (comparison != "better than" or int(total) < int(old))
             if comparison != "no better than":
                 waiting[name] = int(total)
-        stated = {name: int(value) for name, value in re.findall(rf"{NAME} (\d+)", rest.split("Open: ")[1])}
+        stated = {name: int(value) for name, value in re.findall(rf"{NAME} (\d+)", re.split("[Oo]pen: ", rest)[1])}
         if not right or stated != waiting:
             return index
     raise AssertionError("the target is never reached")

@@ -23,6 +23,7 @@ class OrderTask:
     needs: Needs
     told: str
     ask: str
+    free: str
     numbering: str
 
     @property
@@ -62,7 +63,7 @@ class OrderTask:
                 return None
             take = rng.choice(free[1:]) if wrong == "choice" else free[0]
             done.append(take)
-            texts.append(f"Free now: {', '.join(free)}. Take {take}.")
+            texts.append(f"{self.free}: {', '.join(free)}. Take {take}.")
         if kind == "verdict":
             i, j = sorted(rng.sample(range(len(done)), 2))
             done[i], done[j] = done[j], done[i]
@@ -86,7 +87,8 @@ def draw_order(rng: Random, level: int) -> OrderTask:
                         "Build steps and what they need:"))  # fmt: skip
     ask = rng.choice(("In which order are they done if, of the free ones, the first in the alphabet is always taken?",
                       "Give the order that always takes the alphabetically first free one."))  # fmt: skip
-    return OrderTask(needs, f"{intro} {'; '.join(told)}.", ask, rng.choice(NUMBERING))
+    free = rng.choice(("Free now", "Available", "These can be done"))
+    return OrderTask(needs, f"{intro} {'; '.join(told)}.", ask, free, rng.choice(NUMBERING))
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class CycleTask:
     needs: Needs
     told: str
     ask: str
+    bare: str
     numbering: str
 
     @property
@@ -133,7 +136,7 @@ class CycleTask:
             gone = rng.choice(bound) if wrong == "early" else free[0]
             left.remove(gone)
             rest = f"Left: {', '.join(left)}." if left else "Nothing is left."
-            texts.append(f"No arrow from what is left ends at {gone}. Take {gone} away. {rest}")
+            texts.append(f"{self.bare.format(gone)} Take {gone} away. {rest}")
         cycle = bool(left) != (wrong == "verdict")
         end = f"An arrow from what is left ends at each of {listed(left)}" if left else "Everything could be taken away"
         texts.append(f"{end}, so there is {'a' if cycle else 'no'} cycle.")
@@ -163,6 +166,7 @@ def draw_cycle(rng: Random, level: int) -> CycleTask:
         ask = rng.choice(
             ("Is there a cycle?", "Do some of the arrows form a cycle?", "Does the graph contain a directed cycle?")
         )
-        task = CycleTask(needs, told, ask, rng.choice(NUMBERING))
+        bare = rng.choice(("No arrow from what is left ends at {}.", "Nothing that is left points to {}."))
+        task = CycleTask(needs, told, ask, bare, rng.choice(NUMBERING))
         if len(task.right.steps) >= 3:
             return task

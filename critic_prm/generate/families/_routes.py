@@ -48,6 +48,8 @@ class ShortestTask:
     target: str
     told: str
     ask: str
+    head: str
+    open: str
     numbering: str
 
     @property
@@ -98,8 +100,8 @@ class ShortestTask:
                 return None
             settled.add(place)
             still = ", ".join(f"{name} {waiting[name]}" for name in sorted(waiting, key=lambda name: (waiting[name], name)))
-            head = f"Start at {place} with 0." if step == 0 else f"The nearest open place is {place} with {distance}."
-            texts.append(f"{head} {said} Open: {still or 'none'}.")
+            head = f"Start at {place} with 0." if step == 0 else self.head.format(place, distance)
+            texts.append(f"{head} {said} {self.open} {still or 'none'}.")
         return None
 
     def _settle(
@@ -158,7 +160,9 @@ def draw_shortest(rng: Random, level: int) -> ShortestTask:
             f"Find the length of the shortest way from {start} to {target}.",
         )
     )
-    return ShortestTask(roads, start, target, f"{intro} {told}.", ask, rng.choice(NUMBERING))
+    head = rng.choice(("The nearest open place is {} with {}.", "Next comes {} with {}.", "Settle {} at {}."))
+    numbering = rng.choice(NUMBERING)
+    return ShortestTask(roads, start, target, f"{intro} {told}.", ask, head, rng.choice(("Open:", "Still open:")), numbering)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ MOVES = (
     ("Put {} on {}.", "Put {} on the table."),
     ("{} goes on {}.", "{} goes to the table."),
 )
+NOW = ("Now: {}.", "The stacks are now {}.", "That gives {}.")
+DONE = ("The goal is reached: {}.", "This is the goal: {}.", "Done: {}.")
 TABLE = "table"
 TRIES = 10
 
@@ -82,6 +84,8 @@ class PlanTask:
     intro: tuple[str, str, str]
     moves: tuple[str, str]
     block: str
+    now: str
+    done: str
     numbering: str
     longest: int  # no solution has more steps, right or wrong
 
@@ -130,7 +134,7 @@ class PlanTask:
             if wrong == "state":
                 stacks = _misseen(stacks, rng)
             plan.append(move)
-            texts.append(f"{self._say(*move)} Now: {self._show(stacks)}.")
+            texts.append(f"{self._say(*move)} {self.now.format(self._show(stacks))}")
         if len(texts) == self.longest:
             return None
         if kind == "state" and len(texts) == at:
@@ -139,7 +143,7 @@ class PlanTask:
             stacks = self.goal
         elif kind == "early":
             return None
-        texts.append(f"The goal is reached: {self._show(stacks)}.")
+        texts.append(self.done.format(self._show(stacks)))
         return Solution(numbered(texts, self.numbering), ", ".join(f"{block} -> {to}" for block, to in plan))
 
     def _say(self, block: str, to: str) -> str:
@@ -195,7 +199,8 @@ def draw(rng: Random, level: int) -> Task:
     while True:
         start, goal = _arrange(rng, blocks), _arrange(rng, blocks)
         intro = (rng.choice(START), rng.choice(GOAL), rng.choice(ASK))
-        task = PlanTask(start, goal, intro, rng.choice(MOVES), block, rng.choice(NUMBERING), level + 7)
+        words = (rng.choice(MOVES), block, rng.choice(NOW), rng.choice(DONE), rng.choice(NUMBERING))
+        task = PlanTask(start, goal, intro, *words, longest=level + 7)
         if level < len(task._plan) < task.longest:
             return task
 

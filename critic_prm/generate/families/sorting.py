@@ -22,6 +22,8 @@ SIZES = {1: (4, 4), 2: (5, 5), 3: (6, 6), 4: (7, 7), 5: (8, 9)}
 HIGHEST = {1: 20, 2: 50, 3: 99, 4: 300, 5: 999}
 ASK = ("Sort the list {} in ascending order by {} sort.", "Use {1} sort to put {0} in ascending order.",
        "Sort {} from the smallest to the largest with {} sort, showing the list after every pass.")  # fmt: skip
+LISTED = ("{}: {}.", "{}. The list is now {}.", "{}, which gives {}.")
+DONE = ("The sorted list is {}.", "Result: {}.", "So in order they are {}.")
 TRIES = 10
 
 List = list[int]
@@ -88,6 +90,8 @@ class SortTask:
     how: str
     ask: str
     brackets: str
+    listed: str
+    done: str
     numbering: str
 
     @property
@@ -132,7 +136,7 @@ class SortTask:
                 said, new = chosen
             elif wrong:
                 new = _spoil(new, wrong, rng)
-            texts.append(f"{said}: {self._show(new)}.")
+            texts.append(self.listed.format(said, self._show(new)))
             numbers, done = new, done + 1
             passes = len(numbers) - 1
             if self.how == "bubble" and said.endswith("none"):
@@ -141,7 +145,7 @@ class SortTask:
             return None
         if len(texts) == at and kind != "early":
             numbers = _spoil(numbers, kind, rng)
-        texts.append(f"The sorted list is {self._show(numbers)}.")
+        texts.append(self.done.format(self._show(numbers)))
         return Solution(numbered(texts, self.numbering), ", ".join(map(str, numbers)))
 
     def _choose(self, numbers: List, done: int, rng: Random) -> tuple[str, List] | None:
@@ -174,4 +178,5 @@ def draw(rng: Random, level: int) -> Task:
     """Different numbers, so that there is one right list after every pass."""
     numbers = tuple(rng.sample(range(1, HIGHEST[level] + 1), rng.randint(*SIZES[level])))
     how = rng.choice(list(PASSES))
-    return SortTask(numbers, how, rng.choice(ASK), rng.choice(("[{}]", "{}", "({})")), rng.choice(NUMBERING))
+    words = (rng.choice(("[{}]", "{}", "({})")), rng.choice(LISTED), rng.choice(DONE), rng.choice(NUMBERING))
+    return SortTask(numbers, how, rng.choice(ASK), *words)
