@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 OPERATORS = {
     "+": "+", "-": "-", "−": "-", "–": "-", "*": "*", "×": "*", "\\times": "*", "\\cdot": "*", "·": "*", "/": "/", "÷": "/",
@@ -121,6 +122,7 @@ def _runs(tokens: Sequence[str]) -> list[list[str]]:
     return runs
 
 
+@lru_cache(maxsize=8192)
 def _is_mathematical(token: str) -> bool:
     first = token[0]
     if first.isalnum():

@@ -66,7 +66,7 @@ class Form:
             *counts, log(size), float(len(scan.words)), float(text.count("\n")), float(text.count(". ") + text.count(".\n")),
             float(len(tokens)), latex / n, 1 - (len(scan.words) + len(scan.numbers)) / n,
             sum(len(t) for t, _ in scan.numbers) / size, sum(map(len, scan.words)) / (len(scan.words) or 1),
-            sum(c.isupper() for c in text[:400]) / min(size, 400), float(len(letters)), float(len(new)), float(scan.marked),
+            sum(map(str.isupper, text[:400])) / min(size, 400), float(len(letters)), float(len(new)), float(scan.marked),
             float(end == ":"), float(end == "."), float(end in ")]$}"), float(text.count("\n-") + text.count("\n*")),
             float(self.index), log(1 + self.chars), mean, log(size / mean) if mean else 0.0, float(self.previous),
             float(self.previous_equals), float(self.equals), self.equals / (self.index or 1),

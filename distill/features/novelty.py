@@ -27,14 +27,14 @@ class Novelty:
         pairs = set(pairwise(tokens))
         fresh = pairs - self.pairs
         plain = {t for t in tokens if len(t) > 1 and t.isalpha()}
-        math = sum(not (a in plain and b in plain) for a, b in pairs)
-        fresh_math = sum(not (a in plain and b in plain) for a, b in fresh)
+        math = len([1 for a, b in pairs if a not in plain or b not in plain])
+        fresh_math = len([1 for a, b in fresh if a not in plain or b not in plain])
         symbols = set(tokens) - plain
         new = len(fresh)
         mean = self.new / self.steps if self.steps else 0.0
         row = (
             log(1 + new), new / (len(pairs) or 1), float(fresh_math), fresh_math / (math or 1),
-            float(len(symbols - self.symbols)), float(len(tokens) - sum(t in plain for t in tokens)),
+            float(len(symbols - self.symbols)), float(len([1 for t in tokens if t not in plain])),
             log((1 + new) / mean) if mean else 0.0, log(1 + self.new), float(self.most), mean,
             float(self.math), float(self.problem),
         )  # fmt: skip

@@ -18,62 +18,68 @@ KNOWN = 24
 """Known numbers that take part in derivations; the newest push out the oldest that are not in the problem."""
 
 
-def _key(value: float) -> float:
-    return round(value, 5) if abs(value) < 1e9 else float(f"{value:.9g}")
+def _key(value: float) -> int:
+    """Numbers are the same when they agree to four decimals."""
+    return int(value * 1e4 + 0.5)
 
 
 class Numbers:
     """Tracks the numbers of one solution; `step` gives NAMES for the next step."""
 
     def __init__(self, problem: Scan) -> None:
-        self.given = {_key(v) for _, v in problem.numbers}
-        self.integers = all(v == int(v) for v in self.given)
+        values = [v for _, v in problem.numbers]
+        self.given = {_key(v) for v in values}
+        self.integers = all(v.is_integer() for v in values)
         self.pool: list[float] = [*CONSTANTS]
-        self.derivable: set[float] = set()
-        self.earlier: set[float] = set()
-        self.previous: set[float] = set()
-        self.used: set[float] = set()
-        self.result: float | None = None
+        self.known = {_key(v) for v in CONSTANTS}
+        self.derivable: set[int] = set()
+        self.earlier: set[int] = set()
+        self.previous: set[int] = set()
+        self.used: set[int] = set()
+        self.result: int | None = None
         self.nowhere = self.derived = self.seen = 0
         self.limit = len(CONSTANTS) + KNOWN
-        for value in list(dict.fromkeys(_key(v) for _, v in problem.numbers))[:KNOWN]:
-            self._know(value)
-        self.top = max((abs(v) for v in self.given), default=1.0)
+        for value in values[:KNOWN]:
+            self._know(value, _key(value))
+        self.top = max(values, default=1.0)
 
-    def _know(self, value: float) -> None:
+    def _know(self, value: float, key: int) -> None:
         """Add a number and what one operation makes of it and each other one."""
-        if value in self.pool:
+        if key in self.known:
             return
+        self.known.add(key)
         if len(self.pool) >= self.limit:
-            del self.pool[len(CONSTANTS)]
-        add = self.derivable.add
+            self.known.discard(_key(self.pool.pop(len(CONSTANTS))))
+        add, scaled = self.derivable.add, value * 1e4
         for other in self.pool:
-            add(_key(value + other))
-            add(_key(abs(value - other)))
-            product = value * other
-            add(_key(product))
-            add(_key(product / 100))
+            # What _key does, written out: this is the innermost loop of all features.
+            product = scaled * other + 0.5
+            add(int(scaled + other * 1e4 + 0.5))
+            add(int(abs(scaled - other * 1e4) + 0.5))
+            add(int(product))
+            add(int(product / 100 + 0.5))
             if other:
-                add(_key(value / other))
+                add(int(scaled / other + 0.5))
             if value:
-                add(_key(other / value))
-        add(_key(value * value))
+                add(int(1e4 * other / value + 0.5))
+        add(int(scaled * value + 0.5))
         self.pool.append(value)
 
     def step(self, scan: Scan) -> tuple[float, ...]:
         values = [_key(v) for _, v in scan.numbers]
         n = len(values)
         distinct = set(values)
+        largest = max((v for _, v in scan.numbers), default=0.0)
         problem = previous = earlier = new = derived = nowhere = decimals = long = small = breaks = 0
         last = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-        before, here = self.earlier, set[float]()
-        for (token, _), value in zip(scan.numbers, values, strict=True):
-            is_given, is_earlier, is_repeat = value in self.given, value in before, value in here
+        before, here = self.earlier, set[int]()
+        for (token, value), key in zip(scan.numbers, values, strict=True):
+            is_given, is_earlier, is_repeat = key in self.given, key in before, key in here
             problem += is_given
-            previous += value in self.previous
+            previous += key in self.previous
             earlier += is_earlier
             small += value <= 10
-            whole = value == int(value)
+            whole = value.is_integer()
             if not whole:
                 decimals += 1
                 long += len(token) - token.find(".") > 3
@@ -81,17 +87,16 @@ class Numbers:
             is_derived = False
             if not (is_given or is_earlier or is_repeat):
                 new += 1
-                is_derived = value in self.derivable
+                is_derived = key in self.derivable
                 derived += is_derived
                 nowhere += not is_derived
-            here.add(value)
+            here.add(key)
             if n <= KNOWN:
-                self._know(value)
+                self._know(value, key)
             last = (
                 float(is_earlier), float(is_derived), float(not (is_given or is_earlier or is_repeat or is_derived)),
                 float(is_given), float(not whole), log10(1 + abs(value)),
             )  # fmt: skip
-        largest = max(distinct, default=0.0)
         fresh = (distinct & self.given) - self.used
         self.used |= fresh
         share = 1.0 / n if n else 0.0
