@@ -71,7 +71,10 @@ def print_resistance(found: Sequence[tuple[Pair, Resistance]]) -> None:
             low, high = one.interval.low, one.interval.high
             interval = f" [{low:.1%}, {high:.1%}]" if low is not None and high is not None else ""
             control = "" if one.by_itself is None else f"; with the control, {one.by_itself:.1%}"
-            console.print(f"The wrong step passed in {one.fell:.1%}{interval} of the attacks{control}.", highlight=False)
+            console.print(
+                f"The wrong step passed in {one.fell:.1%}{interval} of the attacks that could be read{control}.",
+                highlight=False,
+            )
     console.print(
         "held: the same first error; fell: a later one or none; moved: an earlier one. The control is harmless:"
         " what changes with it changes by chance.",

@@ -23,6 +23,9 @@ from critic_prm.trajectory import Trajectory
 Rule = Literal["majority", "weighted", "unanimous"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
+SUREST = 0.99
+"""The accuracy that one measured higher counts as: few solutions show no error, and one judge would outweigh all others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
@@ -53,7 +56,7 @@ def connect_all(names: Sequence[str], judging: Judging, ruling: str = "majority"
         budget_usd=None if judging.budget_usd is None else judging.budget_usd / share,
         max_requests=None if judging.max_requests is None else max(judging.max_requests // share, 1),
     )
-    read = parse_ruling(ruling, names)
+    read = parse_ruling(ruling, names, judging.style)
     return Consensus(tuple((name, open_critic(name, each)) for name in names), read)
 
 
@@ -131,20 +134,20 @@ class Costs:
         return lines
 
 
-def parse_ruling(text: str, names: Sequence[str]) -> Ruling:
+def parse_ruling(text: str, names: Sequence[str], style: str = "") -> Ruling:
     """The `ruling` of `connect_all`. Raises UsageError, also for a judge that is no better than chance."""
     name, _, rest = text.partition(":")
     if name not in RULES or (name == "weighted") != bool(rest):
         raise UsageError(f"--consensus is {text!r}; it is majority, unanimous, weighted:0.82,0.74 or weighted:FILE")
     if name != "weighted":
         return Ruling(next(rule for rule in RULES if rule == name), (1.0,) * len(names))
-    accuracies = _measured(Path(rest), names) if Path(rest).is_file() else _numbers(rest, text)
+    accuracies = _measured(Path(rest), names, style) if Path(rest).is_file() else _numbers(rest, text)
     if len(accuracies) != len(names):
         raise UsageError(f"--consensus gives {len(accuracies)} accuracies for {len(names)} judges; give one each, in order")
     for judge, accuracy in zip(names, accuracies, strict=True):
-        if not 0.5 < accuracy < 1:
-            raise UsageError(f"the accuracy of {judge} is {accuracy:g}; a weight needs one above 0.5 and below 1")
-    return Ruling("weighted", tuple(math.log(a / (1 - a)) for a in accuracies))
+        if not 0.5 < accuracy <= 1:
+            raise UsageError(f"the accuracy of {judge} is {accuracy:g}; a weight needs one above 0.5, and at most 1")
+    return Ruling("weighted", tuple(math.log(a / (1 - a)) for a in (min(accuracy, SUREST) for accuracy in accuracies)))
 
 
 def merge(parts: Sequence[Judgement], steps: int, ruling: Ruling, sample: int = 0) -> Judgement:
@@ -233,12 +236,16 @@ def _numbers(text: str, whole: str) -> list[float]:
         raise UsageError(f"--consensus is {whole!r}: {text!r} is neither numbers nor a file that exists") from None
 
 
-def _measured(path: Path, names: Sequence[str]) -> list[float]:
-    """Each judge's step accuracy from a file of `judge-eval -o`."""
+def _measured(path: Path, names: Sequence[str], style: str) -> list[float]:
+    """Each judge's step accuracy from a file of `judge-eval -o`; with this style, where it was tried with several."""
     try:
-        found = {row["judge"]: row["mean"]["step_accuracy"]["value"] for row in orjson.loads(path.read_bytes())["judges"]}
-        return [float(found[name]) for name in names]
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        said = orjson.loads(path.read_bytes())
+        rows = (said[0] if isinstance(said, list) else said)["judges"]
+        measured = [(row["judge"], row["style"], row["mean"]["step_accuracy"]["value"]) for row in rows]
+        known = sorted((row for row in measured if row[2] is not None), key=lambda row: row[1] == style)
+        found = {judge: float(accuracy) for judge, _, accuracy in known}
+        return [found[name] for name in names]
+    except (orjson.JSONDecodeError, KeyError, TypeError, IndexError) as error:
         raise UsageError(
-            f"{path} does not say how accurate {', '.join(names)} are ({error}); make it with judge-eval"
+            f"{path} does not say how accurate {', '.join(names)} are ({error}); make it with judge-eval -o"
         ) from None

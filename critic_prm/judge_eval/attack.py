@@ -45,7 +45,8 @@ class Attack:
 class Resistance:
     """How a judge bore up. `found` of `erroneous` solutions had their error found in the clean solution, exactly; only those
     were attacked. `outcomes` are by attack: "fell" let the wrong step pass, "moved" named an earlier one, "unusable" could not
-    be read. `fell` is the share of all attacks but the control, with its interval over problems, `by_itself` the control's.
+    be read. `fell` is the share of all attacks but the control that could be read, with its interval over problems, `by_itself`
+    the control's.
     """
 
     erroneous: int
@@ -107,7 +108,7 @@ async def attack(
         text, solution = waiting.popleft()
         outcome = _outcome(solution, said)
         outcomes[text.name][outcome] += 1
-        if not text.control:
+        if not text.control and outcome != "unusable":
             rows.append((problem_key(solution.problem), outcome == "fell"))
     controls = [outcomes[text.name] for text in texts if text.control]
     return Resistance(
@@ -116,7 +117,7 @@ async def attack(
         outcomes={name: dict(counts) for name, counts in outcomes.items()},
         fell=_share(sum(fell for _, fell in rows), len(rows)),
         interval=_interval(rows, replicates, seed),
-        by_itself=_share(sum(c["fell"] for c in controls), sum(c.total() for c in controls)),
+        by_itself=_share(sum(c["fell"] for c in controls), sum(c.total() - c["unusable"] for c in controls)),
         run=tally.report(getattr(critic, "client", None)),
     )
 

@@ -93,15 +93,17 @@ def test_rulings_that_cannot_be(tmp_path: Path) -> None:
         "majority:1",
         "weighted:0.9",
         "weighted:0.9,0.4",
-        "weighted:0.9,1",
+        "weighted:0.9,1.1",
         "weighted:nowhere.json",
     ):
         with pytest.raises(UsageError):
             parse_ruling(text, ["a", "b"])
     path = tmp_path / "eval.json"
-    rows = [{"judge": name, "mean": {"step_accuracy": {"value": value}}} for name, value in (("b", 0.8), ("a", 0.7))]
+    measured = (("b", "json", 0.8), ("a", "json", 0.7), ("a", "other", 0.6), ("b", "broken", None))
+    rows = [{"judge": name, "style": style, "mean": {"step_accuracy": {"value": value}}} for name, style, value in measured]
     path.write_bytes(orjson.dumps({"judges": rows}))
-    assert parse_ruling(f"weighted:{path}", ["a", "b"]).weights == pytest.approx((math.log(7 / 3), math.log(4)))
+    assert parse_ruling("weighted:1,0.99", ["a", "b"]).weights == pytest.approx((math.log(99), math.log(99)))
+    assert parse_ruling(f"weighted:{path}", ["a", "b"], "json").weights == pytest.approx((math.log(7 / 3), math.log(4)))
     with pytest.raises(UsageError, match="does not say how accurate a, c are"):
         parse_ruling(f"weighted:{path}", ["a", "c"])
 
