@@ -13,18 +13,15 @@ from critic_prm.readers._chances import Pair, Tokens
 from critic_prm.readers._headings import ends
 from critic_prm.readers._quotes import copied, introduced, occurs
 from critic_prm.readers._settle import settle
-from critic_prm.readers._words import Words, plain, value_of
+from critic_prm.readers._words import HEDGE, Words, plain, value_of
 
 _LEAD = r"^[ \t]{0,8}+(?:[-+•*#]{1,6}+[ \t]{0,4}+)?+(?:\d{1,3}+[.)][ \t]{0,4}+)?+[ \t*_`$(\[]{0,8}+"
 _BOX = re.compile(r"\$?\\{0,2}boxed[ ]?\{[ ]?(?:\\[a-z]{2,8}[ ]?\{)?", re.IGNORECASE)
-_WORD = re.compile(r"[^\n.,;:!()。，；：！（—–{}\[\]]{1,40}")
+_WORD = re.compile(r"[^\n.,;:!()。，；：！（—–{}\[\]<]{1,40}")
 _ASKED = re.compile(r"[:：?？]")
 _NEXT_LINE = re.compile(r"\s{1,8}+(?:[-+•*]{1,2}[ \t])?+[ \t*_`$\[(]{0,8}+")
 # So many words may be an answer that is no verdict ("mostly correct"); more are prose, or the prompt repeated.
 _ANSWER_WORDS = 3
-_HEDGE = re.compile(
-    r"\s*[,;:!.，；：—–(-]*\s*(?:but|except|however|although|though|if|mostly|partly|partially|但|不过|除)", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Line:
 def label(*names: str) -> re.Pattern[str]:
     """The pattern of a line that begins with one of `names` (regular expressions), whatever decorates it."""
     return re.compile(
-        rf"{_LEAD}(?:{'|'.join(names)})[ \t*_`]{{0,6}}+(?:[:：=?？]|\b(?:is|are)\b|是)?[ \t*_`$\[(]{{0,8}}+",
+        rf"{_LEAD}(?:{'|'.join(names)})[ \t*_`]{{0,6}}+(?:[:：=?？]|\b(?:is|are)\b|是)?[ \t*_`$\[(\"'“]{{0,8}}+",
         re.IGNORECASE | re.MULTILINE,
     )
 
@@ -114,9 +111,9 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
         rest = text[said.end() : len(text) if stop < 0 else stop]
         if expect.cut and ((stop < 0 and not box) or not ends(text[max(0, start - 200) : start])):
             continue
-        if _HEDGE.match(rest):
+        if HEDGE.match(rest):
             continue
-        yield Line(start, said.end() + (len(rest) if not rest.strip(" \t\r*_`$.。}!)]") else 0), word, said.group())
+        yield Line(start, said.end() + (len(rest) if not rest.strip(' \t\r*_`$.。}!)]"”') else 0), word, said.group())
 
 
 def _copy(text: str, line: Line, expect: Expect) -> bool:
@@ -141,7 +138,7 @@ def _bare(text: str, expect: Expect, shape: Shape) -> Line | None:
     start = text.rfind("\n", 0, end) + 1
     box = _BOX.search(text, start, end)
     said = text[box.end() if box and not text[start : box.start()].strip(" \t$*_") else start : end].rstrip("}$ .")
-    if len(said) > 60 or value_of(said, shape.words) is None:
+    if len(said) > 60 or said.lstrip()[:1] in ('"', "“") or value_of(said, shape.words) is None:
         return None
     if copied(text, start, end, expect.quotable):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,8 +22,14 @@ _SYNONYMS: Mapping[VerdictValue, str] = {
 }
 _ANSWERS: Mapping[VerdictValue, str] = {"correct": "yes|是|是的", "incorrect": "no|否|不是|不"}
 
+HEDGE = re.compile(
+    r"[\s,;:!.，；：—–(-]{0,6}(?:(?:but|except|however|although|though|if|only|unless|mostly|partly|partially)\b|但|不过|除)",
+    re.IGNORECASE,
+)
+"""What takes a verdict back that stands before it in the line."""
+
 # What may stand around a verdict word without being part of it.
-_AROUND = " \t\r\n.!,;:。！，；：*_`$~\\"
+_AROUND = ' \t\r\n.!,;:。！，；：*_`$~\\"”'
 
 
 def _table(*sources: Mapping[VerdictValue, str]) -> Words:

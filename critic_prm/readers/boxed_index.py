@@ -18,7 +18,7 @@ _NUMBER = r"(?:paragraph|step|index)?[ \t_\\#:]{0,4}(?P<number>[-−–－]?[ ]?
 NONE = frozenset({"none", "no error", "no errors", "n/a", "无", "没有", "没有错误", "无错误", "無"})
 """What says in words that there is no error."""
 
-_BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\n]{{1,40}}+){TAIL}")
+_BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\n]{{1,40}}+(?:\}}[ ]?[-−]?\d{{1,6}}+)?+){TAIL}")
 _INDEX = re.compile(_NUMBER + r"[ \t.$\\]*", re.IGNORECASE)
 _WRAP = r"[ \t$*_`(\[\\#>-]{0,10}"
 # What says that the number is the index asked for, and not a result of the problem.
@@ -38,7 +38,7 @@ _ANSWER = re.compile(
 )
 _NOTHING = re.compile(_WRAP)
 _LAST_LINE = re.compile(
-    rf"(?P<lead>.{{0,160}}?(?:is|[:：=]|是|为))[ \t$*_`(\[#]{{0,10}}{_NUMBER}[ \t$*_`.。)\]]*", re.IGNORECASE
+    rf"(?P<lead>.{{0,160}}?(?:\bis|\bin|\bat|[:：=]|是|为))[ \t$*_`(\[#]{{0,10}}{_NUMBER}[ \t$*_`.。)\]]*", re.IGNORECASE
 )
 
 
@@ -82,7 +82,7 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     # The index already says that the judging ended at the error, whether or not the style asks for that.
     if error >= 0 and not expect.stops and expect.step is None:
         expect = Expect(expect.steps, expect.base, True, None, expect.quotable, expect.cut)
-    return settle(verdicts, expect, () if text[: found.start].strip() else ("verdicts without a critique",))
+    return settle(verdicts, expect)
 
 
 def _boxed(text: str, expect: Expect) -> _Found | None:
@@ -103,7 +103,8 @@ def _boxed(text: str, expect: Expect) -> _Found | None:
         cue = _CUE.search(lead) is not None
         alone = (_NOTHING.fullmatch(lead) or _ANSWER.fullmatch(lead)) is not None and not after.strip()
         index = _index(box.group("word"))
-        if not (alone or cue or (not after.strip() and start >= closing)) or _in_quotes(lead):
+        answered = start >= closing and (not after.strip() or _ANSWER.fullmatch(lead) is not None)
+        if not (alone or cue or answered) or _in_quotes(lead):
             continue
         if index is None and not (alone and start >= closing):
             continue
@@ -146,7 +147,7 @@ def _last_line(text: str, expect: Expect) -> _Found | None:
 
 
 def _index(word: str) -> int | None:
-    match = _INDEX.fullmatch(word.strip())
+    match = _INDEX.fullmatch(word.replace("}", "").strip())
     if match:
         digits = match.group("number").replace(" ", "")
         return int(digits) if digits[0].isdigit() else -int(digits[1:])

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from critic_prm.judgement import Verdict, VerdictValue
 from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
 from critic_prm.readers._boxes import OPEN, TAIL, begin
 from critic_prm.readers._chances import CORRECT_INCORRECT, YES_NO, Tokens
-from critic_prm.readers._headings import FLAGS, HEADING, ends
+from critic_prm.readers._headings import ends, headings
 from critic_prm.readers._quotes import copied, introduced, occurs
 from critic_prm.readers._settle import settle
-from critic_prm.readers._words import ANSWER, VERDICT, plain, value_of
+from critic_prm.readers._words import ANSWER, HEDGE, VERDICT, plain, value_of
 
-_BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\\\n]{{1,40}}+)\\?+[ ]?+{TAIL}(?=\r?$)", re.MULTILINE)
-_HEADING = re.compile(HEADING, FLAGS)
+_BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\\\n]{{1,40}}+)\\?+[ ]?+{TAIL}(?:(?=\r?$)|(?=(?P<more>[^\n]{{1,80}})))", re.MULTILINE)
+# A heading that follows a verdict on the same line, in replies without line breaks.
+_JOINED = re.compile(r"\}[$.*]{0,4}+[ \t](?=[*#]{0,4}[ ]?(?:Step|Paragraph) \d{1,6}[:.)*])")
 
 _WRAP = r"[ \t$*_`(\[\\]{0,8}"
 # What names a verdict at the start of its line.
@@ -35,7 +36,8 @@ _LABEL = re.compile(
 )
 _NOTHING = re.compile(rf"[ \t]{{0,8}}[-+•*#]{{0,4}}{_WRAP}")
 _LOOSE = re.compile(
-    rf"(?:\b(?:step|paragraph|action|it|this|verdict|judge?ment)\b|步)[^\n.!?。]{{0,30}}(?:\bis|\bas|[:：]|是|为)[ ]?{_WRAP}\Z",
+    r"(?:\b(?:step|paragraph|action|it|this|verdict|judge?ment)\b|步)[^\n.!?。]{0,30}"
+    rf"(?:\bis|\bas|\bso|[:：]|是|为)[ ]?{_WRAP}\Z",
     re.IGNORECASE,
 )
 # A verdict on the whole is not one on the last step.
@@ -44,7 +46,10 @@ _WHOLE = re.compile(r"\b(?:solution|overall|final|proof|trajectory|plan)\b|整�
 
 @dataclass(slots=True)
 class _Found:
-    """A verdict that stands in the text from `start` to `end`, its word at `word`; value None for a word that is none."""
+    """A verdict that stands in the text from `start` to `end`, its word at `word`; value None for a word that is none.
+
+    It is `pure` where its line says nothing else, `labelled` where it is called a verdict, an `aside` within a line.
+    """
 
     value: VerdictValue | None
     start: int
@@ -52,6 +57,7 @@ class _Found:
     word: int
     pure: bool
     labelled: bool
+    aside: bool = False
 
 
 @dataclass(slots=True)
@@ -62,7 +68,8 @@ class _Section:
     last: int
     start: int
     end: int
-    found: list[_Found]
+    found: list[_Found] = field(default_factory=list)
+    asides: set[VerdictValue | None] = field(default_factory=set)
 
 
 def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
@@ -75,6 +82,8 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     """
     notes: list[str] = []
     tokens = Tokens(text, logprobs)
+    if _JOINED.search(text):
+        text = _JOINED.sub(lambda joined: joined.group()[:-1] + "\n", text)
     sections = list(_sections(text, expect))
     headed = [s for s in sections if s.first >= 0]
     found: dict[int, Verdict] = {}
@@ -91,21 +100,24 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
 
 def _sections(text: str, expect: Expect) -> Iterator[_Section]:
     """Cut the reply at its headings. Text before the first one belongs to no step (first = -1)."""
-    section = _Section(-1, -1, 0, len(text), [])
+    section = _Section(-1, -1, 0, len(text))
     judged: set[int] = set()
-    events = sorted([*_HEADING.finditer(text), *_BOX.finditer(text)], key=re.Match.start)
+    events = sorted([*headings(text), *_BOX.finditer(text)], key=re.Match.start)
     for event in events:
-        if event.re is _HEADING:
+        if event.re is not _BOX:
             first = int(event.group("first")) - expect.base
             last = int(event.group("last") or event.group("first")) - expect.base
             if last < first or not _opens(text, event, section, first, judged, expect):
                 continue
             section.end = event.start()
             yield section
-            section = _Section(first, last, event.end(), len(text), [])
+            section = _Section(first, last, event.end(), len(text))
             continue
         box = _box(text, event, section.start)
         if box is None or _is_copy(text, box, event, expect):
+            continue
+        if box.aside:
+            section.asides.add(box.value)
             continue
         section.found.append(box)
         if section.first >= 0 and box.value is not None:
@@ -146,10 +158,18 @@ def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
         # A number alone in a box is a result that was quoted, not a verdict that could not be read.
         if value is None and (label is None or not any(c.isalpha() for c in word)):
             return None
+        if event.group("more") and (label is None or not _remark(event)):
+            return _Found(value, place, event.end(), event.start("word"), False, True, True) if label else None
         return _Found(value, start if label else place, event.end(), event.start("word"), True, label is not None)
     if value is not None and _LOOSE.search(lead[-60:]):
-        return _Found(value, place, event.end(), event.start("word"), False, True)
+        return _Found(value, place, event.end(), event.start("word"), False, True, bool(event.group("more")))
     return None
+
+
+def _remark(event: re.Match[str]) -> bool:
+    """Whether what follows a verdict on its line only adds to it ("..., since 3 + 4 = 7"), and takes nothing back."""
+    more = event.group("more")
+    return (more[0] in ",;:(–—" or bool(set(event.group("tail")) & set(".。!"))) and HEDGE.match(more) is None
 
 
 def _is_copy(text: str, box: _Found, event: re.Match[str], expect: Expect) -> bool:
@@ -202,8 +222,12 @@ def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
     if expect.cut:
         writing = section.end == len(text)
         pure = [box for box in pure if box.labelled or not writing]
+        pure = [box for box in pure if text[box.end : box.end + 1] in ("", "\r", "\n")]
         pure = [box for box in pure if not occurs(text[box.start : box.end], expect.quotable)]
-    pure = pure or ([] if expect.cut else section.found)
+    if not pure and not expect.cut:
+        # Verdicts within prose count when they end their line and nothing in the section says otherwise.
+        said = {box.value for box in section.found} | section.asides
+        pure = section.found if len(said) == 1 else []
     while len(pure) > 1 and introduced(text, pure[-1].start) and occurs(text[pure[-1].start : pure[-1].end], expect.quotable):
         pure.pop()
     return pure[-1] if pure else None
@@ -222,6 +246,8 @@ def _word_line(text: str, section: _Section, expect: Expect) -> _Found | None:
             label = _LABEL.match(line)
             word = start + (label.end() if label else 0)
             value = value_of(text[word:end], VERDICT)
+            if not label and line.lstrip()[:1] in ('"', "“"):
+                value = None
             if value is not None and not copied(text, start, end, expect.quotable):
                 if label:
                     return _Found(value, start, end, word, True, True)

@@ -13,6 +13,7 @@ PER = "step"
 _SHAPE = Shape(
     label(
         r"(?:(?:the|my) )?(?:(?:final|overall) )?(?:verdict|judge?ment|decision|label)(?= ?[*_]{0,3}[:：]| is\b)",
+        r"<verdict>",
         r"(?:the|this) (?:step|action)(?= is\b)",
         r"(?:最终)?(?:结论|判断|判定)(?=[:：*是])",
     ),

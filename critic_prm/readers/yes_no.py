@@ -14,7 +14,7 @@ _PREFIX = r"(?:(?:verification|verdict|answer|conclusion|judge?ment|decision)[ \
 _SHAPE = Shape(
     label(
         _PREFIX + r"is (?:(?:the|this) )?(?:step|action|line|paragraph)(?: \d{1,6})? (?:correct|right|valid)"
-        r"(?: ?\((?:yes|correct) ?(?:/|or) ?(?:no|incorrect)\))?",
+        r"(?: ?\((?:yes|correct) ?(?:/|or) ?(?:no|incorrect)\)|[?:]? ?yes/no(?=:))?",
         r"(?:(?:the|my) )?(?:final )?(?:verdict|answer|judge?ment|decision|verification)(?= ?[*_]{0,3}[:：]| is\b)",
         r"(?:the|this) (?:step|action)(?= is\b)",
         r"(?:该|这一|这个|此|本)?步骤?是否正确|(?:该|这一|这个|此|本)?步骤?正确吗|(?:最终)?(?:答案|结论|判断)(?=[:：*是])",

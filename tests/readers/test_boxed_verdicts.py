@@ -187,3 +187,33 @@ def test_a_reply_that_is_only_a_quotation_has_no_verdict(read: Read) -> None:
 def test_a_judge_may_use_the_words_that_a_step_used(read: Read, words: Words) -> None:
     reading = read("stepwise", THREE + "The step is \\boxed{correct}", quotable=("The step is \\boxed{correct}",) * 3)
     assert words(reading) == ["correct"] * 3
+
+
+def test_a_reply_without_line_breaks(read: Read, words: Words) -> None:
+    right, wrong = "The step is \\boxed{correct}", "The step is \\boxed{incorrect}"
+    text = f"Step 1: a. {right} Step 2: b. {right}. Step 3: c. {wrong}"
+    assert words(read("stepwise", text)) == ["correct", "correct", "incorrect"]
+
+
+def test_verdicts_in_prose_that_disagree_are_none(read: Read) -> None:
+    text = "Step 1: the step is \\boxed{correct} in form, and yet the step is \\boxed{incorrect}\n"
+    assert read("stepwise", text, steps=1).status == "unparseable"
+    glued = "Step 1: a. The step is \\boxed{correct} as I see it. Then: c. The step is \\boxed{incorrect}"
+    assert read("stepwise", glued).status == "unparseable"
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("The step is \\boxed{correct}, since 3 + 4 = 7.", ["correct"]),
+        ("The step is \\boxed{incorrect} (a slip of sign).", ["incorrect"]),
+        ("The step is \\boxed{correct}. All is well.", ["correct"]),
+        ("The step is \\boxed{correct}, but only for positive numbers.", []),
+        ("The step is \\boxed{correct} only for positive numbers.", []),
+        ("The step is \\boxed{correct}, mostly.", []),
+        ('"Wrong."', []),
+    ],
+)
+def test_a_remark_after_a_verdict_must_not_take_it_back(read: Read, words: Words, line: str, value: list[str]) -> None:
+    reading = read("stepwise", f"Step 1: a.\n{line}", steps=1)
+    assert words(reading) == value
