@@ -126,6 +126,11 @@ class Cache:
         row = self._conn.execute("SELECT raw FROM reply WHERE key = ?", (key,)).fetchone()
         return None if row is None else orjson.loads(row[0])
 
+    def request(self, key: str) -> Mapping[str, Any] | None:
+        """The body that was sent for the reply under `key`, None if there is none."""
+        rows = self._rows("SELECT prompt, params FROM reply WHERE key = ?", key)
+        return self._wire(rows[0]) if rows else None
+
     def known(self, keys: Sequence[str]) -> set[str]:
         """Which of `keys` are in the cache."""
         found: set[str] = set()

@@ -50,8 +50,9 @@ class Judgement:
     `notes` say what the reading had to forgive.
 
     `how` says how the verdicts were got: "plain", "schema" (asked for and obeyed) or "schema ignored"; then what else was
-    needed, "re-asked", "forced", "thought again"; and "logprobs" where probabilities came with them. `usage` is what the
-    replies cost in tokens, whenever they were paid. `judge` names who judged where several did, and a judgement that adds
+    needed, "re-asked", "forced", "thought again"; and "logprobs" where probabilities came with them. `turns` says how many of
+    the keys belong to each question, where one took several. `usage` is what the replies cost in tokens, whenever they were
+    paid. `judge` names who judged where several did, and a judgement that adds
     theirs up has them in `parts`.
     """
 
@@ -62,6 +63,7 @@ class Judgement:
     keys: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     how: tuple[str, ...] = ()
+    turns: tuple[int, ...] = ()
     usage: Usage = Usage()
     judge: str = ""
     parts: tuple[Judgement, ...] = ()
@@ -198,7 +200,7 @@ def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
         "keys": list(judgement.keys),
         "verdicts": [verdict_to_json(v) for v in judgement.verdicts],
     }
-    for name in ("notes", "how"):
+    for name in ("notes", "how", "turns"):
         if getattr(judgement, name):
             row[name] = list(getattr(judgement, name))
     if judgement.usage != Usage():
@@ -220,6 +222,7 @@ def judgement_from_json(row: dict[str, Any]) -> Judgement:
         keys=tuple(row.get("keys", ())),
         notes=tuple(row.get("notes", ())),
         how=tuple(row.get("how", ())),
+        turns=tuple(row.get("turns", ())),
         usage=Usage(**row.get("usage", {})),
         judge=row.get("judge", ""),
         parts=tuple(judgement_from_json(part) for part in row.get("parts", ())),

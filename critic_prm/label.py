@@ -171,7 +171,7 @@ async def label_into(
     each: Callable[[Trajectory, Label], None] | None = None,
 ) -> None:
     """Label and write rows of a label file, counting in `tally`. An input that is a label file is labelled anew."""
-    card = critic.card
+    card = critic.card if prior == "none" else {**critic.card, "prior": prior}
     clean = (without_labels(trajectory) for trajectory in trajectories)
     async for trajectory, labelled in label(clean, critic, samples=samples, prior=prior, workers=workers, stop=stop):
         sink.write(label_row(trajectory, labelled, card))

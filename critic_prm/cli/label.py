@@ -24,6 +24,9 @@ def label(
         str, typer.Option(help="Judgements a trajectory: a number, or auto or bayes (auto:3-8) to stop when votes are decided.")
     ] = "1",
     prior: Annotated[str, typer.Option(help="none: P(correct) is k/n of the votes; jeffreys: (k+0.5)/(n+1).")] = "none",
+    reread: Annotated[
+        bool, typer.Option("--reread", help="Read the stored replies again, for free; INPUT is a label file or trajectories.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
@@ -31,12 +34,19 @@ def label(
     judging: Judging,
 ) -> None:
     """Label every step: critique, verdict and votes. Run the same command again to go on where it stopped."""
+    from dataclasses import replace
+
     from critic_prm.cli.judges import open_judges
+    from critic_prm.cli.rereading import is_label_file, run_rereading
     from critic_prm.cli.running import run_labelling
     from critic_prm.formats import read_trajectories
     from critic_prm.judgement import parse_prior
     from critic_prm.votes import parse_samples
 
+    if reread:
+        if is_label_file(source):
+            raise typer.Exit(run_rereading(source, out, judging, limit))
+        judging = replace(judging, offline=True)
     policy = parse_samples(samples)
     counted = parse_prior(prior)
     trajectories = read_trajectories(

@@ -9,6 +9,7 @@ from critic_prm.critics._obeyed import obeyed
 from critic_prm.critics._talk import Talk
 from critic_prm.critics._turns import Kind, Manner, next_turn
 from critic_prm.engine.client import Answer, Client
+from critic_prm.judgement import Judgement, all_ways, first_error_of
 from critic_prm.prompt import Style, expect, render, schema
 from critic_prm.provider import Request, Sampling, Usage
 from critic_prm.reader import Reading, Schema, read_reply
@@ -23,6 +24,33 @@ class Asked:
     keys: tuple[str, ...]
     how: tuple[str, ...]
     usage: Usage
+
+
+def as_judgement(asked: Sequence[Asked], style: Style, steps: int, sample: int) -> Judgement:
+    """What the answers to one sample's questions amount to: the one question about all steps, or one after the other about
+    each, up to the first that could not be read or, where the style stops there, the first error."""
+    status, notes = asked[-1].reading.status, [note for one in asked for note in one.reading.notes]
+    if style.per == "step":
+        notes = [f"step {step}: {note}" for step, one in enumerate(asked) for note in one.reading.notes]
+    verdicts = tuple(verdict for one in asked for verdict in one.reading.verdicts)
+    turns = tuple(len(one.keys) for one in asked)
+    return Judgement(
+        status=status,
+        verdicts=verdicts,
+        first_error=first_error_of(verdicts, steps) if status == "ok" else None,
+        sample=sample,
+        keys=tuple(key for one in asked for key in one.keys),
+        notes=tuple(notes),
+        how=all_ways(one.how for one in asked),
+        turns=turns if max(turns) > 1 else (),
+        usage=sum((one.usage for one in asked), Usage()),
+    )
+
+
+def is_enough(asked: Sequence[Asked], style: Style) -> bool:
+    """Whether nothing after the last answer is worth asking about."""
+    reading = asked[-1].reading
+    return reading.status != "ok" or (style.stops and reading.verdicts[-1].value == "incorrect")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ class Talk:
         joint = f"{self._closing()}\n\n{text}"
         return Talk(self.messages, f"{self.begun}{self.parts[-1][1].text}{joint}", self.parts, joint)
 
+    def resumed(self, begun: str) -> Talk:
+        """As after `go_on`, when all that is known is the message that was begun."""
+        before = begun.rfind(self.parts[-1][1].text) + len(self.parts[-1][1].text)
+        return Talk(self.messages, begun, self.parts, begun[before:])
+
     @property
     def reply(self) -> Reply:
         """All replies as one."""

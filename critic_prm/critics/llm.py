@@ -9,16 +9,16 @@ from typing import Any
 from critic_prm.addresses import is_near
 from critic_prm.cache import Cache
 from critic_prm.critic import Judging
-from critic_prm.critics._ask import Asked, Asker
+from critic_prm.critics._ask import Asked, Asker, as_judgement, is_enough
 from critic_prm.critics._turns import Manner
 from critic_prm.engine.client import Client, Settings
 from critic_prm.engine.gate import START, Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, all_ways, first_error_of
+from critic_prm.judgement import Judgement
 from critic_prm.models import abilities
 from critic_prm.prompt import Style, open_style, questions
-from critic_prm.provider import Message, Provider, Request, Sampling, Usage, open_provider
+from critic_prm.provider import Message, Provider, Request, Sampling, open_provider
 from critic_prm.trajectory import Trajectory
 
 SENT = ("temperature", "top_p", "max_tokens", "seed", "effort", "logprobs")
@@ -115,8 +115,7 @@ class LLMCritic:
         return card
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        judge_one = self._steps if self.style.per == "step" else self._whole
-        return [await judge_one(trajectory, sample) for trajectory in trajectories]
+        return [await self._judge(trajectory, sample) for trajectory in trajectories]
 
     async def close(self) -> None:
         await self.client.close()
@@ -130,32 +129,12 @@ class LLMCritic:
     def _asker(self) -> Asker:
         return Asker(self.client, self.style, self.sampling, self.manner, self.reference)
 
-    async def _whole(self, trajectory: Trajectory, sample: int) -> Judgement:
-        asked = await self._asker.ask(trajectory, sample, None)
-        reading = asked.reading
-        first = first_error_of(reading.verdicts, len(trajectory.steps)) if reading.status == "ok" else None
-        return Judgement(
-            reading.status, reading.verdicts, first, sample, asked.keys, reading.notes, how=asked.how, usage=asked.usage
-        )
-
-    async def _steps(self, trajectory: Trajectory, sample: int) -> Judgement:
-        """Step by step, so that nothing is paid for after the first error, and each prompt finds the last one's prefix
-        cached."""
+    async def _judge(self, trajectory: Trajectory, sample: int) -> Judgement:
+        """One question after the other, so that nothing is paid for after the first error, and each prompt finds the last
+        one's prefix cached."""
         asked: list[Asked] = []
-        for step in range(len(trajectory.steps)):
+        for step in questions(self.style, trajectory):
             asked.append(await self._asker.ask(trajectory, sample, step))
-            reading = asked[-1].reading
-            if reading.status != "ok" or (self.style.stops and reading.verdicts[-1].value == "incorrect"):
+            if is_enough(asked, self.style):
                 break
-        status = asked[-1].reading.status
-        verdicts = tuple(v for one in asked for v in one.reading.verdicts)
-        return Judgement(
-            status=status,
-            verdicts=verdicts,
-            first_error=first_error_of(verdicts, len(trajectory.steps)) if status == "ok" else None,
-            sample=sample,
-            keys=tuple(key for one in asked for key in one.keys),
-            notes=tuple(f"step {step}: {note}" for step, one in enumerate(asked) for note in one.reading.notes),
-            how=all_ways(one.how for one in asked),
-            usage=sum((one.usage for one in asked), Usage()),
-        )
+        return as_judgement(asked, self.style, len(trajectory.steps), sample)

@@ -1,0 +1,37 @@
+"""A label file -> the same labels read again from the cache, and on stderr what that changed."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+
+from critic_prm.cache import Cache
+from critic_prm.critic import Judging
+from critic_prm.labels import is_labelled, label_row, read_labels
+from critic_prm.records import RecordWriter, read_records
+from critic_prm.reread import Changes, reread
+
+
+def is_label_file(source: str) -> bool:
+    """Whether the first row of a file is a label file's; stdin, which cannot be looked into, is taken for one."""
+    if source == "-":
+        return True
+    first = next(iter(read_records(source)), None)
+    return first is not None and isinstance(first.data, dict) and is_labelled(first.data)
+
+
+def run_rereading(source: str, out: str, judging: Judging, limit: int | None) -> int:
+    """Write the label file anew and say what changed. Returns the exit code: 0, or 3 when labels are still unusable."""
+    changes, failed = Changes(), 0
+    cache = Cache(judging.db, readonly=True)
+    try:
+        with RecordWriter(out) as sink:
+            rows = islice(read_labels(source), limit)
+            for trajectory, label, card in reread(rows, cache, changes, judging.style):
+                sink.write(label_row(trajectory, label, card))
+                failed += label.status != "ok"
+    finally:
+        cache.close()
+    for line in changes.lines():
+        print(line, file=sys.stderr)
+    return 3 if failed else 0
