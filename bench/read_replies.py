@@ -61,7 +61,7 @@ class Tally:
     own: int = 0
     agree: int = 0
     given: int = 0
-    scores: list[tuple[bool, bool]] = field(default_factory=list)
+    scores: dict[str, list[tuple[bool, bool]]] = field(default_factory=dict)
     differ: list[str] = field(default_factory=list)
 
 
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
             unread[style] += 1
             continue
         count(tallies[path.stem, style, record["model"]], profiles[style], record)
-    show(tallies, profiles)
+    show(tallies)
     for style, replies in unread.items():
         print(f"no profile for {style}: {replies} replies are not step judgements and were left out")
     own, agree = (sum(getattr(t, name) for t in tallies.values()) for name in ("own", "agree"))
@@ -107,15 +107,16 @@ def count(tally: Tally, profile: Record, record: Record) -> None:
     tally.read += said.read
     if own is not None and own.read:
         tally.own += 1
-        if (said.verdict, said.first_error) == (own.verdict, own.first_error):
+        same = own.verdict is None or own.verdict == said.verdict
+        if same and ("index" not in profile["own"] or own.first_error == said.first_error):
             tally.agree += 1
         else:
             tally.differ.append(f"{record['id']}: {tell(said)}, its own parse {tell(own)}")
     elif own is not None and said.read:
         tally.given += 1
         tally.differ.append(f"{record['id']}: {tell(said)}, its own parse has no verdict")
-    if "score" in profile:
-        tally.scores += score(profile["score"], said, record["gold"])
+    for how in profile.get("scores", ()):
+        tally.scores.setdefault(how["name"], []).extend(score(how, said, record["gold"]))
 
 
 def tell(said: Said) -> str:
@@ -145,6 +146,8 @@ def read_lines(profile: Record, record: Record) -> Said:
     if "index" not in profile:
         return Said(verdict)
     numbers = re.findall(rf"{profile['index']}[\s*:#\[-]*(?:step)?[\s#]*(\d+)", text, re.IGNORECASE)
+    if not numbers and profile.get("elsewhere"):
+        return Said(verdict, -1)
     return with_index(verdict, int(numbers[-1]) if numbers else None, profile["base"])
 
 
@@ -238,13 +241,13 @@ def figure(name: str, scores: Iterable[tuple[bool, bool]]) -> str:
     return f"{2 * a * b / (a + b) if a + b else 0.0:.1%}"
 
 
-def show(tallies: Mapping[tuple[str, str, str], Tally], profiles: Mapping[str, Record]) -> None:
-    rows = [("file", "model", "replies", "read", "own parse", "agree", "score", "of")]
-    for (file, style, model), t in sorted(tallies.items()):
-        name = profiles[style].get("score", {}).get("name", "")
+def show(tallies: Mapping[tuple[str, str, str], Tally]) -> None:
+    rows = [("file", "model", "replies", "read", "own parse", "agree", "score")]
+    for (file, _, model), t in sorted(tallies.items()):
         agree = f"{t.agree / t.own:.1%}" if t.own else "-"
         read = f"{t.read / t.replies:.1%}"
-        rows.append((file, model, str(t.replies), read, str(t.own), agree, figure(name, t.scores), name))
+        score = ", ".join(f"{name} {figure(name, scores)}" for name, scores in t.scores.items()) or "-"
+        rows.append((file, model, str(t.replies), read, str(t.own), agree, score))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
