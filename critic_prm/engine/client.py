@@ -69,15 +69,14 @@ class Client:
         self._halted: CriticPrmError | None = None
         self._halting = asyncio.Event()
 
-    async def ask(self, request: Request, sample: int = 0, turn: int = 0, *, cut_will_do: bool = False) -> Answer:
-        """The answer to `request`. `sample` tells repeated askings of one request apart; `turn` counts the askings of one
-        sample, for a caller who could not use the answer to the turn before. With `cut_will_do` a cut answer that was paid
-        for is not asked for again: the caller can go on from it.
+    async def ask(self, request: Request, sample: int = 0, *, cut_will_do: bool = False) -> Answer:
+        """The answer to `request`. `sample` tells repeated askings of one request apart. With `cut_will_do` a cut answer that
+        was paid for is not asked for again: the caller can go on from it.
 
         Raises ConfigError, BudgetError or InputError when the whole run has to stop; from then on nothing is sent any more.
         """
         wire = self.provider.wire(request)
-        salt = self.settings.salt if turn == 0 else f"{self.settings.salt}/turn {turn}"
+        salt = self.settings.salt
         key = request_key(wire, sample, salt)
         while (flight := self._flights.get(key)) is not None:
             self.counts["shared"] += 1

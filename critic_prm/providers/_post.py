@@ -93,14 +93,15 @@ class ThroughSDK:
 
         client = self._client = self._client or self.connect()
         sdk: Any = import_module(self.sdk)
-        options: Any = {"headers": {"Content-Type": "application/json"}}
         try:
-            response = await client.post(self.path, cast_to=httpx2.Response, content=body, options=options)
+            response = await client.post(self.path, cast_to=httpx2.Response, content=body)
         except sdk.APIStatusError as error:
             response = error.response
         except (sdk.APIConnectionError, aiohttp.ClientError, httpx2.HTTPError, TimeoutError, OSError) as error:
             raise no_answer(error.__cause__ or error) from error
-        return Answered(response.status_code, response.headers, response.content)
+        # Looking into httpx2's headers takes them all apart each time.
+        headers = {name.decode("ascii").lower(): value.decode("latin-1") for name, value in response.headers.raw}
+        return Answered(response.status_code, headers, response.content)
 
     async def close(self) -> None:
         if self._client is not None:
