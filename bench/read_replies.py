@@ -146,6 +146,8 @@ def read_lines(profile: Record, record: Record) -> Said:
     if "index" not in profile:
         return Said(verdict)
     numbers = re.findall(rf"{profile['index']}[\s*:#\[-]*(?:step)?[\s#]*(\d+)", text, re.IGNORECASE)
+    if profile.get("least"):
+        numbers.sort(key=int, reverse=True)
     if not numbers and profile.get("elsewhere"):
         return Said(verdict, -1)
     return with_index(verdict, int(numbers[-1]) if numbers else None, profile["base"])

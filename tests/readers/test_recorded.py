@@ -24,7 +24,8 @@ def bench() -> ModuleType:
 
 def test_recorded_replies_are_read(bench: ModuleType, shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main([str(shared_data / "judge_outputs")]) == 0, capsys.readouterr().out
-    table = {tuple(line.split()[:2]): line for line in capsys.readouterr().out.splitlines()}
+    rows = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    table = {tuple(row.split()[:2]): row for row in rows}
     assert "step accuracy 79.4%" in table["parc_step_verdicts", "llama-3.1-70b"]
     assert "F1 of first errors 48.9%" in table["mr_math_gpt", "gpt4"]
     assert "accuracy 95.5%" in table["planbench_verification", "gpt-4_chat"]
