@@ -25,7 +25,10 @@ class Tokens:
         self.logprobs = logprobs
         self.ends = list(accumulate(len(t.token) for t in logprobs))
         # Tokens may begin before the visible text (a thinking block, a prefix): the text is then found in what they spell.
-        self.shift = "".join(t.token for t in logprobs).rfind(text.rstrip()) if logprobs else -1
+        # What was blanked out of its beginning is in them too, as it was.
+        said = text.strip()
+        found = "".join(t.token for t in logprobs).rfind(said) if said and logprobs else -1
+        self.shift = found - (len(text) - len(text.lstrip())) if found >= 0 else None
 
     def p_correct(self, start: int, pair: Pair) -> tuple[float | None, str]:
         """P(correct) of the verdict word that begins at `start`, and what there is to say about it.
@@ -35,7 +38,7 @@ class Tokens:
         smallest value it did return, and that is said. None where there are no log-probabilities for this place. (GenRM,
         arXiv 2408.15240; the floor as in GenPRM.)
         """
-        if self.shift < 0:
+        if self.shift is None:
             return None, "" if not self.logprobs else "the log-probabilities do not spell the reply's text"
         index = bisect_right(self.ends, self.shift + start)
         if index >= len(self.logprobs):
