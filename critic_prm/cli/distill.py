@@ -22,9 +22,10 @@ def distill(
 
     console = Console(stderr=True)
     result = run(data, out, student=student, seed=seed, say=lambda line: console.print(line, style="dim", highlight=False))
-    columns = ("solutions", "steps", "auroc", "brier", "ece", "f1", "erroneous", "correct")
-    table = Table("split", *columns, title=f"{out}: threshold {result.info['threshold']:.4f}, chosen on dev")
+    heads = {"solutions": "rows", "steps": "steps", "auroc": "AUROC", "brier": "Brier", "ece": "ECE", "f1": "F1"}
+    heads |= {"erroneous": "err.", "correct": "corr."}
+    table = Table("split", *heads.values(), title=f"{out}: threshold {result.info['threshold']:.4f}, chosen on dev")
     for split, metrics in result.metrics.items():
-        cells = (metrics[name] for name in columns)
+        cells = (metrics[name] for name in heads)
         table.add_row(split, *("-" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in cells))
     console.print(table)
