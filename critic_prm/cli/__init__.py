@@ -24,7 +24,7 @@ def build() -> Any:
         help="Label the steps of solutions with an LLM judge, build PRM training sets, distill a small local verifier.",
         epilog="Every option can be set in the environment: CRITIC_PRM_LABEL_SAMPLES=4 is `label --samples 4`.",
     )
-    app.callback()(_version)
+    app.callback()(_root)
     for name in COMMANDS:
         app.command(name.replace("_", "-"))(getattr(import_module(f"critic_prm.cli.{name}"), name))
     for name in GROUPS:
@@ -42,14 +42,18 @@ def _quiet(command: Any) -> None:
         _quiet(child)
 
 
-def _version(
-    version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
-) -> None:
-    if version:
-        from importlib.metadata import version as installed
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
 
-        typer.echo(f"critic-prm {installed('critic-prm')}")
+        typer.echo(f"critic-prm {version('critic-prm')}")
         raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop.", callback=_version, is_eager=True),
+) -> None:
+    pass
 
 
 def main(arguments: list[str] | None = None) -> None:
