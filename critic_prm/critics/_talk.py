@@ -83,19 +83,23 @@ def joined(parts: Sequence[tuple[str, Reply]]) -> Reply:
 
 
 def _spelled(text: str, logprobs: Sequence[TokenLogprob]) -> list[TokenLogprob]:
-    """The tokens that spell exactly `text`; a part that no token spells becomes a token without alternatives."""
-    start = "".join(token.token for token in logprobs).find(text) if logprobs and text.strip() else -1
+    """The tokens that spell exactly `text`; a part that no token spells, or that was blanked out, becomes one without
+    alternatives."""
+    spelled = "".join(token.token for token in logprobs)
+    said = text if text in spelled else text.strip()
+    start = spelled.find(said) if said and logprobs else -1
     if start < 0:
         return _filler(text)
-    kept: list[TokenLogprob] = []
+    before, _, after = text.partition(said)
+    kept = _filler(before)
     place = 0
     for token in logprobs:
-        left, right = max(place, start), min(place + len(token.token), start + len(text))
+        left, right = max(place, start), min(place + len(token.token), start + len(said))
         if left < right:
             whole = right - left == len(token.token)
-            kept += [token] if whole else _filler(text[left - start : right - start])
+            kept += [token] if whole else _filler(said[left - start : right - start])
         place += len(token.token)
-    return kept
+    return kept + _filler(after)
 
 
 def _filler(text: str) -> list[TokenLogprob]:

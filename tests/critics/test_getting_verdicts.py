@@ -352,6 +352,14 @@ async def test_a_style_made_for_log_probabilities_asks_where_they_exist(
     await other.close()
 
 
+async def test_a_verdict_after_thinking_has_its_probability(tmp_path: Path) -> None:
+    text = "<think>Yes? No?</think>It is.\n\nIs the step correct? Yes"
+    critic, _ = scripted(tmp_path, [{"text": text, "logprobs": tokens(text)}], style="yes-no")
+    judgement = await judged(critic)
+    assert [verdict.p_correct for verdict in judgement.verdicts] == pytest.approx([0.8] * 3)
+    assert judgement.how == ("plain", "logprobs")
+
+
 def test_replies_put_together_keep_their_tokens_in_place() -> None:
     cut = Reply(
         "ab cd", "length", {}, Usage(5, 2), (TokenLogprob("ab", -1.0), TokenLogprob(" cd", -2.0), TokenLogprob("<eos>", 0.0))
@@ -361,5 +369,12 @@ def test_replies_put_together_keep_their_tokens_in_place() -> None:
     assert (whole.text, whole.finish, whole.usage) == ("ab cd\n\nNo", "stop", Usage(14, 3))
     assert "".join(token.token for token in whole.logprobs) == whole.text
     assert whole.logprobs[-1].top == (("Yes", -3.0),)
+    spaced = replace(rest, text=" No", logprobs=(TokenLogprob(" No", -0.1, ((" Yes", -3.0),)),))
+    assert joined([("", cut), ("\n\nIs it?", spaced)]).logprobs[-1].top == ((" Yes", -3.0),)
+    thought = replace(rest, text="<think>eh</think>No", logprobs=(TokenLogprob("<think>eh</think>", 0.0), *rest.logprobs))
+    later = joined([("", cut), ("\n\n", thought)])
+    assert later.text == f"ab cd\n\n{' ' * 17}No", "thinking is blanked out"
+    assert (later.logprobs[-1].token, later.logprobs[-1].top) == ("No", (("Yes", -3.0),))
+    assert "".join(token.token for token in later.logprobs) == later.text
     unknown = joined([("", replace(cut, logprobs=())), ("\n\n", rest)])
     assert [token.token for token in unknown.logprobs] == ["ab cd", "\n\n", "No"]
