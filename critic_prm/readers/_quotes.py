@@ -27,7 +27,7 @@ def squeeze(text: str) -> str:
     return _LOOSE.sub("", text).casefold()
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def _squeezed(quotable: tuple[str, ...]) -> str:
     return "\x00" + "\x00".join(squeeze(text) for text in quotable) + "\x00"
 
@@ -50,7 +50,7 @@ def copied(text: str, start: int, end: int, quotable: tuple[str, ...]) -> bool:
     return _shared(squeeze(text[start:end]), before, after, quotable)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _shared(core: str, before: str, after: str, quotable: tuple[str, ...]) -> bool:
     source = _squeezed(quotable)
     place = source.find(core)

@@ -217,3 +217,11 @@ def test_verdicts_in_prose_that_disagree_are_none(read: Read) -> None:
 def test_a_remark_after_a_verdict_must_not_take_it_back(read: Read, words: Words, line: str, value: list[str]) -> None:
     reading = read("stepwise", f"Step 1: a.\n{line}", steps=1)
     assert words(reading) == value
+
+
+def test_steps_that_number_themselves_make_no_trouble(read: Read, words: Words) -> None:
+    steps = tuple(f"Step {k}: We add {k} and {k + 1}, which makes {2 * k + 1}." for k in (1, 2, 3))
+    echoed = "\n\n".join(f"{step}\nRight.\nThe step is \\boxed{{correct}}" for step in steps)
+    assert words(read("stepwise", echoed, quotable=steps)) == ["correct"] * 3
+    listed = "\n".join(steps) + "\n\n" + "\n".join(f"Step {k}: \\boxed{{correct}}" for k in (1, 2, 3))
+    assert words(read("stepwise", listed, quotable=steps)) == ["correct"] * 3

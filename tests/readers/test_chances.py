@@ -117,6 +117,12 @@ def test_tokens_that_begin_before_the_visible_text(read: Read) -> None:
     assert p_correct(read, "yes-no", f"{ASK} Yes", laid)[0] == pytest.approx(0.8455347, abs=1e-7)
 
 
+def test_thinking_that_is_seen_does_not_move_the_place(read: Read) -> None:
+    start = f"<think>Is the step correct? No</think>\n{ASK}"
+    laid = tokens(start, token((" Yes", -0.2), (" No", -1.9)))
+    assert p_correct(read, "yes-no", f"{start} Yes", laid)[0] == pytest.approx(0.8455347, abs=1e-7)
+
+
 def test_tokens_of_another_text_are_not_used(read: Read) -> None:
     value, notes = p_correct(read, "yes-no", f"{ASK} Yes", tokens("Something else.", token((" Yes", -0.2), (" No", -1.9))))
     assert value is None

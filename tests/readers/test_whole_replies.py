@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from critic_prm.judgement import VerdictValue
+from critic_prm.judgement import STATUSES, VerdictValue
 from critic_prm.prompt import Style, expect, open_style
-from critic_prm.provider import Finish, Reply
+from critic_prm.provider import Finish, Reply, TokenLogprob
 from critic_prm.reader import Expect, Reading, read_reply
 from critic_prm.trajectory import Step, Trajectory
 
@@ -181,6 +181,74 @@ def test_a_cut_reply_is_a_prefix_or_truncated(style: str, data: st.DataObject) -
     assert all(truth[v.step] == v.value for v in reading.verdicts), (reading, text)
     if reading.status == "ok":
         assert len(reading.verdicts) == len(verdicts)
+
+
+FRAGMENTS = (
+    *WORDS,
+    *DECOYS,
+    "\n",
+    "\n\n",
+    "Step 1: ",
+    "Step 2: ",
+    "**Step 3.** ",
+    "Step 0: ",
+    "Steps 1-3: ",
+    "Step 99999: ",
+    "Paragraph 0: ",
+    "The step is \\boxed{correct}",
+    "The step is \\boxed{incorrect}",
+    "\\boxed{",
+    "}",
+    "\\boxed{-1}",
+    "\\boxed{0}",
+    "\\boxed{2}",
+    "\\boxed{99999999}",
+    "Is the step correct? Yes",
+    "Is the step correct? No",
+    "Verdict: neutral",
+    "Verdict:",
+    "<think>",
+    "</think>",
+    '{"steps": [',
+    '{"step": 1, "critique": "a", "verdict": "correct"}',
+    '{"step": 2, "verdict": "incorrect"}',
+    ", ",
+    "]}",
+    '"',
+    "\\",
+    '{"verdict": true}',
+    "```json",
+    "```",
+    "\x00",
+    "\u200b",
+    "\ud800",
+    "步骤1：",
+    "正确",
+)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_no_text_breaks_a_reader(style: str, data: st.DataObject) -> None:
+    pieces = data.draw(st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=10)), max_size=25))
+    text = "".join(pieces)
+    asked = judged(style, ["correct"] * data.draw(st.integers(1, 4)))
+    finish: Finish = data.draw(st.sampled_from(("stop", "length", "other")))
+    quotable = tuple(data.draw(st.lists(st.sampled_from(FRAGMENTS), max_size=4)))
+    steps = data.draw(st.lists(st.sampled_from(pieces), max_size=2)) if pieces else []
+    logprobs = tuple(TokenLogprob(piece, -0.5, ((piece, -0.5), ("No", -1.0))) for piece in pieces)
+    expected = asked.expect((*quotable, *steps))
+    reading = read_reply(asked.style, expected, Reply(text, finish, {}, logprobs=logprobs))
+    assert reading.status in STATUSES
+    assert reading.status != "ok" or reading.verdicts
+    numbers = [v.step for v in reading.verdicts]
+    assert numbers == sorted(set(numbers))
+    assert set(numbers) <= set(range(asked.steps))
+    for verdict in reading.verdicts:
+        assert verdict.span is not None
+        assert 0 <= verdict.span[0] < verdict.span[1] <= len(text)
+        assert verdict.p_correct is None or 0 <= verdict.p_correct <= 1
 
 
 HOSTILE: list[str] = json.loads((Path(__file__).parent / "hostile.json").read_text("utf-8"))
