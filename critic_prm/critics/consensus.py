@@ -183,9 +183,10 @@ def merge(parts: Sequence[Judgement], steps: int, ruling: Ruling, sample: int = 
             decided = False
             k, n = verdict.votes or (0, 0)
             notes.append(f"step {step}: the judges do not agree ({k} of {n} say correct)")
-        if value == "incorrect":
-            first = step if decided else None
-            break
+        if value == "incorrect" and first is None and decided:
+            first = step
+            # After it, those have a say who saw it and went on; the others judge a solution that they take for another.
+            readable = [(part, weight) for part, weight in readable if _calls(part, step) == "incorrect"]
     if decided and first is None and len(verdicts) == steps:
         first = -1
     return replace(whole, verdicts=tuple(verdicts), first_error=first, notes=tuple(notes))
@@ -204,6 +205,10 @@ def _decide(step: int, said: Sequence[tuple[Verdict, float]], rule: Rule) -> tup
         return value, Verdict(step, "neutral", _critique(said, value))
     votes = (sum(verdict.value == "correct" for verdict, _ in sided), len(sided))
     return value, Verdict(step, value or "neutral", _critique(said, value), _CHANCES[rule](sided), votes=votes)
+
+
+def _calls(part: Judgement, step: int) -> VerdictValue | None:
+    return next((verdict.value for verdict in part.verdicts if verdict.step == step), None)
 
 
 def _critique(said: Sequence[tuple[Verdict, float]], value: VerdictValue | None) -> str:

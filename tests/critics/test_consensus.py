@@ -42,6 +42,12 @@ def test_the_majority_decides_each_step_among_those_who_judged_it() -> None:
     assert label.p_correct == (2 / 3, 1.0, 0.0, None)
 
 
+def test_after_the_first_error_those_have_a_say_who_saw_it_and_went_on() -> None:
+    whole = merge([judge("-+-", "a"), judge("-++", "b"), judge("++-", "c")], 3, EVEN)
+    assert (whole.first_error, [v.value for v in whole.verdicts]) == (0, ["incorrect", "correct", "neutral"])
+    assert [v.votes for v in whole.verdicts] == [(1, 3), (2, 2), (1, 2)]
+
+
 def test_a_tie_is_left_open_and_said() -> None:
     ruling = Ruling("majority", (1.0, 1.0))
     whole = merge([judge("+++"), judge("+-")], 3, ruling)
