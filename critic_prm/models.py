@@ -34,13 +34,18 @@ class Prices:
     def cost(self, usage: Usage, *, batch: bool = False) -> float:
         """The price of one reply in USD. Tokens of a prompt cache that has no price of its own cost as input."""
         long = self.long_over is not None and usage.input > self.long_over
-        price_in = (self.long_input if long else None) or self.input
-        price_out = (self.long_output if long else None) or self.output
-        price_cached = (self.long_cached if long else None) or self.cached or price_in
-        price_written = (self.long_written if long else None) or self.written or price_in
+        price_in = _first(self.long_input if long else None, self.input)
+        price_out = _first(self.long_output if long else None, self.output)
+        price_cached = _first(self.long_cached if long else None, self.cached, price_in)
+        price_written = _first(self.long_written if long else None, self.written, price_in)
         fresh = max(usage.input - usage.cached - usage.written, 0)
         total = fresh * price_in + usage.cached * price_cached + usage.written * price_written + usage.output * price_out
         return total / 1e6 * (self.batch if batch else 1.0)
+
+
+def _first(*prices: float | None) -> float:
+    """The first price that is known; 0 is one."""
+    return next(price for price in prices if price is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,11 +186,11 @@ class Client:
                 usage, accepted, tokens = reply.usage, True, reply.usage.input + reply.usage.output
             except TimeoutError:
                 late = ProviderError(f"no answer within {self.settings.timeout:g} s (--timeout)", "transient")
-                await self._failed(question.key, late)
+                await self._failed(question, late)
                 raise late from None
             except ProviderError as error:
                 throttled = error if error.failure == "throttle" else None
-                await self._failed(question.key, error)
+                await self._failed(question, error)
                 raise
             finally:
                 self.money.settle(reserved, usage)
@@ -203,17 +203,17 @@ class Client:
             else:
                 self.gate.leave(entered, tokens=tokens, accepted=accepted)
 
-    async def _failed(self, key: str, error: ProviderError) -> None:
+    async def _failed(self, question: _Question, error: ProviderError) -> None:
         """A request came back with nothing: keep that as an attempt, and stop the run where it says that all will fail."""
         self.counts[error.failure] += 1
         who = f"{self.provider.name}/{self.provider.model}"
-        if error.failure == "run":
+        if error.failure == "run" and not (question.roomier and error.status == 400):
             self.halt(ConfigError(f"{who}: {error}"))
         elif error.failure == "quota":
             self.halt(BudgetError(f"{who}: {error}"))
         elif verdict := self.luck.failure(error):
             self.halt(ConfigError(f"{who}: {verdict}"))
-        await self._writer.put(self._attempt(key, error.failure, error=error))
+        await self._writer.put(self._attempt(question.key, error.failure, error=error))
 
     async def _give_up(self, key: str, error: ProviderError, usage: Usage) -> Answer:
         """A request failed for good: the row gets its status, unless the failure is the whole run's."""
@@ -252,6 +252,8 @@ class _Question:
     wire: Wire
     sample: int
     salt: str
+    roomier: bool = False
+    """Whether this is another question's with more room for the answer, which the server may not grant."""
 
 
 class _Abandoned(Exception):
@@ -262,4 +264,5 @@ def _roomier(question: _Question) -> _Question:
     wider = widened(question.wire)
     if wider is None:
         return question
-    return _Question(request_key(wider, question.sample, question.salt), wider, question.sample, question.salt)
+    key = request_key(wider, question.sample, question.salt)
+    return _Question(key, wider, question.sample, question.salt, roomier=True)

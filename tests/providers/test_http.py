@@ -1,0 +1,154 @@
+"""A failed answer -> its class; headers -> how long to wait; and nothing of a key or a prompt in what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from critic_prm.errors import ProviderError
+from critic_prm.provider import Wire
+from critic_prm.providers._http import allowance, arrival, reset_seconds, retry_after
+from critic_prm.providers._post import Answered
+
+PROMPT = "Mara buys 7 croissants and 2 loaves and pays with a $50 note; step 3 of the solution says 2 * $4.75 = $9.50."
+WIRE: Wire = {"model": "m", "messages": [{"role": "user", "content": PROMPT}]}
+KEY = "sk-proj-not-a-real-key-1234567890"
+
+
+def failure(status: int, body: Any, headers: Mapping[str, str] | None = None) -> ProviderError:
+    content = body if isinstance(body, bytes) else orjson.dumps(body)
+    with pytest.raises(ProviderError) as caught:
+        arrival(Answered(status, headers or {}, content), WIRE, (KEY,))
+    return caught.value
+
+
+def error(code: str, message: str = "no", **more: Any) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, **more}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (401, error("invalid_api_key"), "run"),
+        (402, {}, "quota"),
+        (403, {}, "run"),
+        (404, error("model_not_found"), "run"),
+        (405, {}, "row"),
+        (408, {}, "transient"),
+        (409, {}, "transient"),
+        (413, {}, "row"),
+        (429, error("rate_limit_exceeded"), "throttle"),
+        (429, error("insufficient_quota"), "quota"),
+        (429, {"error": {"type": "insufficient_quota", "message": "x"}}, "quota"),
+        (429, {"error": {"type": "rate_limit_error", "details": {"error_code": "enforced_spend_limit_reached"}}}, "quota"),
+        (429, error("", "You have reached your specified spend limit"), "quota"),
+        (400, error("context_length_exceeded"), "row"),
+        (400, error("unsupported_parameter", "temperature"), "run"),
+        (400, error("content_policy_violation"), "row"),
+        (400, {"detail": "bad"}, "row"),
+        (500, {}, "transient"),
+        (503, b"<html><title>503 Service Unavailable</title>", "transient"),
+        (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "throttle"),
+        (301, b"", "run"),
+        (200, {"error": {"code": 429, "message": "upstream is busy"}}, "throttle"),
+        (200, {"error": {"message": "upstream broke"}}, "transient"),
+    ],
+)
+def test_every_failure_has_its_class(status: int, body: Any, expected: str) -> None:
+    assert failure(status, body).failure == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"<!DOCTYPE html><title>Sign in</title>", "HTML"),
+        (b'{"choices": [{"mess', "cut or broken"),
+        (b'data: {"choices": []}\n\n', "no JSON"),
+        (b"", "no JSON"),
+        (b"[1]", "no object"),
+    ],
+)
+def test_a_200_without_an_answer_is_tried_again(content: bytes, says: str) -> None:
+    found = failure(200, content, {"content-type": "text/html"})
+    assert found.failure == "transient"
+    assert says in str(found)
+
+
+def test_an_empty_error_field_beside_an_answer_is_an_answer() -> None:
+    assert arrival(Answered(200, {}, b'{"error": null, "choices": []}'), WIRE, ()).raw == {"error": None, "choices": []}
+
+
+def test_messages_say_what_to_do() -> None:
+    assert "valid one" in str(failure(401, error("invalid_api_key", "bad key")))
+    assert "--base-url" in str(failure(301, b"", {"location": "https://other.example/v1"}))
+    assert "add some" in str(failure(429, error("insufficient_quota", "You exceeded your current quota")))
+    assert "503 Service Unavailable" in str(failure(503, b"<html><title>503 Service Unavailable</title><body>..."))
+
+
+def test_a_key_that_the_server_quotes_is_cut_out() -> None:
+    found = failure(401, error("invalid_api_key", f"Incorrect API key provided: {KEY}. Find it at ..."))
+    assert KEY not in str(found) + found.detail
+    assert "[key]" in str(found)
+
+
+def test_a_prompt_that_the_server_quotes_is_cut_out() -> None:
+    found = failure(422, {"detail": f"value is not valid: messages[0].content: {PROMPT}"})
+    for said in (str(found), found.detail):
+        assert "croissants" not in said
+        assert "value is not valid" in said
+
+
+def date(seconds: float) -> str:
+    return format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "least", "most"),
+    [
+        ({"retry-after": "7"}, 7, 7),
+        ({"retry-after": "0.25"}, 0.25, 0.25),
+        ({"retry-after-ms": "1500"}, 1.5, 1.5),
+        ({"retry-after-ms": "20", "retry-after": "1"}, 0.02, 0.02),
+        ({"retry-after": date(30)}, 28, 30),
+    ],
+)
+def test_how_long_to_wait_is_understood(headers: dict[str, str], least: float, most: float) -> None:
+    seconds = retry_after(headers)
+    assert seconds is not None
+    assert least <= seconds <= most
+
+
+@pytest.mark.parametrize("value", ["987654321", "-3", "soon", "", "nan", "inf", date(-60), date(10**7)])
+def test_a_wait_that_makes_no_sense_counts_as_not_said(value: str) -> None:
+    assert retry_after({"retry-after": value}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("6m0s", 360), ("17ms", 0.017), ("59m3.5s", 3543.5), ("3h", None), ("12", 12), ("", None), ("x", None), (None, None)],
+)
+def test_resets_of_rate_limits(value: str | None, seconds: float | None) -> None:
+    assert reset_seconds(value) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+def test_resets_as_a_time() -> None:
+    seconds = reset_seconds((datetime.now(UTC) + timedelta(seconds=20)).isoformat())
+    assert seconds is not None
+    assert 18 < seconds <= 20
+
+
+def test_what_is_left_is_read_from_either_providers_headers() -> None:
+    openai = allowance(
+        {"x-ratelimit-limit-requests": "9", "x-ratelimit-remaining-requests": "3", "x-ratelimit-reset-tokens": "2s"}
+    )
+    assert (openai.requests, openai.tokens, openai.tokens_reset) == (3, None, 2.0)
+    anthropic = allowance({"anthropic-ratelimit-requests-limit": "9", "anthropic-ratelimit-tokens-remaining": "0"})
+    assert (anthropic.requests, anthropic.tokens) == (None, 0)
+    azure = allowance({"x-ratelimit-limit-requests": "-1", "x-ratelimit-remaining-requests": "-1"})
+    assert azure.requests is None
+    assert allowance({"content-type": "application/json"}).requests is None
