@@ -61,13 +61,15 @@ def _complain(error: Exception) -> None:
 
 
 def _print_formats() -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from textwrap import wrap
 
     from critic_prm.formats import table
 
-    shown = Table("format", "what it is", "writes", "labels", "first step", "neutral", "after the first error", show_lines=True)
-    for name, what, writes, own in table():
-        base = "" if own.index_base is None else str(own.index_base)
-        shown.add_row(name, what, "yes" if writes else "no", own.labels, base, own.neutral, own.after_error)
-    Console(markup=False).print(shown)
+    # ours first, then what goes both ways, then what is only read
+    for name, what, writes, own in sorted(table(), key=lambda row: (row[0] != "native", not row[2], row[0])):
+        first = "" if own.index_base is None else f"first step {own.index_base}; "
+        says = f"labels: {own.labels}; {first}neutral: {own.neutral}; after the first error: {own.after_error}"
+        typer.echo(f"{name} ({'reads and writes' if writes else 'reads'})")
+        for text in (what, says):
+            # on hyphens nothing is broken: names of fields and formats stay whole
+            typer.echo("\n".join(wrap(text, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)))

@@ -1,4 +1,4 @@
-"""critic-prm dataset: label files in, a training set out."""
+"""critic-prm dataset: label files in, a training set out; and what makes either of them better."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from critic_prm.cli import publishing, selecting
 
 app = typer.Typer(help="Turn labels into a training set.", no_args_is_help=True)
 
@@ -68,3 +70,9 @@ def build(
     print_dataset(summary, out, Console(stderr=True))
     if as_json:
         typer.echo((out / "dataset.json").read_text(encoding="utf-8"), nl=False)
+
+
+for _name in ("consensus", "filter", "dedupe", "decontaminate", "mix"):
+    app.command(_name)(getattr(selecting, "filter_" if _name == "filter" else _name))
+for _name in ("stats", "card", "export"):
+    app.command(_name)(getattr(publishing, _name))

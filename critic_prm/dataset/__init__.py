@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,7 +13,9 @@ from typing import Any, get_args
 
 import orjson
 
+from critic_prm.dataset.account import fingerprint
 from critic_prm.dataset.balance import Balance, Thinning, acceptance_weights, effective_rows
+from critic_prm.dataset.folder import new_folder
 from critic_prm.dataset.splits import SPLITS, check_shares, problem_key, split_of
 from critic_prm.dataset.targets import Kind, Neutral, Targets, from_gold, from_label
 from critic_prm.errors import InputError, UsageError
@@ -67,6 +68,8 @@ class _Tally:
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
     offered: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
+    mass: dict[str, float] = field(default_factory=dict)
+    squares: dict[str, float] = field(default_factory=dict)
     seen: set[bytes] = field(default_factory=set)
 
     def drop(self, reason: str, kind: str) -> None:
@@ -92,23 +95,12 @@ def build_dataset(
     """
     options = options or DatasetOptions()
     options.check()
-    target = Path(out)
-    if target.exists() and not (target / "dataset.json").is_file() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} exists and is no training set; choose a new folder")
     barred = {problem_key(trajectory.problem) for path in exclude for _, trajectory, _ in _gold(path, options)}
-    work = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-        work.mkdir(parents=True)
+    with new_folder(out, "dataset.json", "training set") as work:
         tally = _Tally(Thinning(options.balance, options.seed))
         counts = _collect(inputs, options, barred, work, tally)
         summary = _finish(inputs, counts, options, exclude, work, tally)
         (work / "dataset.json").write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
-        _replace(work, target)
-    except OSError as error:
-        raise InputError(str(target), f"cannot be written: {error.strerror or error}", "choose another folder") from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     for warning in summary["warnings"]:
         say(warning)
     return summary
@@ -136,6 +128,8 @@ def _collect(inputs: Sequence[str | Path], options: DatasetOptions, barred: set[
                 if split == "train":
                     tally.thinning.note(targets.kind, targets.labels, content)
                 row = training_row(trajectory, targets, Path(path).name.partition(".")[0])
+                tally.mass[targets.kind] = tally.mass.get(targets.kind, 0.0) + row["weight"]
+                tally.squares[targets.kind] = tally.squares.get(targets.kind, 0.0) + row["weight"] ** 2
                 parts[split].write(encode({"row": row, "kind": targets.kind, "key": key, "content": content}))
             counts.append(tally.rows - before)
     return counts
@@ -171,6 +165,8 @@ def _refuse(
 def training_row(trajectory: Trajectory, targets: Targets, source: str) -> dict[str, Any]:
     """The training row: `prompt`, `completions` and `labels` as in stepwise supervision, and what else is known of them.
 
+    `weight` is the trajectory's own, as `dataset consensus` gives it, else 1. Raises InputError for one that is no number >= 0.
+
     Completions are the steps' texts; observations, where there are any, stand beside them in a list of the same length, so that
     nobody trains on a tool's words as if they were the model's. Gold answers and `meta` are left behind.
     """
@@ -179,13 +175,20 @@ def training_row(trajectory: Trajectory, targets: Targets, source: str) -> dict[
         "completions": trajectory.texts,
         "labels": list(targets.labels),
         "votes": [list(vote) for vote in targets.votes],
-        "weight": 1.0,
+        "weight": _own_weight(trajectory),
         "id": trajectory.id,
         "source": str(trajectory.extra.get("source") or source),
     }
     if any(step.observation is not None for step in trajectory.steps):
         row["observations"] = [step.observation for step in trajectory.steps]
     return row
+
+
+def _own_weight(trajectory: Trajectory) -> float:
+    weight = trajectory.extra.get("weight", 1.0)
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < float("inf"):
+        raise InputError(trajectory.id, f'"weight" is {weight!r:.40}', "it is a number from 0 on, or left out")
+    return float(weight)
 
 
 def _finish(
@@ -207,7 +210,7 @@ def _finish(
         "format": FORMAT,
         "version": version("critic-prm"),
         "options": {**asdict(options), "split": list(options.split), "exclude": [Path(path).name for path in exclude]},
-        "inputs": [{"name": Path(path).name, "rows": rows, "sha256": _fingerprint(path)} for path, rows in named],
+        "inputs": [{"name": Path(path).name, "rows": rows, "sha256": fingerprint(path)} for path, rows in named],
         "rows": tally.rows,
         "kept": sum(split["rows"] for split in splits.values()),
         "dropped": {reason: dict(sorted(kinds.items())) for reason, kinds in sorted(tally.dropped.items())},
@@ -216,7 +219,7 @@ def _finish(
             for kind, n in sorted(tally.offered.items())
         },
         "weights": weights,
-        "effective_rows": effective_rows(weights, tally.accepted) if weights else float(tally.accepted.total()),
+        "effective_rows": effective_rows(weights, tally.mass, tally.squares),
         "splits": splits,
     }
     _require_trainable(summary)
@@ -240,7 +243,7 @@ def _write_split(work: Path, name: str, weights: Mapping[str, float], tally: _Ta
                     continue
                 steps["thinned"] += labels.count(None) - row["labels"].count(None)
                 row["labels"] = labels
-            row["weight"] = weights.get(kind, 1.0)
+            row["weight"] *= weights.get(kind, 1.0)
             kinds[kind] += 1
             problems.add(entry["key"])
             for label in row["labels"]:
@@ -302,21 +305,3 @@ def _gold(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, Traj
 
     for trajectory in read_trajectories(path):
         yield str(path), trajectory, from_gold(trajectory, neutral=options.neutral, soft=options.soft)
-
-
-def _fingerprint(path: str | Path) -> str | None:
-    """The SHA-256 of a file, None for what is no file, such as standard input."""
-    if not Path(path).is_file():
-        return None
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _replace(work: Path, target: Path) -> None:
-    """Put the finished folder in the target's place; an earlier one is moved aside first and removed last."""
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        target.rename(old)
-    work.rename(target)
-    shutil.rmtree(old, ignore_errors=True)

@@ -73,8 +73,12 @@ def acceptance_weights(offered: Mapping[str, int], accepted: Mapping[str, int]) 
     return {kind: min(CLIP, weight / mean) for kind, weight in raw.items()}
 
 
-def effective_rows(weights: Mapping[str, float], accepted: Mapping[str, int]) -> float:
-    """How many equally weighted rows the weighted ones are worth: (sum w)^2 / sum w^2."""
-    total = sum(weight * accepted[kind] for kind, weight in weights.items())
-    squares = sum(weight * weight * accepted[kind] for kind, weight in weights.items())
-    return total * total / squares if squares else 0.0
+def effective_rows(weights: Mapping[str, float], mass: Mapping[str, float], squares: Mapping[str, float]) -> float:
+    """How many equally weighted rows the weighted ones are worth: (sum w)^2 / sum w^2.
+
+    `mass` and `squares` are by class the sums of the rows' own weights and of their squares; `weights` come on top, 1 where a
+    class has none.
+    """
+    total = sum(weights.get(kind, 1.0) * own for kind, own in mass.items())
+    square = sum(weights.get(kind, 1.0) ** 2 * own for kind, own in squares.items())
+    return total * total / square if square else 0.0

@@ -169,7 +169,7 @@ def test_weights_of_the_published_example() -> None:
     mass = {kind: weights[kind] * accepted[kind] for kind in weights}
     assert mass["erroneous"] / sum(mass.values()) == pytest.approx(5645 / (13808 + 5645), abs=1e-9)
     assert sum(mass.values()) == pytest.approx(16126)
-    assert effective_rows(weights, accepted) == pytest.approx(15682.2, abs=0.05)
+    assert effective_rows(weights, accepted, accepted) == pytest.approx(15682.2, abs=0.05)
     assert acceptance_weights({"a": 1000, "b": 1000}, {"a": 1, "b": 1000})["a"] == 5.0
     assert acceptance_weights({"a": 3}, {"a": 0}) == {}
 

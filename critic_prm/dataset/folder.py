@@ -1,0 +1,42 @@
+"""A folder that appears whole or not at all, in place of an earlier one of its kind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from critic_prm.errors import InputError, UsageError
+
+
+@contextmanager
+def new_folder(out: str | Path, mark: str, noun: str) -> Iterator[Path]:
+    """An empty folder to fill, which takes the name `out` when the block ends well and is removed when it does not.
+
+    What is there already is replaced when it is an empty folder or holds the file `mark`. Raises UsageError for anything else
+    there, naming it by `noun`, and InputError for what cannot be written.
+    """
+    target = Path(out)
+    if target.exists() and not (target / mark).is_file() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} exists and is no {noun}; choose a new folder")
+    work = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        work.mkdir(parents=True)
+        yield work
+        _put(work, target)
+    except OSError as error:
+        raise InputError(str(target), f"cannot be written: {error.strerror or error}", "choose another folder") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _put(work: Path, target: Path) -> None:
+    """Put the finished folder in the target's place; an earlier one is moved aside first and removed last."""
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    work.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,93 @@
+"""A text in, its words and the hashes of its word shingles out; for problems also with names and numbers masked."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+"""64-bit hashes of shingles, sorted, each once."""
+
+NUMBER, NAME, LETTER = "#", "@", "v"
+
+_TOKEN = re.compile(r"\\[a-zA-Z]+|\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[-+*/=^<>%!|\[\](){}]")
+_BRACKETS = frozenset("[](){}")
+_DELIMITERS = re.compile(r"\\[\[\]()]|\\(?:left|right|text|mathrm|mathbf|displaystyle|quad|qquad|[,;!])(?![a-zA-Z])")
+_NUMERALS = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion
+half third quarter fourth fifth sixth seventh eighth ninth tenth first second once twice thrice double triple dozen
+"""
+_NUMERAL = frozenset(_NUMERALS.split())
+# what a change of name can change with it
+_PRONOUNS = {
+    **dict.fromkeys(("he", "she", "himself", "herself"), "he"),
+    **dict.fromkeys(("his", "her", "hers", "him"), "his"),
+}
+
+
+def words(text: str) -> list[str]:
+    """Words, numbers, LaTeX commands and operators of a text, without case, in order; brackets and punctuation are dropped."""
+    return [token.casefold() for token in _tokens(text) if token not in _BRACKETS] or text.split()
+
+
+def masked(problem: str) -> list[str]:
+    """The words of a problem with numbers, capitalised words and single letters masked, so that renaming changes nothing.
+
+    Runs of one mask count once: "Mary Ann" and "Joe" are both one name, "twenty-five" and 25 both one number.
+    """
+    kept: list[str] = []
+    for token in _tokens(problem):
+        if token in _BRACKETS:
+            continue
+        mask = _mask(token)
+        if mask not in (NUMBER, NAME) or not kept or kept[-1] != mask:
+            kept.append(mask)
+    return kept or words(problem)
+
+
+def shingles(tokens: Sequence[str], size: int) -> Hashes:
+    """The hashes of all runs of `size` words, sorted, each once; a shorter text is one run. Shape (up to len(tokens),)."""
+    hashed = np.fromiter(map(_hash, tokens), np.uint64, len(tokens))
+    return np.unique(_runs(hashed, size))
+
+
+def _runs(hashed: Hashes, size: int) -> Hashes:
+    size = max(1, min(size, len(hashed)))
+    count = max(0, len(hashed) - size + 1)
+    runs = np.zeros(count, np.uint64)
+    for start in range(size):
+        runs = runs * np.uint64(0x9E3779B97F4A7C15) + hashed[start : start + count]
+    # the finisher of splitmix64: without it the low bits of neighbouring runs hang together
+    runs = (runs ^ (runs >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    runs = (runs ^ (runs >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return runs ^ (runs >> np.uint64(31))
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(_DELIMITERS.sub(" ", unicodedata.normalize("NFKC", text)))
+
+
+def _mask(token: str) -> str:
+    plain = token.casefold()
+    if token[0].isdigit() or plain in _NUMERAL:
+        return NUMBER
+    if token[0] == "\\":
+        return token
+    if plain in _PRONOUNS:
+        return _PRONOUNS[plain]
+    if token[0].isupper():
+        return NAME
+    return LETTER if len(token) == 1 and token.isalpha() and plain != "a" else plain
+
+
+@lru_cache(maxsize=1 << 18)
+def _hash(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
