@@ -53,13 +53,14 @@ class Samples:
 
 
 def parse_samples(text: str) -> Samples:
-    """ "4", "auto", "auto:3-8", "bayes" or "bayes:3-16". Raises UsageError."""
+    """ "4", "auto", "auto:3-9", "bayes" or "bayes:3-16"; without numbers 3 to 9, since an even most can end in a tie. Raises
+    UsageError."""
     if text.isascii() and text.isdigit() and int(text) > 0:
         return Samples(int(text), int(text))
     match = _SPEC.fullmatch(text)
     if match is None:
-        raise UsageError(f"--samples is {text!r}; write a number, auto, auto:3-8, bayes or bayes:3-8")
-    least, most = int(match.group(2) or 3), int(match.group(3) or 8)
+        raise UsageError(f"--samples is {text!r}; write a number, auto, auto:3-9, bayes or bayes:3-9")
+    least, most = int(match.group(2) or 3), int(match.group(3) or 9)
     if not 1 <= least <= most:
         raise UsageError(f"--samples is {text!r}; the first number must be at least 1 and at most the second")
     return Samples(least, most, "majority" if match.group(1) == "auto" else "bayes")

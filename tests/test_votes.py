@@ -45,7 +45,7 @@ def decisions(judgements: Sequence[Judgement]) -> tuple[int | None, list[bool]]:
 
 def test_what_can_be_asked_for() -> None:
     assert parse_samples("4") == Samples(4, 4, "all")
-    assert parse_samples("auto") == Samples(3, 8, "majority")
+    assert parse_samples("auto") == Samples(3, 9, "majority")
     assert parse_samples("bayes:2-16") == Samples(2, 16, "bayes")
     for wrong in ("0", "-1", "auto:8-3", "auto:0-3", "often", "4.5", ""):
         with pytest.raises(UsageError, match="--samples is"):

@@ -21,7 +21,7 @@ def label(
         str, typer.Option(help="How several judges add up: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
     ] = "majority",
     samples: Annotated[
-        str, typer.Option(help="Judgements a trajectory: a number, or auto or bayes (auto:3-8) to stop when votes are decided.")
+        str, typer.Option(help="Judgements a trajectory: a number, or auto or bayes (auto:3-9) to stop when votes are decided.")
     ] = "1",
     prior: Annotated[str, typer.Option(help="none: P(correct) is k/n of the votes; jeffreys: (k+0.5)/(n+1).")] = "none",
     reread: Annotated[
