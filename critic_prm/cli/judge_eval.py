@@ -49,10 +49,10 @@ def judge_eval(
     run = judging_runs.Run(judging, parts, limit, samples, resamples, bootstrap_seed)
     if attack:
         found = judging_runs.attacked(pairs, run)
-        row = judging_runs.attacked_to_json(found)
+        row, failed = judging_runs.attacked_to_json(found), [one.run for _, one in found]
     else:
         worths, compared = judging_runs.evaluated(pairs, run)
-        row = worths_to_json(worths, compared)
+        row, failed = worths_to_json(worths, compared), [one.evaluation.run for one in worths]
     if out is not None:
         write_records(out, [row])
     if as_json:
@@ -61,3 +61,4 @@ def judge_eval(
         print_resistance(found)
     else:
         print_worths(worths, compared)
+    raise typer.Exit(3 if any(run["labels"].get("provider_error") for run in failed) else 0)

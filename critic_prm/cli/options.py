@@ -26,7 +26,8 @@ MaxTokens = Annotated[
 Seed = Annotated[int | None, typer.Option(help="Sent to servers that take one.", rich_help_panel=ASK)]
 Effort = Annotated[str | None, typer.Option(help="Reasoning effort, by the provider's names.", rich_help_panel=ASK)]
 Logprobs = Annotated[
-    int | None, typer.Option(help="Ask for so many alternatives a token: probabilities of verdicts.", rich_help_panel=ASK)
+    int | None,
+    typer.Option(help="Ask for so many alternatives a token: probabilities of verdicts. 0: none.", rich_help_panel=ASK),
 ]
 ExtraBody = Annotated[str | None, typer.Option("--extra-body", help="JSON merged into every request.", rich_help_panel=ASK)]
 Reask = Annotated[
