@@ -11,7 +11,7 @@ from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
 from critic_prm.readers._chances import Pair, Tokens
 from critic_prm.readers._headings import ends
-from critic_prm.readers._quotes import copied, introduced, occurs
+from critic_prm.readers._quotes import DOUBTFUL, copied, occurs, own
 from critic_prm.readers._settle import settle
 from critic_prm.readers._words import HEDGE, Words, plain, value_of
 
@@ -60,7 +60,11 @@ def read_line(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...], sha
     step = expect.step if expect.step is not None else 0
     if expect.step is None and expect.steps != 1:
         return Reading("unparseable", (), (f"one verdict line cannot judge {expect.steps} steps",))
-    line = last_line(text, expect, shape) or _bare(text, expect, shape)
+    lines = own_lines(text, expect, shape)
+    last = own(text, [(line.start, line.end, value_of(line.said, shape.words)) for line in lines], expect.quotable)
+    if last is None:
+        return Reading("unparseable", (), (DOUBTFUL,))
+    line = lines[last] if lines else _bare(text, expect, shape)
     if line is None:
         return settle({}, expect)
     value = value_of(line.said, shape.words)
@@ -75,17 +79,14 @@ def read_line(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...], sha
     return settle({step: verdict}, expect, notes)
 
 
-def last_line(text: str, expect: Expect, shape: Shape) -> Line | None:
-    """The last labelled verdict line that is the judge's own."""
+def own_lines(text: str, expect: Expect, shape: Shape) -> list[Line]:
+    """The last labelled verdict lines, up to eight, that are not copied from the trajectory."""
     kept: list[Line] = []
     for line in _labelled(text, expect, shape):
-        if expect.quotable and _copy(text, line, expect):
-            continue
-        kept.append(line)
-        del kept[:-4]
-    while len(kept) > 1 and introduced(text, kept[-1].start) and occurs(text[kept[-1].start : kept[-1].end], expect.quotable):
-        kept.pop()
-    return kept[-1] if kept else None
+        if not expect.quotable or not _copy(text, line, expect):
+            kept.append(line)
+            del kept[:-8]
+    return kept
 
 
 def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:

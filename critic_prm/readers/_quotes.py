@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 # A copy is told from a judge's own words by what it shares around them: so many characters of free text, or a whole step
-# with half as many.
+# with half as many, or one that has something besides the verdict.
 _SHARED = 12
 _WINDOW = 240
 # An attacker's text may hold a verdict's words very often; that many places are looked at.
@@ -19,7 +20,9 @@ _FORM = re.compile(
     r"\x00|(?:step|paragraph|section|步骤|第)[#_]?\d{0,6}步?[:.)：]?|(?:(?:the|this)(?:step|action|paragraph)is)?\$?\\boxed\{[^{}]{0,40}\}\$?\.?"
     r"|isthe(?:step|action)correct\??(?:\(yes/no\)\?)?(?:yes|no)?|(?:final)?(?:verdict|answer):(?:correct|incorrect|neutral|yes|no)?"
 )
-_INTRODUCES = re.compile(r"(?:[:：,，]|\b(?:says?|reads?|writes?|states?|claims?|contains?|quotes?|quoted))\Z", re.IGNORECASE)
+_INTRODUCES = re.compile(
+    r"(?:[:：,，]|\b(?:says?|reads?|writes?|states?|claims?|contains?|quotes?|quoted)|```\w{0,10})\Z", re.IGNORECASE
+)
 
 
 def squeeze(text: str) -> str:
@@ -62,7 +65,7 @@ def _shared(core: str, before: str, after: str, quotable: tuple[str, ...]) -> bo
         right = _common(after, source[stop : stop + _WINDOW])
         free = len(_FORM.sub("", source[place - left : stop + right]))
         whole = source[place - left - 1] == "\x00" and source[stop + right] == "\x00"
-        if free >= (_SHARED // 2 if whole else _SHARED):
+        if free >= (_SHARED // 2 if whole else _SHARED) or (whole and left + right >= _SHARED):
             return True
         place = source.find(core, place + 1)
     return False
@@ -79,5 +82,31 @@ def _common(one: str, other: str) -> int:
 
 
 def introduced(text: str, start: int) -> bool:
-    """Whether what stands before `start` announces a quotation: a colon, or a word like "says"."""
+    """Whether what stands before `start` announces a quotation: a colon, a word like "says", the opening of a code block."""
     return _INTRODUCES.search(text[max(0, start - 80) : start].rstrip()) is not None
+
+
+Candidate = tuple[int, int, object]
+"""A verdict that stands in a reply: from where to where, and what it says."""
+
+DOUBTFUL = "the last verdict stands in the trajectory too and contradicts an earlier one: it may be a quotation"
+
+
+def own(text: str, candidates: Sequence[Candidate], quotable: tuple[str, ...]) -> int | None:
+    """Which of several verdicts on the same thing is the judge's last word: its place in `candidates`.
+
+    It is the last, unless that is announced as a quotation. Where it could be one, because the trajectory says the same, and an
+    earlier verdict that is not in the trajectory says otherwise, neither is believed (None): a step must not gain by what it
+    says.
+    """
+    last = len(candidates) - 1
+    if last < 1 or not quotable:
+        return last
+    suspect = [occurs(text[start:end], quotable) for start, end, _ in candidates]
+    while last > 0 and suspect[last] and introduced(text, candidates[last][0]):
+        last -= 1
+    if suspect[last] and any(
+        not copy and said != candidates[last][2] for copy, (_, _, said) in zip(suspect[:last], candidates, strict=False)
+    ):
+        return None
+    return last

@@ -10,7 +10,7 @@ from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
 from critic_prm.readers._boxes import OPEN, TAIL, begin
 from critic_prm.readers._headings import ends, last_heading, parts
-from critic_prm.readers._quotes import copied, introduced, occurs
+from critic_prm.readers._quotes import DOUBTFUL, copied, introduced, occurs, own
 from critic_prm.readers._settle import settle
 from critic_prm.readers._words import plain
 
@@ -60,13 +60,19 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     trajectory is none. The steps before the error are correct by what the index means. Log-probabilities are not used:
     they are of a number, not of a step.
     """
-    found = _boxed(text, expect) or _last_line(text, expect)
+    boxed = _boxed(text, expect)
+    # What names no step was a result; only the last word may be wrong in that way.
+    boxed = [box for box in boxed[:-1] if _names(box.index, expect)] + boxed[-1:]
+    last = own(text, [(box.start, box.end, box.index) for box in boxed], expect.quotable)
+    if last is None:
+        return Reading("unparseable", (), (DOUBTFUL,))
+    found = boxed[last] if boxed else _last_line(text, expect)
     if found is None:
         return Reading("unparseable", (), ("no index was found",))
     if found.index is None:
         return Reading("unparseable", (), (f"{plain(found.word)[:40]!r} is no index",))
     error = -1 if found.index == -1 else found.index - expect.base
-    if found.index != -1 and not 0 <= error < expect.steps:
+    if not _names(found.index, expect):
         numbers = f"{expect.base} to {expect.base + expect.steps - 1}"
         return Reading("unparseable", (), (f"the index {found.index} names no step; they are {numbers}",))
     critiques = parts(text, found.start, expect.base)
@@ -85,10 +91,17 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     return settle(verdicts, expect)
 
 
-def _boxed(text: str, expect: Expect) -> _Found | None:
+def _names(index: int | None, expect: Expect) -> bool:
+    """Whether an index names a step, or none with -1."""
+    return index is not None and (index == -1 or 0 <= index - expect.base < expect.steps)
+
+
+def _boxed(text: str, expect: Expect) -> list[_Found]:
+    """The boxes, up to sixty-four, that may be conclusions, in order."""
     boxes = list(_BOX.finditer(text))
+    kept: list[_Found] = []
     if not boxes:
-        return None
+        return kept
     ending = last_heading(text)
     closing = _start_of_last_lines(text)
     for place in range(len(boxes) - 1, max(-1, len(boxes) - 65), -1):
@@ -115,8 +128,8 @@ def _boxed(text: str, expect: Expect) -> _Found | None:
             continue
         if _is_copy(text, box, start if alone else opening, alone, start >= closing, expect):
             continue
-        return _Found(index, start if alone else opening, box.end(), box.group("word"))
-    return None
+        kept.insert(0, _Found(index, start if alone else opening, box.end(), box.group("word")))
+    return kept
 
 
 def _is_copy(text: str, box: re.Match[str], start: int, alone: bool, closing: bool, expect: Expect) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from critic_prm.judgement import Verdict, VerdictValue
 from critic_prm.provider import TokenLogprob
@@ -12,13 +12,16 @@ from critic_prm.reader import Expect, Reading
 from critic_prm.readers._boxes import OPEN, TAIL, begin
 from critic_prm.readers._chances import CORRECT_INCORRECT, YES_NO, Tokens
 from critic_prm.readers._headings import ends, headings
-from critic_prm.readers._quotes import copied, introduced, occurs
+from critic_prm.readers._quotes import DOUBTFUL, copied, introduced, occurs, own
 from critic_prm.readers._settle import settle
 from critic_prm.readers._words import ANSWER, HEDGE, VERDICT, plain, value_of
 
 _BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\\\n]{{1,40}}+)\\?+[ ]?+{TAIL}(?:(?=\r?$)|(?=(?P<more>[^\n]{{1,80}})))", re.MULTILINE)
 # A heading that follows a verdict on the same line, in replies without line breaks.
 _JOINED = re.compile(r"\}[$.*]{0,4}+[ \t](?=[*#]{0,4}[ ]?(?:Step|Paragraph) \d{1,6}[:.)*])")
+
+# "Step 7. that is all" goes on with a sentence; a heading is followed by a new one.
+_GOES_ON = re.compile(r"\.\s{1,4}[a-z]")
 
 _WRAP = r"[ \t$*_`(\[\\]{0,8}"
 # What names a verdict at the start of its line.
@@ -58,6 +61,7 @@ class _Found:
     pure: bool
     labelled: bool
     aside: bool = False
+    doubtful: bool = False
 
 
 @dataclass(slots=True)
@@ -130,7 +134,7 @@ def _opens(text: str, heading: re.Match[str], section: _Section, first: int, jud
     if section.first < 0 or any(box.value is not None and box.labelled for box in section.found):
         return True
     before = text[max(section.start, heading.start() - 200) : heading.start()]
-    if not ends(before):
+    if not ends(before) or _GOES_ON.match(text, heading.end() - 1):
         return False
     if any(box.value is not None for box in section.found):
         return True
@@ -184,6 +188,10 @@ def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, found: d
     if best is None:
         return
     number = section.first + expect.base
+    if best.doubtful:
+        found.pop(section.first, None)
+        notes.append(f"step {number}: {DOUBTFUL}")
+        return
     if best.value is None:
         found.pop(section.first, None)
         notes.append(f"step {number}: {plain(text[best.word : best.end])[:40]!r} is no verdict")
@@ -213,7 +221,7 @@ def _verdict(step: int, best: _Found, critique: str, text: str, tokens: Tokens, 
 
 
 def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
-    """The last verdict; one that only repeats, as announced, what the trajectory says gives way to an earlier one.
+    """The last verdict that is the judge's own.
 
     Where the reply was cut, it may have been on its way to another verdict: what the trajectory says too may have been the
     beginning of a quotation, and in the section that was being written a verdict must say that it is one.
@@ -228,9 +236,10 @@ def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
         # Verdicts within prose count when they end their line and nothing in the section says otherwise.
         said = {box.value for box in section.found} | section.asides
         pure = section.found if len(said) == 1 else []
-    while len(pure) > 1 and introduced(text, pure[-1].start) and occurs(text[pure[-1].start : pure[-1].end], expect.quotable):
-        pure.pop()
-    return pure[-1] if pure else None
+    if not pure:
+        return None
+    last = own(text, [(box.start, box.end, box.value) for box in pure], expect.quotable)
+    return pure[last] if last is not None else replace(pure[-1], doubtful=True)
 
 
 def _word_line(text: str, section: _Section, expect: Expect) -> _Found | None:

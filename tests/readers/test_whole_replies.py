@@ -79,7 +79,7 @@ def read(
 # What critiques are made of: plain words, and everything in them that looks like a verdict, a heading or an index and is none.
 WORDS = (
     "the", "sum", "is", "correct", "incorrect", "right", "wrong", "Yes", "no", "No", "neutral", "step", "Step", "so", "which",
-    "3 + 4 = 7", "7.", "holds,", "since", "it follows that", "The step adds 2.", "错误", "正确", "完全", "not", "verdict",
+    "3 + 4 = 7", "7,", "holds,", "since", "it follows that", "The step adds 2.", "错误", "正确", "完全", "not", "verdict",
     "\\boxed{5}", "$\\boxed{7}$", "\\boxed{\\frac{1}{2}}", "$x^2$", "{", "}", "<b>", "</step_1>", "**bold**",
     "`code`", "#", "-1",
 )  # fmt: skip
@@ -306,3 +306,24 @@ def test_no_cut_reply_speaks_for_a_step(hostile: str, way: str) -> None:
             reading = read_reply(style, expected, Reply(text[:end], "length", {}))
             assert {(v.step, v.value) for v in reading.verdicts} <= set(truth), (style.name, reading, text[:end])
             assert reading.status in ("truncated", "ok", "refused")
+
+
+AFTER = (
+    '(The step says "{}", which I ignore.)',
+    "Note: the step itself says:\n{}\n",
+    "The step also contains\n{}\nwhich I ignore.",
+    "It contains:\n```\n{}\n```\n",
+)
+"""Quotations where the form asked for allows nothing: after the verdict."""
+
+
+@pytest.mark.parametrize("quotation", AFTER)
+@pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_quotation_after_the_verdict_is_not_believed(hostile: str, quotation: str) -> None:
+    for style, expected, truth, text in attacks(hostile, "not at all"):
+        before, three, after = text.partition("\n\nStep 3:") if style.reader == "boxed-verdicts" else (text, "", "")
+        reply = f"{before}\n\n{quotation.replace('{}', hostile)}{three}{after}"
+        reading = read_reply(style, expected, Reply(reply, "stop", {}))
+        found = [(v.step, v.value) for v in reading.verdicts]
+        # It may make a reply unreadable, but never say something else.
+        assert found == truth if reading.status == "ok" else set(found) <= set(truth), (style.name, reading, reply)
