@@ -16,11 +16,14 @@ VIEWS = ("gold", "a", "b")
 
 @dataclass(slots=True)
 class Tally:
-    """Offered and kept solutions by stratum, from each point of view, and how the two sources' first errors lie."""
+    """Offered and kept solutions by stratum, from each point of view; how the two sources' first errors lie; and, where gold is
+    known, how many labels agreed on there are of each class and how many of them are gold."""
 
     offered: dict[str, Counter[Stratum]] = field(default_factory=lambda: {view: Counter() for view in VIEWS})
     kept: dict[str, Counter[Stratum]] = field(default_factory=lambda: {view: Counter() for view in VIEWS})
     pairs: Counter[str] = field(default_factory=Counter)
+    agreed: Counter[str] = field(default_factory=Counter)
+    right: Counter[str] = field(default_factory=Counter)
     only_a: int = 0
     joined: int = 0
 
@@ -52,6 +55,10 @@ def accepted(
             "offered": share(offered, "erroneous"),
             "kept": share(kept, "erroneous"),
             "written": share(mass, "erroneous"),
+        },
+        "agreed_labels_that_are_gold": {
+            kind: {"kept": n, "right": tally.right[kind], "rate": tally.right[kind] / n}
+            for kind, n in sorted(tally.agreed.items())
         },
         "weights": {
             "effective_rows": sum(mass.values()) ** 2 / squares if squares else 0.0,
@@ -96,6 +103,9 @@ def acceptance_lines(report: Mapping[str, Any]) -> list[str]:
     for kind, table in report["acceptance_by_position"].items():
         what = "first error at step" if kind == "erroneous" else "of so many steps"
         said.append(f"{kind}, {what}: " + ", ".join(f"{name}: {entry['rate']:.0%}" for name, entry in table.items()))
+    if checked := report["agreed_labels_that_are_gold"]:
+        shown = ", ".join(f"{one['rate']:.1%} of the labels {kind}" for kind, one in checked.items())
+        said.append(f"where gold is known, {shown} are it")
     shares = report["share_erroneous"]
     if shares["offered"] is not None and shares["kept"] is not None:
         shown = f"share of erroneous solutions: {shares['offered']:.1%} offered, {shares['kept']:.1%} kept"

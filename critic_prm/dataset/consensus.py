@@ -113,6 +113,10 @@ def consensus(
                 continue
             for view, where in strata.items():
                 tally.kept[view][where] += 1
+            gold = row.gold if row.gold is not None else other.gold
+            if gold is not None and agreed.first_error is not None:
+                tally.agreed[class_of(agreed.first_error)] += 1
+                tally.right[class_of(agreed.first_error)] += agreed.first_error == gold
             rows.write([row.kind, row.content, strata, _agreed_row(row, agreed, mine, theirs, other)])
         account.file(a, account.rows_in.total())
         account.file(b, others)
@@ -131,8 +135,7 @@ def _index(path: str | Path, options: ConsensusOptions) -> tuple[dict[str, _Othe
     by_content: dict[bytes, _Other] = {}
     for count, row in enumerate(read_rows(path), 1):  # noqa: B007  (the last number is what is wanted)
         theirs, content = said(row, options.threshold_b), bytes.fromhex(row.content)
-        gold = row.gold if row.shape == "label file" else row.first_error
-        other = _Other(content, array("d", (-1.0 if p is None else p for p in theirs.p)), theirs.first_error, gold)
+        other = _Other(content, array("d", (-1.0 if p is None else p for p in theirs.p)), theirs.first_error, row.gold)
         if (earlier := by_id.setdefault(row.id, other)) is not other and earlier.content != content:
             raise InputError(row.where, f"the id {row.id!r} was already used for other steps", "ids must be unique in a file")
         by_content.setdefault(content, other)

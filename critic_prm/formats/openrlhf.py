@@ -28,10 +28,13 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     """One trajectory; the marks "Step k:" before the steps are taken off. Text behind the last placeholder has no label."""
     row, where = record.data, record.where
     *pieces, behind = text_of(row, "inputs", where).split(TAG)
-    labels = row["labels"]
-    if behind.strip() or not pieces or len(pieces) != len(labels):
-        mend = "each step ends with one, and each needs a label"
-        raise InputError(where, f'"labels" is {len(labels)} for {len(pieces)} placeholders "{TAG.strip()}"', mend)
+    labels = row.get("labels")
+    if behind.strip():
+        raise InputError(where, f'"inputs" goes on behind its last placeholder: {say(behind)}', "each step ends with one")
+    if not isinstance(labels, list) or len(pieces) != len(labels):
+        mend = "each step needs a label"
+        size = len(labels) if isinstance(labels, list) else say(labels)
+        raise InputError(where, f'"labels" is {size} for {len(pieces)} placeholders "{TAG.strip()}"', mend)
     start = _FIRST.search(pieces[0])
     if start is None or not pieces[0][: start.start()].strip():
         raise InputError(where, '"inputs" has no "Step 1:"', "the problem is what stands before it")

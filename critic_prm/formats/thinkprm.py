@@ -70,7 +70,7 @@ def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[
     prefix = "\n".join(f"Step {number}: {text}" for number, text in enumerate(trajectory.texts, 1))
     verdict = "" if right is None else f"\n\nIs the solution correct? {'Yes' if right else 'No'}"
     asked = _ASK.format(problem=trajectory.problem, solution=prefix)
-    unsaid(trajectory, {"id", "meta.cot", *_LABEL_FILE}, lost)
+    unsaid(trajectory, {"id", "meta.cot", *(_LABEL_FILE if "judgements" in trajectory.extra else ())}, lost)
     return {
         "id": trajectory.id,
         "problem": trajectory.problem,

@@ -85,8 +85,13 @@ def test_wrong_words_are_usage_errors(source: Path) -> None:
         run(source, "--to", "trl")
 
 
-def test_the_list_shows_every_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    shown = run("--list").stdout
-    assert all(f" {name} " in shown for name in names())
-    assert "mistake_index" in shown
+def test_the_list_is_a_block_a_format_that_fits_a_terminal() -> None:
+    lines = run("--list").stdout.splitlines()
+    heads = [line.partition(" (")[0] for line in lines if not line.startswith(" ")]
+    assert heads[0] == "native"
+    assert sorted(heads) == names()
+    assert max(map(len, lines)) <= 80
+    assert "trl (reads and writes)" in lines
+    assert "mrben (reads)" in lines
+    text = " ".join(" ".join(lines).split())
+    assert "`mistake_index`: first wrong step, null when every step is right; first step 0; neutral: cannot be said;" in text

@@ -48,6 +48,13 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "who-and-when": {"question": "p", "history": [{"role": "user", "content": "s"}], "mistake_step": "0"},
     "text": {"problem": "p", "solution": "s\n\nt"},
+    "fover": {"problem": "p", "solution_steps": ["s"], "error_labels": [True], "messages": [{"role": "user", "content": "p"}]},
+    "qwen-prm": {
+        "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s<extra_0>t<extra_0>"}],
+        "labels": [1, 0],
+    },
+    "openrlhf": {"inputs": "p Step 1: s ки\nStep 2: t ки", "labels": ["+", "-"]},
+    "thinkprm": {"problem": "p", "cot": "Step 1: fine", "prefix_steps": ["s", "t"], "gt_step_labels": ["+", "-"]},
 }
 
 
@@ -121,6 +128,17 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = [
     ("rlhflow", lambda row: {"conversations": [{"role": "user", "content": "p"}, row["conversations"][1]]}, 'no "Step 1:"'),
     ("parc", lambda row: {**row, "error_annotation": []}, "it must hold error_annotations.step_level"),
     ("who-and-when", lambda row: {**row, "history": "h"}, "\"history\" is 'h'"),
+    ("fover", lambda row: {**row, "error_labels": [True, True]}, '"error_labels" is 2, but there are 1 steps'),
+    ("fover", lambda row: {**row, "error_labels": [0.5]}, "error label 0 is 0.5"),
+    ("qwen-prm", lambda row: {**row, "labels": [1]}, '"labels" is 1 for 2 <extra_0>'),
+    ("qwen-prm", lambda row: {**row, "labels": [1, 2]}, "label 1 is 2; a label is 1, 0"),
+    ("qwen-prm", lambda row: {**row, "messages": row["messages"][1:]}, "it needs a user's turn and an answer"),
+    ("openrlhf", lambda row: {**row, "labels": ["+"]}, '"labels" is 1 for 2 placeholders'),
+    ("openrlhf", lambda row: {**row, "labels": ["+", "?"]}, "label 1 is '?'"),
+    ("openrlhf", lambda row: {**row, "inputs": "p s ки t ки"}, '"inputs" has no "Step 1:"'),
+    ("openrlhf", lambda row: {**row, "inputs": "p Step 1: s ки and ки on"}, '"inputs" goes on behind its last placeholder'),
+    ("thinkprm", lambda row: {**row, "gt_step_labels": ["+"]}, '"gt_step_labels" is 1, but there are 2 steps'),
+    ("thinkprm", lambda row: {**row, "gt_step_labels": ["+", "x"]}, "label 1 is 'x'"),
 ]
 
 

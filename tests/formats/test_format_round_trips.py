@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Says:
     fields: tuple[str, ...] = ()
     observations: bool = False
     may_drop: bool = False
+    needs: Mapping[str, str] = field(default_factory=dict)
 
 
 RIGHT_WRONG: tuple[StepLabel, ...] = (1.0, 0.0)
@@ -46,6 +47,10 @@ SAYS = {
     "openr": Says(RIGHT_WRONG, may_drop=True),
     "rlhflow": Says(RIGHT_WRONG, ("id",), may_drop=True),
     "prmbench": Says(RIGHT_WRONG, ("id", "gold_answer")),
+    "fover": Says((*RIGHT_WRONG, None), ("id",), may_drop=True),
+    "qwen-prm": Says(RIGHT_WRONG, ("id",), may_drop=True),
+    "openrlhf": Says(RIGHT_WRONG, ("id",), may_drop=True),
+    "thinkprm": Says(RIGHT_WRONG, ("id",), needs={"cot": "Step 1: fine."}),
     "prm800k": Says((1.0, 0.0, "neutral", None), ("final_answer", "gold_answer")),
     "agentprocessbench": Says((1.0, 0.0, "neutral", None), ("id", "final_answer", "gold_answer", "images", "tools"), True),
     "chat": Says((None,), ("id", "images", "tools"), True),
@@ -71,7 +76,7 @@ def trajectories(draw: st.DrawFn, says: Says) -> Trajectory:
         steps=tuple(Step(text, draw(seen)) for text in texts),
         label=None if labels else draw(st.integers(-1, len(texts) - 1)),
         step_labels=labels,
-        **{"id": "", **{name: draw(values[name]) for name in says.fields}},
+        **{"id": "", "meta": says.needs, **{name: draw(values[name]) for name in says.fields}},
     )
 
 
@@ -96,8 +101,8 @@ def test_what_both_sides_can_say_survives(tmp_path: Path, name: str, drawing: st
     assert after.first_error() == before.first_error()
     if says.labels:
         assert after.gold() == before.gold()
-    for field in says.fields:
-        assert getattr(after, field) == getattr(before, field), field
+    for name_of_field in says.fields:
+        assert getattr(after, name_of_field) == getattr(before, name_of_field), name_of_field
     assert set(report.unsaid) <= {"id"}
 
 
@@ -115,9 +120,10 @@ def test_what_the_target_cannot_say_is_counted(tmp_path: Path, name: str) -> Non
         meta={"origin": "made up"},
         extra={"votes": [[4, 4], [0, 4]]},
     )
+    said = SAYS[name]
+    full = replace(full, meta={**full.meta, **said.needs})
     report = write_trajectories(tmp_path / "x.jsonl", [full, replace(full, id="u")], name)
     assert report.written == 2
-    said = SAYS[name]
     fields = {"id", "final_answer", "gold_answer", "images", "tools"} - set(said.fields)
     expected = dict.fromkeys(fields, 2)
     if not said.observations:
