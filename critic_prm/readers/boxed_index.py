@@ -63,6 +63,9 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     boxed = _boxed(text, expect)
     # What names no step was a result; only the last word may be wrong in that way.
     boxed = [box for box in boxed[:-1] if _names(box.index, expect)] + boxed[-1:]
+    if boxed and not text[boxed[-1].end :].strip() and not introduced(text, boxed[-1].start):
+        # The end of a reply is where the conclusion was asked for; earlier boxes may have held results.
+        boxed = boxed[-1:]
     last = own(text, [(box.start, box.end, box.index) for box in boxed], expect.quotable)
     if last is None:
         return Reading("unparseable", (), (DOUBTFUL,))
