@@ -77,7 +77,7 @@ class Judging:
 
 
 def open_critic(name: str, judging: Judging | None = None) -> Critic:
-    """Open "rules", the folder of a verifier, or a judge as "provider/model".
+    """Open "rules", the folder of a verifier, a judge as "provider/model", or Monte Carlo as "rollout:provider/model".
 
     Raises UsageError for a name that is none of these, ConfigError for a missing key, InputError for a damaged verifier.
     """
@@ -88,14 +88,19 @@ def open_critic(name: str, judging: Judging | None = None) -> Critic:
 
         verifier: Critic = load_verifier(name)
         return verifier
-    local = [other for other in plugins.names("critics") if other not in ("llm", "consensus")]
+    local = [other for other in plugins.names("critics") if other not in ("llm", "consensus", "rollout")]
+    if name.startswith("rollout:"):
+        from critic_prm.critics.rollout import connect as connect_rollout
+
+        return connect_rollout(name.removeprefix("rollout:"), judging or Judging())
     if name in local:
         critic: Critic = plugins.load("critics", name, "critic").connect()
         return critic
     if "/" not in name or Path(name).is_dir():
         what = "is a folder without verifier.json" if Path(name).is_dir() else "is no critic"
         raise UsageError(
-            f"{name!r} {what}; a critic is {', '.join(local)}, a verifier's folder, or a judge such as openai/MODEL"
+            f"{name!r} {what}; a critic is {', '.join(local)}, a verifier's folder, a judge such as openai/MODEL,"
+            " or rollout:openai/MODEL"
         )
     from critic_prm.critics.llm import connect
 

@@ -132,18 +132,20 @@ def content_id(problem: str, steps: tuple[Step, ...]) -> str:
 _MARK = re.compile(r"^[ \t]*(?:\*\*|#+[ \t]*)?(?:(?:step|Step|STEP)[ \t]+(\d+)[ \t]*[:.)]|(\d+)[.)][ \t])", re.MULTILINE)
 
 
-def split_steps(text: str) -> list[str]:
+def split_steps(text: str, start: int = 1) -> list[str]:
     """Split a solution into steps: at "Step k:" or "k." marks that count 1, 2, 3 at line starts, else at blank lines.
 
-    Marks stay in the text. Marks that do not count upwards from 0 or 1 are prose, not steps.
+    Marks stay in the text. Marks that do not count upwards from 0 or 1 are prose, not steps. The text that goes on with a
+    solution begins with step `start`; there one mark is enough to tell.
     """
     starts, expected = [], None
+    first, needed = ((0, 1), 2) if start == 1 else ((start,), 1)
     for mark in _MARK.finditer(text):
         number = int((mark.group(1) or mark.group(2))[:9])
-        if number == expected or (expected is None and number in (0, 1)):
+        if number == expected or (expected is None and number in first):
             starts.append(mark.start())
             expected = number + 1
-    if len(starts) >= 2:
+    if len(starts) >= needed:
         lead = text[: starts[0]].strip()
         parts = [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
         if lead:

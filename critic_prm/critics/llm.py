@@ -40,6 +40,21 @@ def connect(name: str, judging: Judging) -> LLMCritic:
 def with_provider(provider: Provider, judging: Judging) -> LLMCritic:
     """A critic over a provider that is already there: a scripted one in a test, one of the caller's own."""
     style = open_style(judging.style)
+    manner = Manner(judging.follow_ups, judging.force, judging.think_rounds, judging.schema)
+    manner.check()
+    client = open_client(provider, judging)
+    sampling = judging.sampling
+    sampling = replace(
+        sampling,
+        stop=sampling.stop or style.stop,
+        max_tokens=sampling.max_tokens or style.max_tokens,
+        logprobs=_alternatives(provider, style, sampling),
+    )
+    return LLMCritic(client, style, sampling, judging.reference, manner)
+
+
+def open_client(provider: Provider, judging: Judging) -> Client:
+    """What asks `provider` as `judging` says: its cache, gate, prices and limits. Raises UsageError."""
     prices = judging.prices or abilities(provider.name, provider.model).prices
     if judging.budget_usd is not None and prices is None:
         raise UsageError(
@@ -48,7 +63,7 @@ def with_provider(provider: Provider, judging: Judging) -> LLMCritic:
         )
     # A server of one's own has no limits to find out about: it may be filled at once.
     start = judging.connections if is_near(provider.base_url) else START
-    client = Client(
+    return Client(
         provider,
         lambda: Cache(judging.db, durable=judging.durable),
         Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start),
@@ -61,16 +76,6 @@ def with_provider(provider: Provider, judging: Judging) -> LLMCritic:
             offline=judging.offline,
         ),
     )
-    manner = Manner(judging.follow_ups, judging.force, judging.think_rounds, judging.schema)
-    manner.check()
-    sampling = judging.sampling
-    sampling = replace(
-        sampling,
-        stop=sampling.stop or style.stop,
-        max_tokens=sampling.max_tokens or style.max_tokens,
-        logprobs=_alternatives(provider, style, sampling),
-    )
-    return LLMCritic(client, style, sampling, judging.reference, manner)
 
 
 def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int | None:

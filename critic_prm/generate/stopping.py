@@ -1,0 +1,154 @@
+"""Rollouts so far, k right of n -> how many more to ask for, and when no more, an interval for the chance of a right one that
+allows for when it was stopped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+from typing import Literal, get_args
+
+from critic_prm.errors import UsageError
+
+Rule = Literal["all", "curtailed", "decided"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+LEVEL = 0.95
+MOST = 1024
+
+_SPEC = re.compile(r"(\d+)(?:@(\d*\.?\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """When there are enough rollouts of a prefix: at most `most` of them, fewer by `rule`.
+
+    A prefix is good when more than the share `theta` of its rollouts is right; 0 is Math-Shepherd's hard label: one of them.
+    "all" takes `most`. "curtailed" stops when no rollout that is still to come can change that: the hard label is that of all
+    `most`, the share is not estimated any more. "decided" stops also when the chance of a right rollout lies on one side of
+    `theta` with probability `level`, under a uniform prior; with `theta` 0 that is "curtailed".
+    """
+
+    most: int = 8
+    rule: Rule = "all"
+    theta: float = 0.0
+    level: float = LEVEL
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.most <= MOST:
+            raise UsageError(f"{self.most} rollouts of a prefix; it must be 1 to {MOST}")
+        if self.rule not in RULES:
+            raise UsageError(f"the rule is {self.rule!r}; it is {', '.join(RULES)}")
+        if not 0 <= self.theta < 1:
+            raise UsageError(f"the threshold is {self.theta}; it is a share of right rollouts, 0 or more and below 1")
+
+    def good(self, k: int, n: int) -> bool:
+        """Whether k right rollouts of n make a prefix good. n must not be 0."""
+        return k > self.theta * n
+
+    def more(self, k: int, n: int) -> int:
+        """How many to ask for next, all at once: none of them could be spared. 0 when it is enough."""
+        left = self.most - n
+        if left <= 0 or self.rule == "all":
+            return max(left, 0)
+        goods, bads = self._good_for_sure(k, n), self._bad_for_sure(k, n)
+        if goods <= 0 or bads <= 0:
+            return 0
+        soonest = min(goods, bads)
+        if self.rule == "decided" and self.theta > 0:
+            soonest = next((w for w in range(min(soonest, left)) if self._side(k + w, n + w) or self._side(k, n + w)), soonest)
+        return min(soonest, left)
+
+    def ends(self, k: int, n: int) -> bool:
+        """Whether rollouts are stopped here."""
+        return self.more(k, n) == 0
+
+    def _good_for_sure(self, k: int, n: int) -> int:
+        """Right rollouts in a row until good for sure, whatever comes after."""
+        return int(self.theta * self.most) + 1 - k
+
+    def _bad_for_sure(self, k: int, n: int) -> int:
+        """Wrong rollouts in a row until good is out of reach."""
+        return (self.most - n) - (int(self.theta * self.most) - k)
+
+    def _side(self, k: int, n: int) -> bool:
+        if n == 0:
+            return False
+        below = sum(comb(n + 1, i) * self.theta**i * (1 - self.theta) ** (n + 1 - i) for i in range(k + 1, n + 2))
+        return max(below, 1 - below) >= self.level
+
+
+def parse_rollouts(text: str) -> tuple[tuple[float, int], ...]:
+    """ "8" as ((0.0, 8),), and "128@0,64@0.1,32@0.9" as numbers of rollouts by the problem's pass rate, at least so high each.
+    Raises UsageError."""
+    found: dict[float, int] = {}
+    for part in text.split(","):
+        match = _SPEC.fullmatch(part.strip())
+        if match is None or not 1 <= int(match.group(1)) <= MOST or not 0 <= float(match.group(2) or 0) <= 1:
+            raise UsageError(
+                f"the number of rollouts is {text!r}; write a number from 1 to {MOST}, or by pass rate as in"
+                " 128@0,64@0.1,32@0.9"
+            )
+        found[float(match.group(2) or 0)] = int(match.group(1))
+    if 0.0 not in found:
+        raise UsageError(f"the number of rollouts is {text!r}; it says nothing of pass rates from 0 on, add one such as 128@0")
+    return tuple(sorted(found.items()))
+
+
+def rollouts_for(table: tuple[tuple[float, int], ...], pass_rate: float) -> int:
+    """The number of rollouts for a problem with this pass rate."""
+    return [n for least, n in table if pass_rate >= least][-1]
+
+
+@lru_cache(maxsize=65536)
+def interval(k: int, n: int, enough: Enough | None = None) -> tuple[float, float]:
+    """The two-sided interval, at `enough.level` or 95%, for the chance of a right rollout after k of n.
+
+    Without `enough`, or where it takes all, that of Clopper and Pearson. A rule that stops earlier makes some results likelier
+    than a fixed number does; then the results it can end with are ordered by their share and the interval is exact for the
+    rule (Jennison and Turnbull, Group Sequential Methods, chapter 8). It covers the truth at least as often as it says.
+    """
+    if n == 0:
+        return 0.0, 1.0
+    ends = _ends(enough) if enough is not None and enough.rule != "all" else {}
+    if (k, n) not in ends:  # a fixed number, or rollouts were lost on the way
+        ends = {(i, n): comb(n, i) for i in range(n + 1)}
+    tail = (1 - (enough.level if enough else LEVEL)) / 2
+    here = k / n
+    above = [(i, m, c) for (i, m), c in ends.items() if i / m >= here - 1e-12]
+    below = [(i, m, c) for (i, m), c in ends.items() if i / m <= here + 1e-12]
+    low = 0.0 if k == 0 else _root(above, tail, rising=True)
+    high = 1.0 if k == n else _root(below, tail, rising=False)
+    return low, high
+
+
+def _root(results: list[tuple[int, int, int]], tail: float, *, rising: bool) -> float:
+    """The chance under which these results together have the probability `tail`, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        mass = sum(count * middle**k * (1 - middle) ** (n - k) for k, n, count in results)
+        if (mass < tail) == rising:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+@lru_cache(maxsize=256)
+def _ends(enough: Enough) -> dict[tuple[int, int], int]:
+    """Every (k, n) a rule can stop at -> the number of sequences of rollouts that lead there."""
+    ways: dict[tuple[int, int], int] = {(0, 0): 1}
+    ends: dict[tuple[int, int], int] = {}
+    for n in range(enough.most + 1):
+        for k in range(n + 1):
+            count = ways.pop((k, n), 0)
+            if not count:
+                continue
+            wave = enough.more(k, n)
+            if wave == 0:
+                ends[k, n] = count
+            for right in range(wave + 1) if wave else ():
+                place = (k + right, n + wave)
+                ways[place] = ways.get(place, 0) + count * comb(wave, right)
+    return ends
