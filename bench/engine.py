@@ -33,14 +33,16 @@ def trajectories(count: int) -> Iterator[Any]:
     from critic_prm.trajectory import Step, Trajectory
 
     for i in range(count):
-        steps = [f"In week {k} the shop sells {i % 97 + k} more boxes than before, {12 * k + i % 89} in all." for k in range(1, 7)]
+        steps = [
+            f"In week {k} the shop sells {i % 97 + k} more boxes than before, {12 * k + i % 89} in all." for k in range(1, 7)
+        ]
         problem = f"Order {i}: a shop sells {i % 97} boxes more each week. How many has it sold after six weeks?"
         yield Trajectory(str(i), problem, tuple(Step(text) for text in steps))
 
 
 def bodies(count: int) -> list[dict[str, Any]]:
-    from critic_prm.critics.llm import with_provider
     from critic_prm.critic import Judging
+    from critic_prm.critics.llm import with_provider
     from critic_prm.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(MODEL, "http://127.0.0.1:1/v1", "none")

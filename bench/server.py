@@ -2,7 +2,8 @@
 
 Speaks Chat Completions (POST .../chat/completions) and Anthropic's Messages (POST .../messages). The reply to a prompt is
 always the same: a critique a step and boxed verdicts, drawn from the prompt's hash. What goes wrong is drawn from `seed`, the
-body and how often that body has come, so a run can be repeated. GET /stats tells what the server itself has seen.
+body and how often that body has come, so a run can be repeated. GET /stats tells what the server itself has seen, GET /bodies
+how often each request came, by its key in a cache (of the first sample, without a salt).
 
     python bench/server.py --latency 0.05 --rate 20 --retry-after date --fault 500=0.1 --fault stall=0.05
 
@@ -27,6 +28,8 @@ from hashlib import sha256
 from typing import Any, Literal
 
 import orjson
+
+from critic_prm.provider import request_key
 
 RetryAfter = Literal["seconds", "date", "ms", "absent", "absurd"]
 
@@ -111,7 +114,6 @@ class Judge:
         self.behaviour, self.seen = behaviour, Seen()
         self.url = ""
         self._level, self._stamp = behaviour.burst, time.monotonic()
-        self._replies: dict[bytes, bytes] = {}
 
     def behave(self, behaviour: Behaviour) -> None:
         """Start over with another behaviour and nothing seen."""
@@ -155,8 +157,7 @@ class Judge:
         }[how]
         return _http(429, _error("rate_limit_exceeded", "Rate limit reached for requests"), header)
 
-    def reply(self, path: str, body: bytes, kind: str | None) -> bytes:
-        wire = orjson.loads(body)
+    def reply(self, path: str, wire: Any, size: int, kind: str | None) -> bytes:
         text = judgement(wire, self.behaviour.size)
         finish = {"length": "length", "filter": "content_filter"}.get(kind or "", "stop")
         if kind == "length":
@@ -165,7 +166,7 @@ class Judge:
             text = ""
         elif kind == "misshapen":
             text = "All of it looks fine to me."
-        used = len(body) // 4, len(text) // 4 + 1
+        used = size // 4, len(text) // 4 + 1
         if path.endswith("/messages"):
             return orjson.dumps(_message(wire, text, finish, kind, used))
         refusal = "I cannot help with that." if kind == "refusal" else None
@@ -230,24 +231,26 @@ class Connection(asyncio.Protocol):
         method, path = head.split(b" ", 2)[:2]
         seen = self.judge.seen
         if method == b"GET":
-            self.transport.write(_http(200, orjson.dumps(seen.stats())))
+            what = seen.bodies if path == b"/bodies" else seen.stats()
+            self.transport.write(_http(200, orjson.dumps(what)))
             return
         now = time.monotonic()
         seen.first = seen.first or now
-        digest = sha256(body).hexdigest()
+        wire = orjson.loads(body)
+        digest = request_key(wire)
         seen.bodies[digest] += 1
         if not seen.headers:
             seen.headers = {
                 name.decode().lower(): value.decode().strip()
                 for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])
             }
-            seen.body = orjson.loads(body)
+            seen.body = wire
         seen.out += 1
         seen.most_out = max(seen.most_out, seen.out)
-        answer = self.decide(head, path.decode(), body, digest)
+        answer = self.decide(head, path.decode(), body, wire, digest)
         asyncio.get_running_loop().call_later(self.judge.behaviour.latency, self.respond, answer, digest)
 
-    def decide(self, head: bytes, path: str, body: bytes, digest: str) -> tuple[str, bytes]:
+    def decide(self, head: bytes, path: str, body: bytes, wire: Any, digest: str) -> tuple[str, bytes]:
         judge, behaviour = self.judge, self.judge.behaviour
         if behaviour.key is not None and behaviour.key.encode() not in head:
             wrong = re.search(rb"(?i)(?:x-api-key: |authorization: bearer )([^\r]*)", head)
@@ -261,7 +264,7 @@ class Connection(asyncio.Protocol):
             return kind, _http(status, _error(code, f"made to fail: {kind}"))
         if kind == "html":
             return kind, _http(200, b"<!DOCTYPE html><title>Sign in</title>", type="text/html")
-        content = judge.reply(path, body, kind)
+        content = judge.reply(path, wire, len(body), kind)
         if kind == "truncated":
             content = content[: len(content) // 2]
         if kind == "event-stream":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from urllib.parse import urlsplit
+from base64 import b64encode
+from urllib.parse import unquote, urlsplit
 
 
 def is_near(url: str | None) -> bool:
@@ -21,6 +22,25 @@ def without_secrets(url: str | None) -> str | None:
     """A URL as it may be stored and shown: no user, password or query."""
     if url is None:
         return None
+    return urlsplit(without_credentials(url))._replace(query="", fragment="").geturl()
+
+
+def basic_credentials(url: str) -> str | None:
+    """What a user and a password in a URL say in an Authorization header; None without them."""
     parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=host, query="", fragment="").geturl()
+    if parts.username is None:
+        return None
+    said = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return f"Basic {b64encode(said.encode()).decode()}"
+
+
+def without_credentials(url: str) -> str:
+    """The URL for a client that is told user and password otherwise."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def with_path(url: str, path: str) -> str:
+    """The address of `path` at a server, its query kept (some gateways want an api-version there), credentials left out."""
+    parts = urlsplit(without_credentials(url))
+    return parts._replace(path=parts.path.rstrip("/") + path).geturl()

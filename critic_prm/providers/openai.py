@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from critic_prm.addresses import basic_credentials, with_path
 from critic_prm.errors import ConfigError, InputError, UsageError
 from critic_prm.models import Abilities, abilities
 from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire
@@ -73,7 +74,8 @@ class OpenAIProvider:
     def _open(self) -> Post:
         direct = self.direct if self.direct is not None else not is_openai(self.base_url)
         if direct and self.base_url:
-            return Direct(f"{self.base_url.rstrip('/')}/chat/completions", {"Authorization": f"Bearer {self.key}"})
+            allowed = basic_credentials(self.base_url) or f"Bearer {self.key}"
+            return Direct(with_path(self.base_url, "/chat/completions"), {"Authorization": allowed})
         return ThroughSDK("openai", "/chat/completions", self._connect)
 
     def _connect(self) -> AsyncOpenAI:
