@@ -150,6 +150,30 @@ def posterior_cvar(k: float, n: float, alpha: float = 0.1) -> float:
     return float(a / (a + b) * betainc(a + 1, b, betaincinv(a, b, alpha)) / alpha)
 
 
+def futures_cvar(p: float, alpha: float = 0.2) -> float:
+    """The success rate in the worst share `alpha` of futures that each succeed with probability `p`: 1 - (1 - p) / alpha, at
+    least 0. For futures that were sampled and scored, `cvar` of their scores says the same of what was seen."""
+    return max(0.0, 1 - (1 - p) / alpha)
+
+
+def spread(members: Sequence[Sequence[float | None]]) -> list[tuple[float, float] | None]:
+    """Mean and standard deviation (n - 1) per step over the members of an ensemble that score it; deviation 0 where only one
+    does, None where none does. All members have the same number of steps."""
+    steps = [[p for p in column if p is not None] for column in zip(*members, strict=True)]
+    return [(mean(known), _deviation(known)) if known else None for known in steps]
+
+
+def spread_bounds(members: Sequence[Sequence[float | None]], z: float = Z95) -> list[float | None]:
+    """A cautious P(correct) per step from an ensemble: its mean less `z` standard deviations, not below 0; None where no member
+    scores the step."""
+    return [None if step is None else max(0.0, step[0] - z * step[1]) for step in spread(members)]
+
+
+def _deviation(values: Sequence[float]) -> float:
+    middle = mean(values)
+    return math.sqrt(math.fsum((x - middle) ** 2 for x in values) / (len(values) - 1)) if len(values) > 1 else 0.0
+
+
 BOUNDS: dict[str, Callable[[float, float], float]] = {"wilson": wilson, "jeffreys": jeffreys, "posterior_cvar": posterior_cvar}
 
 

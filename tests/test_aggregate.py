@@ -9,10 +9,13 @@ import pytest
 from critic_prm.aggregate import (
     AGGREGATIONS,
     aggregate,
+    futures_cvar,
     jeffreys,
     lower_bounds,
     open_aggregation,
     posterior_cvar,
+    spread,
+    spread_bounds,
     weighted,
     wilson,
 )
@@ -136,3 +139,18 @@ def test_correlated_votes_count_for_less() -> None:
     assert lower_bounds([(4, 4)], correlation=1.0) == [wilson(1, 1)]
     with pytest.raises(UsageError, match="no bound"):
         lower_bounds([(1, 1)], "agresti")
+
+
+def test_the_worst_futures() -> None:
+    assert futures_cvar(0.9, 0.2) == pytest.approx(0.5)
+    assert futures_cvar(0.75, 0.2) == 0.0
+    assert futures_cvar(0.6, 1.0) == pytest.approx(0.6)
+    futures = [1.0] * 9 + [0.0]
+    assert aggregate(futures, "cvar:0.2") == pytest.approx(futures_cvar(0.9, 0.2))
+
+
+def test_an_ensemble_s_spread() -> None:
+    members = [(0.9, 0.5, None), (0.7, None, None), (0.8, None, None)]
+    assert spread(members) == [(pytest.approx(0.8), pytest.approx(0.1)), (0.5, 0.0), None]
+    assert spread_bounds(members, z=1.0) == [pytest.approx(0.7), 0.5, None]
+    assert spread_bounds([(0.1,), (0.9,)], z=2.0) == [0.0]
