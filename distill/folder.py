@@ -33,17 +33,24 @@ def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except OSError as error:
-        raise InputError(str(folder), f"it cannot be written: {error.strerror}") from None
+        raise InputError(str(folder), f"it cannot be written: {error.strerror or error}") from None
     try:
         fill(fresh)
         fresh.chmod(0o777 & ~_umask())
         old = fresh.with_name(fresh.name + ".old")
         if folder.exists():
             folder.rename(old)
-        fresh.rename(folder)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise CriticPrmError(f"{folder}: the verifier was not written: {error.strerror}; what was there is untouched") from None
+        raise CriticPrmError(
+            f"{folder}: the verifier was not written: {error.strerror or error}; what was there is untouched"
+        ) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

@@ -62,6 +62,7 @@ class LinearScorer:
         return np.split(p, np.cumsum(counts)[:-1])
 
     def save(self, folder: Path) -> None:
+        from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
         arrays = {f"forest.{name}": array for name, array in self.forest.arrays().items()}
@@ -69,7 +70,12 @@ class LinearScorer:
         arrays["text.intercept"] = np.array([self.intercept])
         # One entry: the format's writer keeps several in no fixed order, and equal verifiers must be equal files.
         meta = json.dumps({"settings": asdict(self.settings), "features": features.fingerprint()})
-        save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, folder / WEIGHTS, metadata={"linear": meta})
+        try:
+            save_file(
+                {name: np.ascontiguousarray(a) for name, a in arrays.items()}, folder / WEIGHTS, metadata={"linear": meta}
+            )
+        except SafetensorError as error:  # a full disk, told by the library in its own way
+            raise OSError(str(error)) from None
 
 
 def load(folder: Path) -> LinearScorer:
