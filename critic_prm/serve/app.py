@@ -1,0 +1,330 @@
+"""HTTP requests in, replies of a critic out: who may ask, what is too much, and what every failure looks like."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+
+from critic_prm.critic import Critic
+from critic_prm.errors import CriticPrmError
+from critic_prm.serve.batching import Batcher, Full
+from critic_prm.serve.connections import CONNECTION
+from critic_prm.serve.metrics import CONTENT_TYPE, Meters
+from critic_prm.serve.openapi import ERRORS, document
+from critic_prm.serve.schemas import SCHEMAS, STEPS, complaint
+from critic_prm.serve.settings import Settings, is_loopback
+from critic_prm.serve.shapes import SHAPES, Shape, Unusable
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+log = logging.getLogger("critic_prm.serve")
+GONE = 499
+"""Under which a request is counted whose client did not wait for the answer."""
+
+DRAINED, DRAINING = 16 << 20, 1.0
+"""How many bytes of a body that is refused are still read, and for how many seconds."""
+
+
+class Refused(Exception):
+    """A request that is answered with an error of openapi.ERRORS."""
+
+    def __init__(self, status: int, message: str = "", headers: dict[str, str] | None = None) -> None:
+        self.status, self.headers = status, headers or {}
+        self.message = message or ERRORS[status][1]
+        super().__init__(self.message)
+
+
+@dataclass(slots=True)
+class Service:
+    """One critic, its batcher and its counts."""
+
+    critic: Critic
+    settings: Settings
+    batcher: Batcher
+    meters: Meters
+    version: str
+    held: int = 0
+
+    @property
+    def model(self) -> str:
+        return str(self.critic.card.get("model") or self.critic.card.get("provider") or "critic")
+
+
+def build_app(critic: Critic, settings: Settings) -> App:
+    """The ASGI application: `critic` behind the endpoints of openapi.document. It closes the critic when its lifespan ends."""
+    from importlib.metadata import version
+
+    from starlette.responses import Response
+    from starlette.routing import Route, Router
+
+    service = Service(critic, settings, Batcher(critic, settings), Meters({}), version("critic-prm"))
+    meters, batcher = service.meters, service.batcher
+    meters.build.update(version=service.version, model=service.model)
+    meters.gauges["queue_depth"] = ("Solutions that wait for the critic.", lambda: batcher.waiting)
+    meters.gauges["queue_limit"] = ("Solutions that may wait.", lambda: settings.queue)
+    meters.gauges["held_bytes"] = ("Bytes of requests in memory.", lambda: service.held)
+    batcher.judged = meters.batches.add
+    page = orjson.dumps(document(service.version, settings.token is not None))
+
+    async def health(request: Request) -> Response:
+        return Response(b'{"status":"ok"}', media_type="application/json")
+
+    async def metrics(request: Request) -> Response:
+        return Response(meters.text(), headers={"content-type": CONTENT_TYPE})
+
+    async def openapi(request: Request) -> Response:
+        return Response(page, media_type="application/json")
+
+    @asynccontextmanager
+    async def lifespan(app: object) -> AsyncIterator[None]:
+        batcher.start()
+        try:
+            yield
+        finally:
+            await batcher.stop()
+            await critic.close()
+
+    looks = {"/health": health, "/metrics": metrics, "/openapi.json": openapi}
+    router = Router(
+        [
+            *(Route(shape.path, _scoring(service, shape), methods=["POST"]) for shape in SHAPES),
+            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in looks.items()),
+        ],
+        redirect_slashes=False,
+        lifespan=lifespan,
+    )
+    names = {shape.path: shape.name for shape in SHAPES} | {path: path.strip("/").split(".")[0] for path in looks}
+    return _guarded(router, service, names)
+
+
+def _scoring(service: Service, shape: Shape) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of one shape."""
+    from starlette.responses import Response
+
+    settings, schema = service.settings, SCHEMAS[shape.request]
+
+    async def endpoint(request: Request) -> Response:
+        raw = await _body(request, service)
+        try:
+            body = _parsed(raw, schema)
+            trajectories = shape.trajectories(body, settings)
+            if any(len(trajectory.steps) > STEPS for trajectory in trajectories):
+                raise Refused(422, f"a solution has more than {STEPS} steps")
+            labels = await _wait(service.batcher.submit(trajectories))
+            service.meters.solutions.update(label.status for label in labels)
+            service.meters.steps += sum(p is not None for label in labels for p in label.p_correct)
+            return Response(orjson.dumps(shape.answer(body, labels, service.model, settings)), media_type="application/json")
+        finally:
+            service.held -= len(raw)
+
+    return endpoint
+
+
+async def _wait(labels: asyncio.Future[list[Any]]) -> list[Any]:
+    """The labels; a client that goes away, or a deadline, takes its solutions out of the queue."""
+    connection = CONNECTION.get()
+    if connection is not None:
+        connection.when_lost(labels.cancel)
+    try:
+        return await labels
+    finally:
+        labels.cancel()
+        if connection is not None:
+            connection.forget(labels.cancel)
+
+
+async def _body(request: Request, service: Service) -> bytes:
+    """The whole body, counted in `service.held` until the request is answered. Raises Refused for too much, or too late."""
+    settings = service.settings
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # which a web page cannot send to another origin without asking first
+        raise Refused(415, "send the body as application/json")
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length[:20]) > settings.body:
+        raise Refused(413, f"the body has {length[:20]} bytes; the server takes {settings.body}")
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(settings.reading):
+            async for chunk in request.stream():
+                size += len(chunk)
+                service.held += len(chunk)
+                if size > settings.body:
+                    raise Refused(413, f"the body is larger than {settings.body} bytes")
+                if service.held > settings.held:
+                    raise Refused(429, "the server holds as many bytes of requests as it may", {"retry-after": "1"})
+                chunks.append(chunk)
+    except TimeoutError:
+        service.held -= size
+        raise Refused(408, f"the body did not arrive within {settings.reading:g} s") from None
+    except BaseException:
+        service.held -= size
+        raise
+    return b"".join(chunks)
+
+
+def _parsed(raw: bytes, schema: dict[str, Any]) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise Refused(400, "the body is not JSON in UTF-8") from None
+    if (wrong := complaint(body, schema)) is not None:
+        raise Refused(422, wrong)
+    assert isinstance(body, dict)
+    return body
+
+
+def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
+    """The router behind token, Host check, deadline, counts and log."""
+    from starlette.requests import ClientDisconnect
+
+    settings = service.settings
+    wanted = b"Bearer " + settings.token.encode() if settings.token is not None else None
+    near = settings.token is None and is_loopback(settings.host)
+
+    def admit(scope: Scope) -> None:
+        headers = dict(scope["headers"])
+        if scope["path"] == "/health":
+            return
+        if wanted is not None and not hmac.compare_digest(_bearer(headers.get(b"authorization", b"")), wanted):
+            raise Refused(401, headers={"www-authenticate": "Bearer"})
+        # without a token only the browser's Host header tells a page that had its own name resolved to this machine
+        if near and not is_loopback(_host(headers.get(b"host", b"localhost").decode("latin-1"))):
+            raise Refused(421, "this server answers to localhost alone")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await router(scope, receive, send)
+            return
+        began, name, code = time.perf_counter(), names.get(scope["path"], "other"), GONE
+        connection = CONNECTION.get()
+        if connection is not None:
+            connection.begin()
+        scope["app"] = app  # tells the router to raise what it refuses
+        whole = False
+
+        async def taking() -> MutableMapping[str, Any]:
+            nonlocal whole
+            message = await receive()
+            whole = whole or not message.get("more_body", False)
+            return message
+
+        async def noting(message: MutableMapping[str, Any]) -> None:
+            nonlocal code
+            if message["type"] == "http.response.start":
+                code = message["status"]
+            await send(message)
+
+        async def refuse(refusal: Refused) -> None:
+            if not whole and not await _drained(receive):
+                refusal.headers["connection"] = "close"
+            await _refuse(refusal, scope, receive, noting)
+
+        try:
+            async with asyncio.timeout(settings.timeout):
+                try:
+                    admit(scope)
+                    await router(scope, taking, noting)
+                except ClientDisconnect:
+                    pass
+                except Exception as error:
+                    if code != GONE:
+                        raise
+                    await refuse(_refusal(error, name))
+        except TimeoutError:
+            if code == GONE:
+                await refuse(Refused(504, f"no answer within {settings.timeout:g} s"))
+            elif connection is not None:
+                connection.abort()  # the client does not take its answer
+        except asyncio.CancelledError:
+            if connection is None or not connection.lost:
+                raise
+        finally:
+            seconds = time.perf_counter() - began
+            service.meters.requests[name, code] += 1
+            service.meters.seconds[name].add(seconds)
+            log.debug("%s %d %.1f ms", name, code, 1000 * seconds)
+            if connection is not None:
+                connection.end()
+
+    return app
+
+
+def _refusal(error: Exception, name: str) -> Refused:
+    """What an exception is answered with. What a request said stays out of the log: of an unexpected exception only its type
+    and place are written."""
+    from starlette.exceptions import HTTPException
+
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, Full):
+        return Refused(429, str(error), {"retry-after": str(error.retry_after)})
+    if isinstance(error, Unusable):
+        return Refused(502, str(error))
+    if isinstance(error, HTTPException):
+        return Refused(error.status_code, "", dict(error.headers or {}))
+    log.error("%s: the critic failed: %s", name, _place(error))
+    if isinstance(error, CriticPrmError):
+        return Refused(503, "the critic cannot work now; the server's log says why", {"retry-after": "60"})
+    return Refused(500)
+
+
+def _place(error: BaseException) -> str:
+    """The type of an exception and where it was raised; of our own errors, which hold no request text, also the message."""
+    said = f": {error}" if isinstance(error, CriticPrmError) else ""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    return f"{type(error).__name__}{where}{said}"
+
+
+async def _refuse(refusal: Refused, scope: Scope, receive: Receive, send: Send) -> None:
+    from starlette.responses import Response
+
+    content = orjson.dumps({"error": {"code": ERRORS[refusal.status][0], "message": refusal.message}})
+    await Response(content, refusal.status, refusal.headers, "application/json")(scope, receive, send)
+
+
+async def _drained(receive: Receive) -> bool:
+    """Whether the rest of a body that is refused has come within the limits: a client that is cut off while it sends may
+    never read why."""
+    size = 0
+    try:
+        async with asyncio.timeout(DRAINING):
+            while size < DRAINED:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return True
+    except TimeoutError:
+        pass
+    return False
+
+
+def _bearer(header: bytes) -> bytes:
+    """The header with its scheme as it is written canonically: its case does not count."""
+    scheme, _, token = header.partition(b" ")
+    return b"Bearer " + token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _host(header: str) -> str:
+    """The host of a Host header without its port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.rpartition(":")[0] if ":" in header else header

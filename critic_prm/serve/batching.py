@@ -1,0 +1,154 @@
+"""Trajectories of many requests in, labels out: what waits while the critic works goes to it together."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from critic_prm.critic import Critic
+from critic_prm.errors import CriticPrmError
+from critic_prm.judgement import Judgement, Label, combine
+from critic_prm.serve.settings import Settings
+from critic_prm.trajectory import Trajectory
+
+SPARED = 32
+"""The largest batch of a critic that computes, whatever it likes: larger ones gain little and make everyone wait for all."""
+
+
+class Full(CriticPrmError):
+    """The queue is full. `retry_after` is a guess, in whole seconds, of when there will be room."""
+
+    def __init__(self, waiting: int, retry_after: int) -> None:
+        self.retry_after = retry_after
+        super().__init__(f"{waiting} solutions are waiting; try again in {retry_after} s")
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """One request: its trajectories, the labels that are there, and who waits for them."""
+
+    trajectories: Sequence[Trajectory]
+    done: asyncio.Future[list[Label]]
+    labels: list[Label | None]
+    missing: int
+
+
+@dataclass(slots=True)
+class Batcher:
+    """Collects trajectories and gives them to the critic, first come first served.
+
+    Nothing waits for a batch to fill: a batch is what has come in while the one before was judged. `judged` is told the size
+    of every batch. Requests whose client is gone are left out of the next batch.
+    """
+
+    critic: Critic
+    settings: Settings
+    judged: Callable[[int], None] = lambda size: None
+    _queue: deque[tuple[_Ticket, int]] = field(default_factory=deque)
+    _waiting: int = 0
+    _more: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _speed: float = 0.0
+
+    def start(self) -> None:
+        """Begin to work, on the running loop."""
+        crew = 1 if self.critic.batch > 1 else self.settings.workers
+        self._tasks = [asyncio.create_task(self._work()) for _ in range(crew)]
+
+    async def stop(self) -> None:
+        """Stop working; who still waits gets a CancelledError."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for ticket, _ in self._queue:
+            ticket.done.cancel()
+        self._queue.clear()
+
+    @property
+    def waiting(self) -> int:
+        """Trajectories that no batch has taken yet."""
+        return self._waiting
+
+    @property
+    def batch(self) -> int:
+        return self.settings.batch or min(self.critic.batch, SPARED)
+
+    def submit(self, trajectories: Sequence[Trajectory]) -> asyncio.Future[list[Label]]:
+        """The labels, in order, once they are there; cancel it when nobody wants them any more.
+
+        Raises Full when more would wait than may. A request larger than the whole queue is taken when nothing waits.
+        """
+        future: asyncio.Future[list[Label]] = asyncio.get_running_loop().create_future()
+        if not trajectories:
+            future.set_result([])
+            return future
+        if self._waiting and self._waiting + len(trajectories) > self.settings.queue:
+            raise Full(self._waiting, self._retry_after())
+        ticket = _Ticket(trajectories, future, [None] * len(trajectories), len(trajectories))
+        self._queue.extend((ticket, index) for index in range(len(trajectories)))
+        self._waiting += len(trajectories)
+        self._more.set()
+        return future
+
+    def _retry_after(self) -> int:
+        seconds = self._waiting / self._speed if self._speed else 1.0
+        return min(max(math.ceil(seconds), 1), 60)
+
+    def _take(self) -> list[tuple[_Ticket, int]]:
+        part: list[tuple[_Ticket, int]] = []
+        while self._queue and len(part) < self.batch:
+            ticket, index = self._queue.popleft()
+            self._waiting -= 1
+            if not ticket.done.done():
+                part.append((ticket, index))
+        if not self._queue:
+            self._more.clear()
+        return part
+
+    async def _work(self) -> None:
+        while True:
+            await self._more.wait()
+            part = self._take()
+            if not part:
+                continue
+            await self._answer(part)
+
+    async def _answer(self, part: list[tuple[_Ticket, int]]) -> None:
+        began = time.perf_counter()
+        try:
+            labels = await self._judge([ticket.trajectories[index] for ticket, index in part])
+        except asyncio.CancelledError:
+            for ticket, _ in part:
+                ticket.done.cancel()
+            raise
+        except Exception as error:
+            if len(part) > 1 and not isinstance(error, CriticPrmError):  # one solution's fault is not its neighbours'
+                for one in part:
+                    await self._answer([one])
+                return
+            for ticket, _ in part:
+                if not ticket.done.done():
+                    ticket.done.set_exception(error)
+            return
+        self._measure(len(part), time.perf_counter() - began)
+        for (ticket, index), label in zip(part, labels, strict=True):
+            ticket.labels[index] = label
+            ticket.missing -= 1
+            if not ticket.missing and not ticket.done.done():
+                ticket.done.set_result([known for known in ticket.labels if known is not None])
+
+    async def _judge(self, trajectories: Sequence[Trajectory]) -> list[Label]:
+        samples = self.settings.samples if self.critic.repeats else 1
+        rounds: list[list[Judgement]] = await asyncio.gather(*(self.critic.judge(trajectories, n) for n in range(samples)))
+        rows = zip(*rounds, strict=True)
+        return [combine(row, len(t.steps)) for row, t in zip(rows, trajectories, strict=True)]
+
+    def _measure(self, size: int, seconds: float) -> None:
+        self.judged(size)
+        crew = len(self._tasks) or 1
+        speed = size * crew / max(seconds, 1e-6)
+        self._speed = 0.8 * self._speed + 0.2 * speed if self._speed else speed

@@ -1,0 +1,109 @@
+"""A critic and settings in, a server that runs until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from critic_prm.critic import Critic
+from critic_prm.errors import ConfigError, InputError
+from critic_prm.serve.connections import Connection, Room
+from critic_prm.serve.settings import Settings, check
+
+if TYPE_CHECKING:
+    import uvicorn
+
+SWITCH = 0.001
+"""Seconds after which a critic that computes in a thread lets the loop read and write; Python's 5 ms make every byte wait."""
+
+
+def require_extra() -> None:
+    """Raises ConfigError where uvicorn or starlette is not installed."""
+    try:
+        import starlette
+        import uvicorn
+    except ImportError as error:
+        raise ConfigError(f"serving needs {error.name}; install it with pip install 'critic-prm[serve]'") from None
+    assert starlette
+    assert uvicorn
+
+
+async def serve(critic: Critic, settings: Settings, ready: Callable[[str], None] = lambda url: None) -> None:
+    """Serve `critic` until SIGTERM or SIGINT; what is being answered then is finished, for up to `settings.grace` seconds.
+
+    `ready` is told the address once it listens. The critic is closed at the end. Raises ConfigError for an address that is
+    public without a token or a missing extra, InputError for one that cannot be had.
+    """
+    check(settings)
+    require_extra()
+    from critic_prm.serve.app import build_app
+
+    listening = _listen(settings)
+    server = server_of(build_app(critic, settings), settings)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    try:
+        with _stopped_is_done():
+            host, port = listening.getsockname()[:2]
+            ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+            await server.serve(sockets=[listening])
+    finally:
+        sys.setswitchinterval(before)
+        listening.close()
+
+
+def server_of(app: Any, settings: Settings) -> uvicorn.Server:
+    """uvicorn with the limits of `settings`; it writes neither paths nor bodies into its log."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=max(1, int(settings.reading)),
+        timeout_graceful_shutdown=max(1, int(settings.grace)),
+        h11_max_incomplete_event_size=32 << 10,
+    )
+    config.load()
+    protocol, room = config.http_protocol_class, Room(settings.connections, settings.reading)
+
+    def connection(**given: Any) -> Connection:
+        return Connection(protocol(**given), room)
+
+    config.http_protocol_class = connection  # type: ignore[assignment]  # uvicorn only calls it
+    return uvicorn.Server(config)
+
+
+def _listen(settings: Settings) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        raise InputError(
+            f"{settings.host}:{settings.port}", f"cannot listen there: {error.strerror}", "choose another --host or --port"
+        ) from None
+    listening.setblocking(False)
+    return listening
+
+
+@contextmanager
+def _stopped_is_done() -> Iterator[None]:
+    """uvicorn raises the signal that stopped it once more when it is done; here that is no failure."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

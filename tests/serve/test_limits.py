@@ -1,0 +1,327 @@
+"""What a server refuses, how it says so, and that it still serves afterwards."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from critic_prm.errors import BudgetError, ConfigError, UsageError
+from critic_prm.serve.settings import Settings, check, find_token
+from critic_prm.trajectory import Trajectory
+from tests.serve.conftest import ONE, Oracle, wait_until
+
+if TYPE_CHECKING:
+    from tests.serve.conftest import Running, Start
+
+TOKEN = "0123456789abcdef"
+PATHS = (
+    *(("GET", "/metrics"), ("GET", "/openapi.json"), ("GET", "/"), ("GET", "/nowhere"), ("POST", "/v1/score")),
+    *(("POST", "/v1/rank"), ("POST", "/pooling"), ("POST", "/get_reward"), ("DELETE", "/v1/score"), ("OPTIONS", "/v1/score")),
+)
+
+
+def code_of(answer: Any) -> str:
+    return str(answer["error"]["code"])
+
+
+def ok(server: Running) -> bool:
+    return server.post("/v1/score", ONE)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{", {}, 400),
+        (b'\xff{"trajectories": []}', {}, 400),
+        (b'{"trajectories": [NaN]}', {}, 400),
+        (b"[" * 60_000, {}, 400),
+        (b"{}", {"content-type": "text/plain"}, 415),
+        ({}, {}, 422),
+        ([], {}, 422),
+        ({"trajectories": [{"problem": "p", "steps": []}]}, {}, 422),
+        ({"trajectories": [{"problem": "p", "steps": [1]}]}, {}, 422),
+        ({"trajectories": [{"problem": "p", "steps": ["a"] * 1025}]}, {}, 422),
+        ({"trajectories": [], "unknown": 1}, {}, 422),
+        ({"trajectories": [], "aggregation": "median"}, {}, 422),
+        ({"trajectories": "a"}, {}, 422),
+        (b" " * 70_000, {}, 413),
+    ],
+)
+def test_bad_requests_are_told_what_is_wrong(start: Start, body: Any, headers: Mapping[str, str], status: int) -> None:
+    server = start(body=65_536)
+    found, answer = server.post("/v1/score", body, headers)
+    assert found == status
+    assert set(answer) == {"error"}
+    assert answer["error"]["message"]
+    assert ok(server)
+
+
+def test_errors_name_places_and_not_what_was_said(start: Start) -> None:
+    _, answer = start().post("/v1/score", {"trajectories": [{"problem": {"canary": 1}, "steps": ["canary"]}]})
+    assert "trajectories[0].problem" in answer["error"]["message"]
+    assert "canary" not in answer["error"]["message"]
+
+
+def test_unknown_paths_and_methods(start: Start) -> None:
+    server = start()
+    status, _, answer = server.request("GET", "/nowhere")
+    assert (status, code_of(answer)) == (404, "not_found")
+    status, headers, _ = server.request("GET", "/v1/score")
+    assert (status, headers["allow"]) == (405, "POST")
+
+
+def test_without_the_token_nothing_answers_but_health(start: Start) -> None:
+    server = start(token=TOKEN)
+    assert server.request("GET", "/health")[0] == 200
+    for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": TOKEN}, {"authorization": f"Basic {TOKEN}"}):
+        for method, path in PATHS:
+            status, headers, answer = server.request(method, path, ONE if method == "POST" else None, wrong)
+            assert (status, code_of(answer), headers["www-authenticate"]) == (401, "unauthorized", "Bearer"), (method, path)
+    assert server.critic.seen == []
+    assert server.post("/v1/score", ONE, {"authorization": f"bearer {TOKEN}"})[0] == 200
+    assert server.request("GET", "/metrics", headers={"authorization": f"Bearer {TOKEN}"})[0] == 200
+
+
+def test_a_page_that_resolves_its_own_name_to_this_machine_gets_nothing(start: Start) -> None:
+    server = start()
+    assert server.post("/v1/score", ONE, {"host": "rebound.example:80"})[0] == 421
+    assert server.post("/v1/score", ONE, {"host": "localhost:9"})[0] == 200
+    assert server.post("/v1/score", ONE, {"host": "[::1]:9"})[0] == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "example.org"])
+def test_a_public_address_needs_a_token(host: str) -> None:
+    with pytest.raises(ConfigError, match="CRITIC_PRM_TOKEN"):
+        check(Settings(host=host))
+    check(Settings(host=host, token=TOKEN))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_this_machines_own_addresses_do_not(host: str) -> None:
+    check(Settings(host=host))
+
+
+def test_settings_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="median"):
+        check(Settings(aggregation="median"))
+    with pytest.raises(UsageError, match="step-tag"):
+        check(Settings(tag=" "))
+
+
+def test_where_the_token_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    assert find_token(None, {}) is None
+    assert find_token(None, {"CRITIC_PRM_TOKEN": TOKEN}) == TOKEN
+    assert find_token(file, {"CRITIC_PRM_TOKEN": "other"}) == TOKEN
+    with pytest.raises(ConfigError, match="openssl"):
+        find_token(None, {"CRITIC_PRM_TOKEN": "short"})
+    with pytest.raises(ConfigError, match="openssl"):
+        find_token(None, {"CRITIC_PRM_TOKEN": ""})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        find_token(tmp_path / "none", {})
+
+
+def test_what_waits_goes_together(start: Start) -> None:
+    server = start()
+    threads = [server.hold(), *(threading.Thread(target=server.post, args=("/v1/score", ONE)) for _ in range(19))]
+    for thread in threads[1:]:
+        thread.start()
+    wait_until(lambda: server.waiting(19))
+    server.critic.gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert server.critic.sizes == [1, 19]
+
+
+def test_a_full_queue_says_when_to_come_back(start: Start) -> None:
+    server = start(queue=2)
+    threads = [server.hold(), *(threading.Thread(target=server.post, args=("/v1/score", ONE)) for _ in range(2))]
+    for thread in threads[1:]:
+        thread.start()
+    wait_until(lambda: server.waiting(2))
+    status, headers, answer = server.request("POST", "/v1/score", ONE)
+    assert (status, code_of(answer)) == (429, "busy")
+    assert 1 <= int(headers["retry-after"]) <= 60
+    server.critic.gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert ok(server)
+
+
+def test_one_solutions_fault_is_not_its_neighbours(start: Start) -> None:
+    critic = Oracle(fails=lambda t: ValueError("canary") if t.problem == "bad" else None)
+    server = start(critic)
+    first = server.hold()
+    found: dict[str, int] = {}
+
+    def ask(problem: str) -> None:
+        found[problem] = server.post("/v1/score", {"trajectories": [{"problem": problem, "steps": ["a"]}]})[0]
+
+    threads = [threading.Thread(target=ask, args=(problem,)) for problem in ("good", "bad", "fine")]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: server.waiting(3))
+    critic.gate.set()
+    for thread in (first, *threads):
+        thread.join(10)
+    assert found == {"good": 200, "bad": 500, "fine": 200}
+
+
+def test_a_critic_that_cannot_work_is_said_to_be_unavailable(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    server = start(Oracle(fails=lambda t: BudgetError("the budget of $1 is spent")))
+    status, headers, answer = server.request("POST", "/v1/score", ONE)
+    assert (status, code_of(answer), headers["retry-after"]) == (503, "unavailable", "60")
+    assert "the budget of $1 is spent" in caplog.text
+
+
+def test_no_answer_in_time(start: Start) -> None:
+    server = start(timeout=0.2)
+    server.critic.gate.clear()
+    status, answer = server.post("/v1/score", ONE)
+    assert (status, code_of(answer)) == (504, "timeout")
+    server.critic.gate.set()
+    assert ok(server)
+
+
+def test_a_body_that_does_not_come(start: Start) -> None:
+    server = start(reading=0.2)
+    head = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
+    answer = server.raw(head + b'{"traj')
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert server.raw(b"POST /v1/sco") == b""
+    assert server.raw(b"") == b""
+    assert ok(server)
+
+
+def test_who_has_gone_is_not_scored(start: Start) -> None:
+    server = start()
+    first = server.hold()
+    content = json.dumps({"trajectories": [{"problem": "gone", "steps": ["a"]}]}).encode()
+    head = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(head % len(content) + content)
+        wait_until(lambda: server.waiting(1))
+    wait_until(lambda: 'endpoint="score",code="499"' in server.request("GET", "/metrics")[2])
+    server.critic.gate.set()
+    first.join(10)
+    assert ok(server)
+    assert "gone" not in [seen.problem for seen in server.critic.seen]
+
+
+def test_too_many_connections_are_told_so(start: Start) -> None:
+    server = start(connections=2)
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+    assert server.raw(b"").startswith(b"HTTP/1.1 503 ")
+    for connection in held:
+        connection.close()
+    wait_until(lambda: server.request("GET", "/health")[0] == 200)
+
+
+def test_stopping_finishes_what_is_being_answered(start: Start) -> None:
+    server = start()
+    server.critic.gate.clear()
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(server.post("/v1/score", ONE)[0]))
+    asking.start()
+    wait_until(lambda: server.critic.asked > 0)
+    server.stop()
+    asking.join(10)
+    assert found == [200]
+    assert server.critic.closed
+
+
+def test_no_request_text_is_logged(start: Start, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def fails(trajectory: Trajectory) -> Exception | None:
+        return ValueError(trajectory.problem) if trajectory.problem == "canary" else None
+
+    server = start(Oracle(fails=fails))
+    for body in ({"trajectories": [{"problem": "canary", "steps": ["canary"]}]}, {"canary": 1}, b'{"canary'):
+        server.post("/v1/score?canary=1", body, {"x-canary": "canary"})
+    server.request("GET", "/canary")
+    server.raw(b"canary canary canary\r\n\r\n")
+    assert "ValueError" in caplog.text
+    written = capfd.readouterr()
+    assert "canary" not in caplog.text + written.out + written.err
+
+
+def test_metrics_are_prometheus_text(start: Start) -> None:
+    server = start()
+    assert ok(server)
+    _, headers, text = server.request("GET", "/metrics")
+    assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert text.endswith("\n")
+    families: dict[str, str] = {}
+    samples: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in families
+            families[name] = kind
+        elif not line.startswith("#"):
+            sample, value = line.rsplit(" ", 1)
+            float(value)
+            assert sample not in samples
+            samples.add(sample)
+            assert any(sample.startswith(name) for name in families)
+    assert families["critic_prm_request_duration_seconds"] == "histogram"
+    assert 'critic_prm_request_duration_seconds_bucket{endpoint="score",le="+Inf"} 1' in text
+    assert 'critic_prm_requests_total{endpoint="score",code="200"} 1' in text
+    assert "critic_prm_steps_scored_total 1" in text
+    assert 'critic_prm_solutions_scored_total{status="ok"} 1' in text
+
+
+def hostile(rng: random.Random) -> bytes:
+    """A request that is broken somewhere: in its start line, headers, length, encoding, JSON, or by being cut."""
+    content = json.dumps(ONE).encode()
+    if rng.random() < 0.5:
+        place = rng.randrange(len(content))
+        content = content[:place] + rng.randbytes(rng.randrange(1, 20)) + content[place:]
+    length = rng.choice([len(content), len(content) + 50, 0, -1, 10**9, "abc", f"{len(content)}, 7"])
+    method, path = (
+        rng.choice(["POST", "GET", "PUT", "\x00", "POST" * 50]),
+        rng.choice(["/v1/score", "/v1/rank", "/pooling", "*", "/%00"]),
+    )
+    lines = [f"{method} {path} HTTP/{rng.choice(['1.1', '1.0', '9.9', ''])}", "host: localhost", f"content-length: {length}"]
+    lines.append(
+        rng.choice(["content-type: application/json", "content-type: x", "no colon", "expect: 100-continue", "upgrade: h2c"])
+    )
+    lines.append(rng.choice(["x: " + "y" * rng.randrange(70_000), "transfer-encoding: chunked", "connection: close", "a: b"]))
+    whole = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + content
+    return whole[: rng.randrange(len(whole))] if rng.random() < 0.3 else whole
+
+
+def test_two_thousand_hostile_requests_leave_it_serving(start: Start) -> None:
+    server = start(body=4096, reading=0.5, connections=200)
+    rng = random.Random(0)
+    requests = [hostile(rng) for _ in range(2000)]
+    slow: list[socket.socket] = []
+    for index, request in enumerate(requests):
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        with suppress(OSError):  # refused while it was still being sent
+            connection.sendall(request)
+        if index % 10 == 0:
+            slow.append(connection)  # says no more, and does not hang up either
+        else:
+            connection.close()
+    wait_until(lambda: server.request("GET", "/health")[0] == 200)
+    assert ok(server)
+    for connection in slow:
+        connection.close()
+
+    def quiet() -> bool:
+        text = server.request("GET", "/metrics")[2]
+        return "critic_prm_held_bytes 0\n" in text and "critic_prm_queue_depth 0\n" in text and 'code="500"' not in text
+
+    wait_until(quiet)
