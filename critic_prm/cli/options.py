@@ -82,7 +82,20 @@ Durable = Annotated[
 
 def with_judging(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command all the options of `judging`; what they add up to reaches it as its argument `judging`."""
-    own, added = signature(command, eval_str=True), signature(judging, eval_str=True).parameters
+    return _with_options(command, frozenset())
+
+
+def with_policy(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command with a policy the same options, but for those that only make sense for a judge."""
+    return _with_options(command, FOR_JUDGES)
+
+
+FOR_JUDGES = frozenset(("style", "logprobs", "reask", "force", "think_rounds", "schema", "with_reference"))
+
+
+def _with_options(command: Callable[..., None], left_out: frozenset[str]) -> Callable[..., None]:
+    own, every = signature(command, eval_str=True), signature(judging, eval_str=True).parameters
+    added = {name: parameter for name, parameter in every.items() if name not in left_out}
     kept = [parameter for name, parameter in own.parameters.items() if name != "judging"]
 
     @wraps(command)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any, Protocol
 
 import orjson
 
@@ -43,11 +44,30 @@ def run_labelling(
     """
     tally = Tally(total=_count(source, limit))
     client: Client | None = getattr(critic, "client", None)
-    say = Reporter(tally, client, out, accounts)
 
     def count(_: Trajectory, labelled: Label) -> None:
         for account in accounts:
             account.add(labelled)
+
+    async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
+        rows = islice(trajectories, limit)
+        crew = workers if client is None else lambda: max(workers, client.gate.most)
+        await label_into(sink, rows, critic, tally, samples=samples, prior=prior, workers=crew, stop=stop, each=count)
+
+    return run_watched(body, out, tally, client, critic.close, accounts)
+
+
+def run_watched(
+    body: Callable[[RecordWriter, asyncio.Event], Awaitable[None]],
+    out: str,
+    tally: Tally,
+    client: Client | None,
+    close: Callable[[], Awaitable[None]],
+    accounts: Sequence[Closing] = (),
+) -> int:
+    """Run `body`, which writes rows to a sink and stops taking more when the event is set, with all that a run has around it.
+    Returns the exit code: 0, or 3 with failed rows. Raises what stopped the run."""
+    say = Reporter(tally, client, out, accounts)
 
     async def run() -> int:
         stop = asyncio.Event()
@@ -58,9 +78,7 @@ def run_labelling(
         outcome: BaseException | None = None
         try:
             with RecordWriter(out) as sink:
-                rows = islice(trajectories, limit)
-                crew = workers if client is None else lambda: max(workers, client.gate.most)
-                await label_into(sink, rows, critic, tally, samples=samples, prior=prior, workers=crew, stop=stop, each=count)
+                await body(sink, stop)
             if stop.is_set():
                 raise Interrupted
         except BaseException as error:
@@ -69,17 +87,28 @@ def run_labelling(
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-            await critic.close()
+            await close()
             say.finish(outcome)
         return 3 if tally.failed else 0
 
     return asyncio.run(run())
 
 
+class Closing(Protocol):
+    """What is said of a run at its end, in words, and under `name` in run.json."""
+
+    @property
+    def name(self) -> str: ...
+
+    def lines(self) -> list[str]: ...
+
+    def report(self) -> Any: ...
+
+
 class Reporter:
     """Says things on stderr, and at the end writes what happened to `OUT.run.json`."""
 
-    def __init__(self, tally: Tally, client: Client | None, out: str, accounts: Sequence[Account] = ()) -> None:
+    def __init__(self, tally: Tally, client: Client | None, out: str, accounts: Sequence[Closing] = ()) -> None:
         self.tally, self.client, self.out, self.accounts = tally, client, out, accounts
 
     def line(self, text: str) -> None:

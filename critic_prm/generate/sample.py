@@ -1,0 +1,153 @@
+"""Problems -> k solutions each by a policy -> those worth having: of problems neither too easy nor too hard, each once, right
+and wrong ones in balance."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from critic_prm.errors import UsageError
+from critic_prm.generate.answers import Grader, final_answer
+from critic_prm.generate.policy import Completion, Policy, unmarked
+from critic_prm.generate.problems import Problem
+from critic_prm.trajectory import Step, Trajectory
+
+_BAND = re.compile(r"(\d*\.?\d+)-(\d*\.?\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which of the solutions to keep.
+
+    `low` and `high` bound the problem's pass rate; with `mixed` problems solved always or never are left out. `once` drops
+    solutions of a problem that say the same. `balance` keeps as many right as wrong solutions of each problem, `most` at most
+    so many of either.
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    mixed: bool = True
+    once: bool = True
+    balance: bool = False
+    most: int | None = None
+    seed: int = 0
+
+    def takes(self, k: int, n: int) -> bool:
+        """Whether a problem with k right solutions of n is kept."""
+        return self.low <= k / n <= self.high and not (self.mixed and k in (0, n))
+
+
+def parse_keep(text: str) -> Keep:
+    """ "mixed" (neither all right nor all wrong), "all", or a band of pass rates as in "0.1-0.9". Raises UsageError."""
+    if text in ("mixed", "all"):
+        return Keep(mixed=text == "mixed")
+    match = _BAND.fullmatch(text)
+    if match is None or not float(match.group(1)) <= float(match.group(2)) <= 1:
+        raise UsageError(f"--keep is {text!r}; write mixed, all, or a band of pass rates as in 0.1-0.9")
+    return Keep(float(match.group(1)), float(match.group(2)), mixed=False)
+
+
+@dataclass
+class Account:
+    """What became of the problems and solutions, for the end of a run and its run.json."""
+
+    name: str = "kept"
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def report(self) -> Mapping[str, int]:
+        return dict(self.counts)
+
+    def lines(self) -> list[str]:
+        c = self.counts
+        told = [
+            f"problems: {c['problems']:,} sampled, {c['problems kept']:,} kept; {c['always solved']:,} always and"
+            f" {c['never solved']:,} never solved, {c['no solution came to an end']:,} without a solution that came to an end"
+        ]
+        left = {name: c[name] for name in ("said twice", "for balance", "cut", "refused", "failed") if c[name]}
+        words = ", ".join(f"{count:,} {name}" for name, count in left.items()) or "none"
+        told.append(f"solutions: {c['right']:,} right and {c['wrong']:,} wrong written; left out: {words}")
+        if c["without an answer"]:
+            told.append(f"{c['without an answer']:,} of the wrong solutions state no answer")
+        return told
+
+
+async def sample(problem: Problem, policy: Policy, grader: Grader, k: int, keep: Keep, account: Account) -> list[Trajectory]:
+    """The solutions of one problem that are kept, in the order of their samples; `account` counts all of them.
+
+    A trajectory's meta has `final_answer_correct`, `pass_rate` [right, all that came to an end], `sample`, `policy` and the
+    `key` of the stored reply. Raises what must stop the whole run.
+    """
+    found = await asyncio.gather(*(policy.complete(problem.text, (), s) for s in range(k)), return_exceptions=True)
+    for outcome in found:  # when one fails, the others are still brought in: they are paid for
+        if isinstance(outcome, BaseException):
+            raise outcome
+    completions = [outcome for outcome in found if isinstance(outcome, Completion)]
+    whole = [completion for completion in completions if completion.came == "ok"]
+    account.counts["problems"] += 1
+    account.counts.update(_ENDS[completion.came] for completion in completions if completion.came != "ok")
+    if not whole:
+        account.counts["no solution came to an end"] += 1
+        return []
+    made = [await _solution(problem, completion, grader) for completion in whole]
+    right = sum(bool(solution.meta["final_answer_correct"]) for solution in made)
+    if right in (0, len(made)):
+        account.counts["always solved" if right else "never solved"] += 1
+    if not keep.takes(right, len(made)):
+        account.counts["solutions of problems left out"] += len(made)
+        return []
+    kept = _balanced(_once(made, account) if keep.once else made, keep, account)
+    account.counts["problems kept"] += bool(kept)
+    for solution in kept:
+        account.counts["right" if solution.meta["final_answer_correct"] else "wrong"] += 1
+        account.counts["without an answer"] += solution.final_answer is None
+    card = dict(policy.card)
+    return [replace(s, meta={**s.meta, "pass_rate": [right, len(made)], "policy": card}) for s in kept]
+
+
+_ENDS = {"truncated": "cut", "refused": "refused", "provider_error": "failed"}
+
+
+async def _solution(problem: Problem, completion: Completion, grader: Grader) -> Trajectory:
+    answer = final_answer(completion.text)
+    return Trajectory(
+        id=f"{problem.id}-s{completion.sample}",
+        problem=problem.text,
+        steps=tuple(Step(text) for text in completion.steps),
+        final_answer=answer,
+        gold_answer=problem.gold,
+        meta={
+            **problem.meta,
+            "final_answer_correct": await grader.same(answer, problem.gold),
+            "problem_id": problem.id,
+            "sample": completion.sample,
+            "key": completion.key,
+        },
+    )
+
+
+def _once(solutions: Sequence[Trajectory], account: Account) -> list[Trajectory]:
+    """Each solution once: those that differ only in marks and spaces say the same."""
+    seen: dict[str, Trajectory] = {}
+    for solution in solutions:
+        seen.setdefault("\n".join(re.sub(r"\s+", " ", unmarked(text)).lower() for text in solution.texts), solution)
+    account.counts["said twice"] += len(solutions) - len(seen)
+    return list(seen.values())
+
+
+def _balanced(solutions: Sequence[Trajectory], keep: Keep, account: Account) -> list[Trajectory]:
+    sides = [[s for s in solutions if bool(s.meta["final_answer_correct"]) == side] for side in (True, False)]
+    most = keep.most if keep.most is not None else len(solutions)
+    if keep.balance:
+        most = min(most, *(len(side) for side in sides))
+    chosen = {s.id for side in sides for s in sorted(side, key=lambda s: _draw(s.id, keep.seed))[:most]}
+    account.counts["for balance"] += len(solutions) - len(chosen)
+    return [solution for solution in solutions if solution.id in chosen]
+
+
+def _draw(identity: str, seed: int) -> bytes:
+    """A place in an order that depends on nothing but the id and the seed."""
+    return hashlib.sha256(f"{seed} {identity}".encode("utf-8", "surrogatepass")).digest()

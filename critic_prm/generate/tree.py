@@ -1,0 +1,173 @@
+"""A problem -> OmegaPRM's tree of rollouts: the likeliest-looking wrong ones searched for their first error, each rollout used
+again -> labelled solutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+from critic_prm.errors import UsageError
+from critic_prm.generate.answers import Grader
+from critic_prm.generate.policy import Policy, unmarked
+from critic_prm.generate.problems import Problem
+from critic_prm.generate.rollout import Estimate, Found, Prefixes, Rollout
+from critic_prm.generate.stopping import Enough
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How a tree grows (OmegaPRM, arXiv 2406.06592): `rollouts` of each node, at most `searches` searches, none begun after
+    `budget` rollouts. `alpha`, `beta`, `length` (words) and `exploration` are those of Q and U. Rows of at most `least_words`
+    words are left out, as in MM-PRM."""
+
+    rollouts: int = 16
+    searches: int = 10
+    budget: int = 100
+    alpha: float = 0.5
+    beta: float = 0.9
+    length: int = 500
+    exploration: float = 0.125
+    least_words: int = 10
+
+    def __post_init__(self) -> None:
+        if min(self.rollouts, self.searches, self.budget, self.length) < 1:
+            raise UsageError("rollouts, searches, budget and length of a tree must be 1 or more")
+        if not (0 < self.alpha <= 1 and 0 < self.beta <= 1):
+            raise UsageError(f"alpha is {self.alpha} and beta {self.beta}; both must be above 0 and at most 1")
+
+
+def quality(share: float, words: int, growth: Growth) -> float:
+    """Q(s, r) = alpha^(1 - MC(s)) * beta^(words(r) / L): a short wrong rollout of a prefix that mostly comes out right."""
+    return float(growth.alpha ** (1 - share) * growth.beta ** (words / growth.length))
+
+
+def urge(visits: int, all_visits: int, growth: Growth) -> float:
+    """U(s) = c * sqrt(sum of N) / (1 + N(s)): prefixes that were seldom searched from."""
+    return growth.exploration * sqrt(all_visits) / (1 + visits)
+
+
+@dataclass(eq=False)
+class Node:
+    """A prefix with its estimate. `visits` counts the searches that began here; `steps` are all steps from the problem on."""
+
+    steps: tuple[str, ...]
+    estimate: Estimate
+    parent: Node | None = None
+    children: list[Node] = field(default_factory=list)
+    visits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """One rollout that was searched: all steps of the solution, what is known of its prefixes, its first error."""
+
+    steps: tuple[str, ...]
+    at: Mapping[int, Estimate]
+    first_error: int
+
+
+@dataclass
+class Tree:
+    """The tree of one problem: its nodes by their steps, what was searched, and the right rollouts that were met."""
+
+    problem: Problem
+    root: Node
+    searched: list[Searched] = field(default_factory=list)
+    right: list[tuple[Node, Rollout]] = field(default_factory=list)
+    rollouts: int = 0
+
+    def solutions(self, growth: Growth) -> list[tuple[tuple[str, ...], Found]]:
+        """The solutions to write: every searched one, and at most as many right ones, no two with the same steps."""
+        wrong = [(s.steps, Found(s.at, s.first_error)) for s in self.searched]
+        right = []
+        for node, rollout in self.right:
+            steps = node.steps + rollout.completion.steps
+            at = {len(n.steps) - 1: n.estimate for n in _way(node) if n.steps}
+            right.append((steps, Found({**at, len(steps) - 1: Estimate(1, 1, own=True)}, -1)))
+        kept: dict[tuple[str, ...], Found] = {}
+        for rows in (wrong, right):
+            before = len(kept)
+            for steps, found in rows:
+                words = sum(len(step.split()) for step in steps)
+                if words > growth.least_words and (rows is wrong or len(kept) - before < before):
+                    kept.setdefault(tuple(unmarked(step) for step in steps), found)
+        originals = {tuple(unmarked(step) for step in steps): steps for rows in (right, wrong) for steps, _ in rows}
+        return [(originals[key], found) for key, found in kept.items()]
+
+
+async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth) -> Tree:
+    """Grow the tree of one problem. At most `budget` + K * (floor(log2 T) + 1) rollouts for rollouts of T steps. Raises what
+    must stop the whole run."""
+    prefixes = Prefixes(policy, grader, problem.text, problem.gold)
+    enough = Enough(growth.rollouts)
+    root = Node((), await prefixes.estimate((), enough))
+    nodes: dict[tuple[str, ...], Node] = {(): root}
+    tree = Tree(problem, root)
+    pool: list[tuple[Node, Rollout]] = []
+    _offer(root, pool, tree)
+    while pool and len(tree.searched) < growth.searches and prefixes.made < growth.budget:
+        total = sum(node.visits for node in nodes.values())
+        node, rollout = max(pool, key=lambda pair: _priority(pair, total, growth))
+        pool.remove((node, rollout))  # a rollout is searched once
+        at = {len(n.steps) - 1: n.estimate for n in _way(node) if n.steps}
+        steps = node.steps + rollout.completion.steps
+        current, low, high = node, len(node.steps), len(steps) - 1
+        at[high] = Estimate(0, 1, own=True)  # the whole rollout is known to be wrong
+        while low < high:
+            middle = (low + high) // 2
+            prefix = steps[: middle + 1]
+            if prefix not in nodes:
+                child = nodes[prefix] = Node(prefix, await prefixes.estimate(prefix, enough), current)
+                current.children.append(child)
+                _offer(child, pool, tree)
+            child = nodes[prefix]
+            if child.estimate.n == 0:
+                break
+            at[middle] = child.estimate
+            if child.estimate.k == 0:
+                high = middle
+            else:
+                current, low = child, middle + 1
+        node.visits += 1
+        if low == high:
+            known = {step: estimate for step, estimate in at.items() if step <= low}
+            tree.searched.append(Searched(steps, known, low))
+    tree.rollouts = prefixes.made
+    return tree
+
+
+def tree_to_json(node: Node) -> dict[str, Any]:
+    """A node and what grew from it: the text that it adds, MC as k of n, visits, children."""
+    before = len(node.parent.steps) if node.parent else 0
+    row: dict[str, Any] = {
+        "steps": list(node.steps[before:]),
+        "k": node.estimate.k,
+        "n": node.estimate.n,
+        "visits": node.visits,
+    }
+    if node.children:
+        row["children"] = [tree_to_json(child) for child in node.children]
+    return row
+
+
+def _offer(node: Node, pool: list[tuple[Node, Rollout]], tree: Tree) -> None:
+    """A node's wrong rollouts may be searched, where some of its rollouts are right; right ones are solutions themselves."""
+    tree.right += [(node, rollout) for rollout in node.estimate.rollouts if rollout.right and rollout.completion.steps]
+    if 0 < node.estimate.k < node.estimate.n:
+        pool += [(node, rollout) for rollout in node.estimate.rollouts if not rollout.right and rollout.completion.steps]
+
+
+def _priority(pair: tuple[Node, Rollout], all_visits: int, growth: Growth) -> float:
+    node, rollout = pair
+    words = len(rollout.completion.text.split())
+    return quality(node.estimate.share, words, growth) + urge(node.visits, all_visits, growth)
+
+
+def _way(node: Node) -> Sequence[Node]:
+    """From the problem to this node."""
+    way = [node]
+    while way[-1].parent is not None:
+        way.append(way[-1].parent)
+    return way[::-1]
