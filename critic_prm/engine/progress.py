@@ -24,14 +24,17 @@ async def watch(tally: Tally, client: Client | None) -> None:
             await asyncio.sleep(EVERY)
             print(describe(tally, client), file=sys.stderr, flush=True)
 
-    from rich.console import Console, Group
+    from rich.console import Console
     from rich.live import Live
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
-    def picture() -> Group:
-        bar = ProgressBar(total=tally.total or None, completed=tally.rows, pulse=not tally.total, width=None)
-        return Group(bar, Text(describe(tally, client), style="dim"))
+    def picture() -> Table:
+        lines = Table.grid(expand=True)
+        lines.add_row(ProgressBar(total=tally.total or None, completed=tally.rows, pulse=not tally.total))
+        lines.add_row(Text(describe(tally, client), style="dim"))
+        return lines
 
     with Live(picture(), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
         while True:
