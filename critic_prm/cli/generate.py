@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.cli import policies
 from critic_prm.plugins import names
 
 FAMILIES = "Families: labels exact by construction, no model needed"
@@ -64,3 +65,5 @@ def _command(name: str) -> Callable[..., None]:
 
 for _name in names("generate.families"):
     app.command(_name, help=f"Make trajectories of the family {_name}.", rich_help_panel=FAMILIES)(_command(_name))
+
+policies.register(app)

@@ -15,7 +15,7 @@ from critic_prm.generate.answers import Grader
 from critic_prm.generate.policy import LLMPolicy, Policy, open_policy
 from critic_prm.generate.rollout import Estimate, Found, Prefixes, card_of, every_step, halving
 from critic_prm.generate.stopping import MOST, Enough, rollouts_for
-from critic_prm.generate.targets import EPSILON, Target, dual_sided, progress_labels
+from critic_prm.generate.targets import EPSILON, TARGETS, Target, dual_sided, progress_labels
 from critic_prm.judgement import Judgement, Status, Verdict
 from critic_prm.provider import Usage
 from critic_prm.trajectory import Trajectory
@@ -47,7 +47,10 @@ class How:
     table: tuple[tuple[float, int], ...] = ()
 
     def check(self) -> None:
-        """Raises UsageError for what does not go together."""
+        """Raises UsageError for what does not exist or does not go together."""
+        for name, value, names in (("search", self.search, SEARCHES), ("target", self.target, TARGETS)):
+            if value not in names:
+                raise UsageError(f"--{name} is {value!r}; it is {', '.join(names[:-1])} or {names[-1]}")
         if self.target in NEEDS_ALL and self.search != "every":
             raise UsageError(f"the target {self.target!r} compares every step with the one before it; it needs --search every")
         if self.target in ("soft", *NEEDS_ALL) and self.enough.rule == "curtailed":

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
+from critic_prm.critics.rollout import How, judgement_of
 from critic_prm.errors import UsageError
-from critic_prm.generate.answers import Grader
+from critic_prm.generate.answers import Grader, final_answer
 from critic_prm.generate.policy import Policy, unmarked
 from critic_prm.generate.problems import Problem
 from critic_prm.generate.rollout import Estimate, Found, Prefixes, Rollout
 from critic_prm.generate.stopping import Enough
+from critic_prm.judgement import combine
+from critic_prm.labels import label_row
+from critic_prm.trajectory import Step, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,26 @@ async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth)
             tree.searched.append(Searched(steps, known, low))
     tree.rollouts = prefixes.made
     return tree
+
+
+def tree_rows(tree: Tree, growth: Growth, card: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tree's solutions as rows of a label file: a step has a label where its prefix was rolled out."""
+    how = How(Enough(growth.rollouts), "halving")
+    growing = {"searches": growth.searches, "budget": growth.budget, "alpha": growth.alpha, "beta": growth.beta}
+    rows = []
+    for number, (steps, found) in enumerate(tree.solutions(growth)):
+        trajectory = Trajectory(
+            id=f"{tree.problem.id}-t{number}",
+            problem=tree.problem.text,
+            steps=tuple(Step(text) for text in steps),
+            final_answer=final_answer(steps[-1]),
+            gold_answer=tree.problem.gold,
+            meta={**tree.problem.meta, "problem_id": tree.problem.id, "final_answer_correct": found.first_error == -1},
+        )
+        label = combine([judgement_of(found, how, len(steps))], len(steps))
+        whole = {"provider": "rollout", "policy": dict(card), "search": "tree", "rollouts": growth.rollouts, **growing}
+        rows.append(label_row(trajectory, label, whole))
+    return rows
 
 
 def tree_to_json(node: Node) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""Items through work that asks a policy -> rows in the order of the items, with all that a run has around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from critic_prm.cli.running import Closing, run_watched
+from critic_prm.engine.client import Client
+from critic_prm.engine.order import in_order
+from critic_prm.judgement import Status
+from critic_prm.label import Tally
+from critic_prm.records import RecordWriter
+
+Item = TypeVar("Item")
+Made = tuple[Status, Sequence[dict[str, Any]]]
+"""What came of an item: "ok" also where no row of it is kept."""
+
+
+def run_making(
+    items: Iterable[Item],
+    work: Callable[[Item], Awaitable[Made]],
+    out: str,
+    client: Client | None,
+    close: Callable[[], Awaitable[None]],
+    accounts: Sequence[Closing] = (),
+    workers: int = 64,
+) -> int:
+    """Returns the exit code: 0, or 3 where items failed. Raises what stopped the run; the rows before it are in `out`."""
+    tally = Tally()
+
+    async def one(part: Sequence[Item]) -> list[Made]:
+        return [await work(item) for item in part]
+
+    async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
+        crew = (lambda: max(workers, client.gate.most)) if client is not None else (lambda: workers)
+        async for _, (status, rows) in in_order(items, one, workers=crew, stop=stop):
+            tally.rows += 1
+            tally.labels[status] += 1
+            for row in rows:
+                sink.write(row)
+
+    return run_watched(body, out, tally, client, close, accounts)

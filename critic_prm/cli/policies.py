@@ -1,0 +1,206 @@
+"""critic-prm generate sample, rollout, tree: solutions of a policy, and step labels by what it still makes of a prefix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from critic_prm.cli.options import with_policy
+from critic_prm.critic import Judging
+
+if TYPE_CHECKING:
+    from critic_prm.cli.making import Made
+    from critic_prm.generate.problems import Problem
+
+PANEL = "With a policy: any provider/MODEL, asked through the cache"
+
+Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="The file to write; - is stdout.")]
+PolicyName = Annotated[str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Who solves, or goes on with a solution.")]
+Prompt = Annotated[str, typer.Option(help="The policy's prompt: `solve`, or a .jinja file of your own.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count the requests and what they may cost; ask nothing.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")]
+
+
+@with_policy
+def sample(
+    source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their right answers; - is stdin.")],
+    policy: PolicyName,
+    out: Out = "-",
+    k: Annotated[int, typer.Option("-k", min=1, help="Solutions a problem.")] = 8,
+    keep: Annotated[
+        str, typer.Option(help="Of which problems: mixed (neither always nor never solved), all, or pass rates as 0.1-0.9.")
+    ] = "mixed",
+    balance: Annotated[bool, typer.Option("--balance", help="As many right as wrong solutions of each problem.")] = False,
+    most: Annotated[int | None, typer.Option(min=1, help="At most so many right and so many wrong ones a problem.")] = None,
+    once: Annotated[bool, typer.Option("--once/--repeats", help="Drop solutions that say the same as another.")] = True,
+    draw: Annotated[int, typer.Option(help="Another number chooses others where some are left out.")] = 0,
+    prompt: Prompt = "solve",
+    limit: Limit = None,
+    skip_bad: SkipBad = False,
+    dry_run: DryRun = False,
+    *,
+    judging: Judging,
+) -> None:
+    """k solutions a problem, cut into steps, their final answers compared with the right one."""
+    from dataclasses import replace
+    from itertools import islice
+
+    from critic_prm.cli.making import run_making
+    from critic_prm.generate.answers import Grader
+    from critic_prm.generate.forecast import forecast_samples
+    from critic_prm.generate.policy import open_policy
+    from critic_prm.generate.problems import read_problems
+    from critic_prm.generate.sample import Account, parse_keep
+    from critic_prm.generate.sample import sample as sample_one
+    from critic_prm.trajectory import trajectory_to_json
+
+    which = replace(parse_keep(keep), once=once, balance=balance, most=most, seed=draw)
+    complain = lambda error: typer.echo(f"skipped: {error}", err=True)  # noqa: E731
+    problems = islice(read_problems(source, skip_bad=skip_bad, complain=complain), limit)
+    solver = open_policy(policy, judging, prompt)
+    if dry_run:
+        _say(forecast_samples(solver, judging, problems, k).lines("problems"))
+        return
+    grader, account = Grader(), Account()
+
+    async def work(problem: Problem) -> Made:
+        before = account.counts["no solution came to an end"]
+        rows = [trajectory_to_json(s) for s in await sample_one(problem, solver, grader, k, which, account)]
+        return ("provider_error" if account.counts["no solution came to an end"] > before else "ok"), rows
+
+    async def close() -> None:
+        await grader.close()
+        await solver.close()
+
+    code = run_making(problems, work, out, solver.client, close, [account], judging.connections)
+    if grader.note:
+        _say([grader.note])
+    raise typer.Exit(code)
+
+
+@with_policy
+def rollout(
+    source: Annotated[str, typer.Argument(metavar="TRAJECTORIES", help="Solutions with a gold_answer; - is stdin.")],
+    policy: PolicyName,
+    out: Out = "-",
+    k: Annotated[
+        str, typer.Option("-k", metavar="K", help="Completions a prefix; by pass rate as in 128@0,64@0.1,32@0.9.")
+    ] = "8",
+    search: Annotated[
+        str, typer.Option(help="first: step by step up to the first error; every: all steps; halving: binary search.")
+    ] = "first",
+    target: Annotated[
+        str, typer.Option(help="P(correct) of a step: soft (share), hard (1 or 0), progress (GenPRM), dual (MedS3).")
+    ] = "soft",
+    stop: Annotated[
+        str, typer.Option(help="all: K completions; curtailed: until the hard label is certain; decided: until it is likely.")
+    ] = "all",
+    theta: Annotated[float, typer.Option(help="A prefix is good when more than this share comes out right.")] = 0.0,
+    epsilon: Annotated[float, typer.Option(help="The least progress of a good step, for --target progress.")] = 0.8,
+    recheck: Annotated[
+        bool, typer.Option("--recheck", help="Look at both sides of the error again with 2 K; say none where it moves.")
+    ] = False,
+    prompt: Prompt = "solve",
+    limit: Limit = None,
+    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    skip_bad: SkipBad = False,
+    dry_run: DryRun = False,
+    *,
+    judging: Judging,
+) -> None:
+    """Monte Carlo step labels: how many of K completions from after each step reach the gold answer."""
+    from itertools import islice
+
+    from critic_prm.cli.running import run_labelling
+    from critic_prm.critics.rollout import How, connect
+    from critic_prm.formats import read_trajectories
+    from critic_prm.generate.forecast import forecast_rollouts
+    from critic_prm.generate.policy import LLMPolicy
+    from critic_prm.generate.stopping import Enough, parse_rollouts
+
+    table = parse_rollouts(k)
+    enough = Enough(max(n for _, n in table), stop, theta)  # type: ignore[arg-type]  # checked there
+    how = How(enough, search, target, epsilon, recheck, table if len(table) > 1 else ())  # type: ignore[arg-type]
+    critic = connect(policy, judging, how, prompt)
+    trajectories = read_trajectories(
+        source,
+        format,
+        on_error="skip" if skip_bad else "stop",
+        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+    )
+    if dry_run:
+        assert isinstance(critic.policy, LLMPolicy)
+        _say(forecast_rollouts(critic.policy, judging, islice(trajectories, limit), how).lines("trajectories"))
+        return
+    code = run_labelling(trajectories, critic, out, source=source, workers=judging.connections, limit=limit)
+    if critic.grader.note:
+        _say([critic.grader.note])
+    raise typer.Exit(code)
+
+
+@with_policy
+def tree(
+    source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their right answers; - is stdin.")],
+    policy: PolicyName,
+    out: Out = "-",
+    k: Annotated[int, typer.Option("-k", min=1, help="Completions a prefix.")] = 16,
+    searches: Annotated[int, typer.Option(min=1, help="Wrong rollouts to search for their first error, a problem.")] = 10,
+    budget: Annotated[int, typer.Option(min=1, help="No search begins after so many completions of a problem.")] = 100,
+    alpha: Annotated[float, typer.Option(help="Of Q: how much a high share of right rollouts counts.")] = 0.5,
+    beta: Annotated[float, typer.Option(help="Of Q: how much a short rollout counts.")] = 0.9,
+    length: Annotated[int, typer.Option(min=1, help="Of Q: the words that beta is for.")] = 500,
+    exploration: Annotated[float, typer.Option(help="Of U: how much seldom visited prefixes count.")] = 0.125,
+    trees: Annotated[str | None, typer.Option(help="Write the trees themselves to this file, too.")] = None,
+    prompt: Prompt = "solve",
+    limit: Limit = None,
+    skip_bad: SkipBad = False,
+    *,
+    judging: Judging,
+) -> None:
+    """OmegaPRM's tree: rollouts of a problem, the wrong ones searched for their first error, each used again."""
+    from contextlib import nullcontext
+    from itertools import islice
+
+    from critic_prm.cli.making import run_making
+    from critic_prm.generate.answers import Grader
+    from critic_prm.generate.policy import open_policy
+    from critic_prm.generate.problems import read_problems
+    from critic_prm.generate.tree import Growth, grow, tree_rows, tree_to_json
+    from critic_prm.records import RecordWriter
+
+    growth = Growth(k, searches, budget, alpha, beta, length, exploration)
+    complain = lambda error: typer.echo(f"skipped: {error}", err=True)  # noqa: E731
+    problems = islice(read_problems(source, skip_bad=skip_bad, complain=complain), limit)
+    solver, grader = open_policy(policy, judging, prompt), Grader()
+
+    with RecordWriter(trees) if trees else nullcontext() as forest:
+
+        async def work(problem: Problem) -> Made:
+            grown = await grow(problem, solver, grader, growth)
+            if forest is not None:
+                forest.write(
+                    {"id": problem.id, "problem": problem.text, "rollouts": grown.rollouts, **tree_to_json(grown.root)}
+                )
+            return ("ok" if grown.root.estimate.n else "provider_error"), tree_rows(grown, growth, solver.card)
+
+        async def close() -> None:
+            await grader.close()
+            await solver.close()
+
+        code = run_making(problems, work, out, solver.client, close, (), judging.connections)
+    if grader.note:
+        _say([grader.note])
+    raise typer.Exit(code)
+
+
+def _say(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line, err=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to a group."""
+    for command in (sample, rollout, tree):
+        app.command(rich_help_panel=PANEL)(command)

@@ -1,0 +1,109 @@
+"""What a run would ask a policy -> how many requests that is, how many are paid already, and about what the rest costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+import orjson
+
+from critic_prm.critic import Judging
+from critic_prm.critics.rollout import How
+from critic_prm.generate.answers import final_answer
+from critic_prm.generate.policy import LLMPolicy
+from critic_prm.generate.problems import Problem
+from critic_prm.models import Prices, abilities
+from critic_prm.provider import Request, Usage
+from critic_prm.trajectory import Trajectory
+
+TOKENS_PER_BYTE = (0.2, 0.35)
+"""Of a prompt: English prose, and digits or Chinese."""
+UNKNOWN_OUTPUT = (100, 1500)
+"""Tokens of a completion whose length nothing bounds."""
+
+
+@dataclass
+class Forecast:
+    """`low` and `high` bound the requests of a run; `stored` of those at most needed are in the cache. `tokens_in` and
+    `tokens_out` bound the tokens of what is not, in USD `usd`, None where the price is unknown."""
+
+    items: int = 0
+    low: int = 0
+    high: int = 0
+    stored: int = 0
+    tokens_in: tuple[int, int] = (0, 0)
+    tokens_out: tuple[int, int] = (0, 0)
+    usd: tuple[float, float] | None = None
+
+    def lines(self, noun: str) -> list[str]:
+        exact = self.low == self.high
+        count = f"{self.high:,}" if exact else f"{self.low:,} to {self.high:,}"
+        lines = [
+            f"{self.items:,} {noun}: {count} requests, {self.stored:,} of them in the cache already",
+            f"to be asked, at most: {max(self.high - self.stored, 0):,} requests,"
+            f" {self.tokens_in[0]:,} to {self.tokens_in[1]:,} tokens in, {self.tokens_out[0]:,} to {self.tokens_out[1]:,} out",
+        ]
+        cost = (
+            "the price of this model is unknown (--prices)" if self.usd is None else f"${self.usd[0]:.2f} to ${self.usd[1]:.2f}"
+        )
+        return [*lines, f"cost: {cost}"]
+
+
+def forecast_samples(policy: LLMPolicy, judging: Judging, problems: Iterable[Problem], k: int) -> Forecast:
+    """Of `generate sample`: exactly k requests a problem."""
+    found = Forecast()
+    for problem in problems:
+        found.items += 1
+        found.low += k
+        found.high += k
+        _count(found, policy, judging, [policy.request(problem.text)], k)
+    return _priced(found, policy, judging)
+
+
+def forecast_rollouts(policy: LLMPolicy, judging: Judging, trajectories: Iterable[Trajectory], how: How) -> Forecast:
+    """Of `generate rollout`: how many depends on what comes back, so a lowest and a highest number."""
+    found = Forecast()
+    most = max([n for _, n in how.table] or [how.enough.most])
+    least = most if how.enough.rule == "all" else 1
+    if how.table:
+        least = min(least, *(n for _, n in how.table))
+    for trajectory in trajectories:
+        found.items += 1
+        texts = trajectory.texts
+        stated = trajectory.final_answer or final_answer(texts[-1])
+        prefixes = [texts[: i + 1] for i in range(len(texts) - (stated is not None))]
+        root: list[list[str]] = [[]] if how.target == "progress" or how.table else []
+        needs = {
+            "every": (len(prefixes), len(prefixes)),
+            "first": (min(len(prefixes), 1), len(prefixes)),
+            "halving": (0 if stated else 1, ceil(log2(len(texts) + (stated is None)))),
+        }[how.search]
+        found.low += (needs[0] + len(root)) * least
+        found.high += (needs[1] + len(root)) * most * (1 + how.recheck)
+        _count(found, policy, judging, [policy.request(trajectory.problem, steps) for steps in [*root, *prefixes]], most)
+    return _priced(found, policy, judging)
+
+
+def _count(found: Forecast, policy: LLMPolicy, judging: Judging, requests: Sequence[Request], each: int) -> None:
+    found.stored += policy.stored(judging.db, [(request, sample) for request in requests for sample in range(each)])
+    size = sum(len(orjson.dumps(policy.client.provider.wire(request)["messages"])) for request in requests) * each
+    found.tokens_in = (found.tokens_in[0] + size, found.tokens_in[1] + size)  # bytes until `_priced`
+    found.tokens_out = (found.tokens_out[0] + len(requests) * each, 0)  # all that could be asked, until `_priced`
+
+
+def _priced(found: Forecast, policy: LLMPolicy, judging: Judging) -> Forecast:
+    size, possible = found.tokens_in[0], found.tokens_out[0]
+    left = max(found.high - found.stored, 0)
+    share = left / possible if possible else 0.0
+    lowest = max(found.low - found.stored, 0)
+    longest = judging.sampling.max_tokens or UNKNOWN_OUTPUT[1]
+    bounds = (lowest / possible if possible else 0.0, share)
+    found.tokens_in = (int(size * bounds[0] * TOKENS_PER_BYTE[0]), int(size * bounds[1] * TOKENS_PER_BYTE[1]))
+    found.tokens_out = (lowest * min(UNKNOWN_OUTPUT[0], longest), left * longest)
+    provider = policy.client.provider
+    prices: Prices | None = judging.prices or abilities(provider.name, provider.model).prices
+    if prices is not None:
+        low, high = (prices.cost(Usage(i, o)) for i, o in zip(found.tokens_in, found.tokens_out, strict=True))
+        found.usd = (low, high)
+    return found
