@@ -20,7 +20,7 @@ Clock = Callable[[], float]
 
 @dataclass
 class Bucket:
-    """So many units a second, refilled evenly; a tenth of a second's worth may be saved up, so there are no bursts."""
+    """So many units a second, refilled evenly; a fiftieth of a second's worth may be saved up, so there are no bursts."""
 
     rate: float
     stamp: float
@@ -28,8 +28,9 @@ class Bucket:
 
     def delay(self, now: float) -> float:
         """Seconds until the next unit may be taken."""
-        self.level = min(self.level + (now - self.stamp) * self.rate, max(self.rate / 10, 1.0))
-        self.stamp = now
+        if now > self.stamp:
+            self.level = min(self.level + (now - self.stamp) * self.rate, max(self.rate / 50, 1.0))
+            self.stamp = now
         return 0.0 if self.level >= 1.0 else (1.0 - self.level) / self.rate + 1e-4
 
     def take(self, units: float) -> None:
@@ -38,45 +39,66 @@ class Bucket:
 
 @dataclass
 class Pace:
-    """The rate a throttling server lets through, found by listening: just under what it accepted when it complained, then
-    slowly more, and faster the longer it stays silent (in the manner of CUBIC). Without a complaint there is no pace."""
+    """The rate a throttling server lets through, found by listening. Without a complaint there is no pace.
+
+    The first complaint says little: what got through before it may have been saved up, or be a beginning. From there the pace
+    doubles every `DOUBLING` seconds to the next one. Between any two complaints after that the server took so many requests:
+    divided by all of the time that is no more than its limit, divided by the time that the gate was open no less. The pace
+    goes on half way between the two, and rises slowly, then faster the longer there is silence (in the manner of CUBIC).
+    """
 
     bucket: Bucket | None = None
     _base: float = 0.0
     _since: float = 0.0
+    _opened: float = 0.0
+    _taken: int = 0
+    _searching: bool = True
     _slots: deque[tuple[int, int]] = field(default_factory=deque)
 
-    SLOT = 0.25
-    WINDOW = 12
-    """Accepted answers are counted in slots of `SLOT` seconds; the last `WINDOW` of them make the measured rate."""
+    SLOT, SLOTS = 0.25, 12
+    """Before the first complaint, accepted answers are counted in slots of so many seconds, of which so many are kept."""
+    DOUBLING = 2.0
 
-    def accepted(self, now: float) -> None:
+    def accepted(self, entered: float, now: float) -> None:
+        if self.bucket is not None:
+            self._taken += entered > self._since
+            return
         slot = int(now / self.SLOT)
         if self._slots and self._slots[-1][0] == slot:
             self._slots[-1] = (slot, self._slots[-1][1] + 1)
         else:
             self._slots.append((slot, 1))
-            while self._slots[0][0] < slot - self.WINDOW:
+            while self._slots[0][0] < slot - self.SLOTS:
                 self._slots.popleft()
 
-    def complained(self, now: float) -> None:
-        """Begin a tenth of a percent under the accepted rate, or 3% under the pace that was too fast."""
-        measured = self._measured(now)
-        rate = min(measured, self.bucket.rate) * 0.97 if self.bucket and measured else measured or 1.0
-        self._base, self._since = max(rate, 0.05), now
-        self.bucket = Bucket(self._base, now, level=0.0)
+    def complained(self, entered: float, now: float, opens: float) -> None:
+        """Begin again more slowly. `entered` is when the refused request went out, `opens` when the next one may."""
+        if self.bucket is None:
+            rate = self._measured(now) or 1.0
+        elif self._searching:
+            rate, self._searching = self.bucket.rate * 0.5 ** (1 / self.DOUBLING), False  # the pace of a second ago
+        else:
+            whole, opened, fast = entered - self._since, entered - self._opened, self.bucket.rate
+            # Too short a time shows nothing but that the pace was too fast.
+            heard = (self._taken / whole + self._taken / opened) / 2 if opened > 1 else 0.9 * fast
+            rate = min(max(heard, 0.5 * fast), 0.95 * fast)
+        self._base, self._since, self._opened, self._taken = max(rate, 0.05), now, opens, 0
+        self.bucket = Bucket(self._base, opens, level=0.0)
 
     def delay(self, now: float) -> float:
         if self.bucket is None:
             return 0.0
-        quiet = (now - self._since) / 10
-        self.bucket.rate = self._base * (1 + 0.04 * quiet + 0.02 * quiet**3)
+        quiet = max(now - self._opened, 0.0)
+        if self._searching:
+            self.bucket.rate = self._base * 2 ** min(quiet / self.DOUBLING, 20)
+        else:
+            self.bucket.rate = self._base * (1 + 0.002 * quiet + 2e-5 * quiet**3)
         return self.bucket.delay(now)
 
     def _measured(self, now: float) -> float:
         """Accepted answers a second over the last seconds; 0 when there were none."""
         slot = int(now / self.SLOT)
-        recent = [(at, count) for at, count in self._slots if at >= slot - self.WINDOW]
+        recent = [(at, count) for at, count in self._slots if at >= slot - self.SLOTS]
         if not recent:
             return 0.0
         return sum(count for _, count in recent) / (max(slot - recent[0][0], 3) * self.SLOT)
@@ -139,8 +161,8 @@ class Gate:
         if self._tokens:
             self._tokens.take(tokens)
         if accepted:
-            self._pace.accepted(self._clock())
-            if entered >= self._episode:
+            self._pace.accepted(entered, self._clock())
+            if entered > self._episode:
                 self._cooldown = COOLDOWN
                 # Growth is earned: only answers that came while the places were really used count.
                 if not self._fixed and self.out >= 0.8 * int(self.limit):
@@ -151,12 +173,12 @@ class Gate:
         """The server said: too many. One episode shrinks once, however many requests that were out hear of it."""
         now = self._clock()
         self.throttled += 1
-        if entered >= self._episode:
+        if entered > self._episode:
             self._episode, self._slow_start = now, False
-            self._pace.complained(now)
             if not self._fixed:
                 self.limit = max(1.0, self.limit * SHRINK)
             self.until = max(self.until, now + (self._cooldown if retry_after is None else retry_after))
+            self._pace.complained(entered, now, self.until)
             self._cooldown = min(self._cooldown * 2, LONGEST_COOLDOWN)
         elif retry_after is not None:
             self.until = max(self.until, now + retry_after)
