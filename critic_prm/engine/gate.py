@@ -134,7 +134,7 @@ class Gate:
         self._pace = Pace()
         self._requests = Bucket(rpm / 60, clock()) if rpm else None
         self._tokens = Bucket(tpm / 60, clock()) if tpm else None
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._queue: deque[asyncio.Future[float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._shut: Exception | None = None
 
@@ -143,17 +143,16 @@ class Gate:
         if self._shut is not None:
             raise self._shut
         if self._queue or not self._open():
-            place = asyncio.get_running_loop().create_future()
+            place: asyncio.Future[float] = asyncio.get_running_loop().create_future()
             self._queue.append(place)
             self._arm()
             try:
-                await place
+                return await place  # the time of admission, not that of this task's next turn
             except asyncio.CancelledError:
                 if place.done() and not place.cancelled():
                     self._give_back()
                 raise
-        else:
-            self._admit()
+        self._admit()
         return self._clock()
 
     def leave(self, entered: float, *, tokens: int = 0, accepted: bool = True) -> None:
@@ -242,7 +241,7 @@ class Gate:
             place = self._queue.popleft()
             if not place.cancelled():
                 self._admit()
-                place.set_result(None)
+                place.set_result(self._clock())
         self._arm()
 
     def _arm(self) -> None:

@@ -179,37 +179,41 @@ async def test_a_cancelled_waiter_gives_its_place_on() -> None:
     assert gate.out == 1
 
 
-async def test_the_pace_settles_just_under_what_the_server_takes() -> None:
-    """A server that takes 20 a second (a refilled bucket of 20), 5 ms each, Retry-After 1 s: simulated for five minutes."""
+@pytest.mark.parametrize(
+    ("retry_after", "burst", "start", "least"),
+    [(1.0, 20, 16, 0.85), (1.0, 5, 64, 0.85), (1.0, 5, 16, 0.85), (0.3, 5, 64, 0.9), (None, 5, 64, 0.9), (None, 20, 64, 0.9)],
+)
+async def test_the_pace_settles_just_under_what_the_server_takes(
+    retry_after: float | None, burst: float, start: int, least: float
+) -> None:
+    """A server that takes 20 a second with so many saved up, 50 ms each: 40 seconds of simulated time."""
     clock = Clock()
-    gate = Gate(64, clock=clock)
-    tokens, stamp, sent, refused = 20.0, clock.now, 0, 0
-    out: list[tuple[float, float]] = []
+    gate = Gate(64, start=start, clock=clock)
+    level, stamp = burst, clock.now
+    accepted = late = late_refused = 0
+    out: list[tuple[float, float, bool]] = []
     waiting = [asyncio.create_task(gate.enter()) for _ in range(64)]
-    late_sent = late_refused = 0
-    while clock.now < 400:
+    while clock.now < 140:
         clock.now += 0.005
         gate._wake()
         await asyncio.sleep(0)
         for task in [task for task in waiting if task.done()]:
             waiting.remove(task)
-            out.append((clock.now + 0.005, task.result()))
-            waiting.append(asyncio.create_task(gate.enter()))
-        for due, entered in [pair for pair in out if pair[0] <= clock.now]:
-            out.remove((due, entered))
-            tokens, stamp = min(20.0, tokens + (clock.now - stamp) * 20), clock.now
-            sent += 1
-            if tokens >= 1:
-                tokens -= 1
+            level, stamp = min(burst, level + (clock.now - stamp) * 20), clock.now
+            out.append((clock.now + 0.05, task.result(), level >= 1))
+            level -= level >= 1
+        for answer in [answer for answer in out if answer[0] <= clock.now]:
+            out.remove(answer)
+            _, entered, good = answer
+            accepted += good
+            if good:
                 gate.leave(entered)
             else:
-                refused += 1
-                gate.throttle(entered, 1.0)
+                gate.throttle(entered, retry_after)
             if clock.now > 110:
-                late_sent += 1
-                late_refused += tokens < 1
+                late, late_refused = late + 1, late_refused + (not good)
+            waiting.append(asyncio.create_task(gate.enter()))
     for task in waiting:
         task.cancel()
-    accepted = sent - refused
-    assert accepted / 300 >= 0.85 * 20
-    assert refused / sent <= 0.05
+    assert accepted / 40 >= least * 20
+    assert late_refused / late <= 0.05
