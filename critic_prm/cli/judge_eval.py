@@ -13,7 +13,7 @@ from critic_prm.critic import Judging
 
 @with_judging
 def judge_eval(
-    judge: Annotated[str, typer.Argument(metavar="JUDGE", help="provider/MODEL; several with commas between them.")],
+    judge: Annotated[str, typer.Argument(metavar="JUDGE", help="provider/MODEL; a,b are two judges, a+b is the two together.")],
     bench: Annotated[
         list[str],
         typer.Argument(metavar="BENCH...", help="name:path (processbench:DIR) or a path to anything with gold labels."),
@@ -22,6 +22,9 @@ def judge_eval(
     attack: Annotated[
         bool, typer.Option("--attack", help="Instead, put hostile words into wrong steps and count verdicts that flip.")
     ] = False,
+    consensus: Annotated[
+        str, typer.Option(help="How judges together add up: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
+    ] = "majority",
     samples: Annotated[int, typer.Option(min=1, help="Judgements a solution.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="A fixed sample of so many solutions of each subset.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
@@ -46,7 +49,7 @@ def judge_eval(
         raise UsageError("--with-reference does not fit here: an evaluation hides the reference answer from the judge")
     parts = [part for spec in bench for part in open_benchmark(spec)]
     pairs = [(name, style) for name in judge.split(",") for style in (styles or judging.style).split(",")]
-    run = judging_runs.Run(judging, parts, limit, samples, resamples, bootstrap_seed)
+    run = judging_runs.Run(judging, parts, limit, samples, resamples, bootstrap_seed, consensus)
     if attack:
         found = judging_runs.attacked(pairs, run)
         row, failed = judging_runs.attacked_to_json(found), [one.run for _, one in found]

@@ -9,13 +9,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from critic_prm.benchmarks import Part, read_benchmarks
-from critic_prm.critic import Judging, open_critic
+from critic_prm.cli.judges import open_judges
+from critic_prm.critic import Critic, Judging
 from critic_prm.engine.progress import watch
 from critic_prm.evaluate import Evaluation, evaluate
 from critic_prm.judge_eval import Bill, Worth, side_by_side, worth
 from critic_prm.judge_eval.attack import Resistance, attack, attacks
 from critic_prm.label import Tally
 from critic_prm.metrics.compare import Comparison
+from critic_prm.votes import Samples
 
 Pair = tuple[str, str]
 Compared = Sequence[tuple[Worth, Worth, Comparison]]
@@ -31,6 +33,12 @@ class Run:
     samples: int
     replicates: int
     seed: int
+    consensus: str = "majority"
+
+    def open(self, judge: str, style: str) -> Critic:
+        """One judge, or the consensus of several with + between them."""
+        judging = replace(self.judging, style=style)
+        return open_judges(judge.split("+"), judging, self.consensus, Samples(self.samples, self.samples))[0]
 
 
 def evaluated(pairs: Sequence[Pair], run: Run) -> tuple[list[Worth], Compared]:
@@ -57,7 +65,7 @@ def attacked_to_json(found: Sequence[tuple[Pair, Resistance]]) -> dict[str, Any]
 
 
 async def _evaluate(judge: str, style: str, run: Run, bill: Bill) -> Evaluation:
-    critic = open_critic(judge, replace(run.judging, style=style))
+    critic = run.open(judge, style)
     tally = Tally()
     watching = asyncio.create_task(watch(tally, getattr(critic, "client", None)))
 
@@ -82,7 +90,7 @@ async def _evaluate(judge: str, style: str, run: Run, bill: Bill) -> Evaluation:
 
 
 async def _attack(judge: str, style: str, run: Run) -> Resistance:
-    critic = open_critic(judge, replace(run.judging, style=style))
+    critic = run.open(judge, style)
     tally = Tally()
     watching = asyncio.create_task(watch(tally, getattr(critic, "client", None)))
     try:

@@ -16,21 +16,44 @@ from critic_prm.provider import Usage
 
 @dataclass
 class Bill:
-    """What judging costs, from the label rows of an evaluation: whether a reply was bought now or long ago, it has a price."""
+    """What judging costs, from the label rows of an evaluation: whether a reply was bought now or long ago, it has a price.
+
+    `usage` is by (provider, model), of which a consensus has several.
+    """
 
     rows: int = 0
-    judgements: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: dict[tuple[str, str], Usage] = field(default_factory=dict)
     how: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """One row of a label file."""
         self.rows += 1
+        card = row["critic"]
+        cards = {one["judge"]: one for one in card.get("judges", ())}
         for judgement in row["judgements"]:
-            self.judgements += 1
-            self.usage += Usage(**judgement.get("usage", {}))
             for word in judgement.get("how", ()):
                 self.how[word] = self.how.get(word, 0) + 1
+            for part in judgement.get("parts") or [judgement]:
+                self._charge(cards.get(part.get("judge"), card), Usage(**part.get("usage", {})))
+
+    def total(self) -> Usage:
+        return sum(self.usage.values(), Usage())
+
+    def usd(self, prices: Prices | None) -> float | None:
+        """USD for all of it, None where a price or the tokens are unknown. `prices` come before those of the model table."""
+        costs = []
+        for (provider, model), usage in self.usage.items():
+            known = prices or abilities(provider, model).prices
+            if known is None or usage == Usage():
+                return None
+            costs.append(known.cost(usage))
+        return sum(costs) if costs else None
+
+    def _charge(self, card: Mapping[str, Any], usage: Usage) -> None:
+        if "provider" not in card:
+            return  # it computes, and costs nothing
+        who = (str(card["provider"]), str(card["model"]))
+        self.usage[who] = self.usage.get(who, Usage()) + usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +72,8 @@ class Worth:
 
 def worth(judge: str, style: str, evaluation: Evaluation, bill: Bill, prices: Prices | None = None) -> Worth:
     """Add a bill to an evaluation. `prices` come before those of the model table; `statuses` are shares of judgements."""
-    card = evaluation.card
-    known = bill.usage != Usage() and bill.rows > 0
-    prices = prices or abilities(str(card.get("provider", "")), str(card.get("model", ""))).prices
+    usage, usd = bill.total(), bill.usd(prices)
+    known = usage != Usage() and bill.rows > 0
     judged: Mapping[str, int] = evaluation.run["judgements"]
     total = sum(judged.values())
     return Worth(
@@ -60,9 +82,9 @@ def worth(judge: str, style: str, evaluation: Evaluation, bill: Bill, prices: Pr
         evaluation=evaluation,
         how=dict(bill.how),
         statuses={status: count / total for status, count in judged.items()} if total else {},
-        input_tokens=bill.usage.input / bill.rows if known else None,
-        output_tokens=bill.usage.output / bill.rows if known else None,
-        usd=prices.cost(bill.usage) / bill.rows if known and prices else None,
+        input_tokens=usage.input / bill.rows if known else None,
+        output_tokens=usage.output / bill.rows if known else None,
+        usd=usd / bill.rows if known and usd is not None else None,
     )
 
 

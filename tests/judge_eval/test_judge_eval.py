@@ -143,6 +143,22 @@ def test_styles_side_by_side_and_again_from_the_cache_for_nothing(
     assert all(one["run"]["requests"] == 0 for one in again["judges"])
 
 
+def test_judges_together_are_worth_something_too(tmp_path: Path, bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = []
+    for name, tokens in (("a", 100), ("b", 300)):
+        usage = {"prompt_tokens": 1000, "completion_tokens": tokens}
+        rows = [
+            {"contains": f"Add to {one.id[1:]}.", "text": verdicts(examine_steps(one)), "usage": usage} for one in SOLUTIONS
+        ]
+        (tmp_path / name).write_bytes(b"\n".join(map(orjson.dumps, rows)))
+        names.append(f"scripted/{tmp_path / name}")
+    common = ("--db", str(tmp_path / "x.db"), "--prices", "1,10", "--resamples", "200", "--json", "--consensus", "unanimous")
+    assert run("judge-eval", "+".join(names), str(bench), *common) == 0
+    [one] = orjson.loads(capsys.readouterr().out)["judges"]
+    assert one["mean"]["f1"]["value"] == 1
+    assert one["per_solution"] == {"input_tokens": 2000.0, "output_tokens": 400.0, "cost_usd": pytest.approx(0.006)}
+
+
 def test_the_tables_are_printed(tmp_path: Path, bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "judge.jsonl"
     script.write_bytes(orjson.dumps({"text": verdicts(0), "usage": {"prompt_tokens": 7, "completion_tokens": 3}}))
