@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from critic_prm.generate.problems import Problem
 
 PANEL = "With a policy: any provider/MODEL, asked through the cache"
+RUNS = "From what there is already"
 
 Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="The file to write; - is stdout.")]
 PolicyName = Annotated[str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Who solves, or goes on with a solution.")]
@@ -195,6 +196,45 @@ def tree(
     raise typer.Exit(code)
 
 
+def agent(
+    source: Annotated[str, typer.Argument(metavar="LOGS", help="Runs with a reward, several a task; - is stdin.")],
+    out: Out = "-",
+    method: Annotated[str, typer.Option(help="td: promise and progress by TD(lambda); returns: discounted outcomes.")] = "td",
+    gamma: Annotated[float, typer.Option(help="What a step further from the reward counts.")] = 1.0,
+    lam: Annotated[float, typer.Option("--lambda", help="1 is the return of the run alone, 0 the next value alone.")] = 0.95,
+    discount: Annotated[
+        str, typer.Option(help="For returns: by the steps still to-go, or elapsed (the paper's code).")
+    ] = "to-go",
+    values: Annotated[
+        str, typer.Option(help="For td: table (runs with the same history) or labels (p_correct of a label file).")
+    ] = "table",
+    prior: Annotated[float, typer.Option(help="Runs of the task's mean that are added to each history of the table.")] = 1.0,
+    progress: Annotated[str, typer.Option(help="diff: what a step adds to the promise; gae: the advantage.")] = "diff",
+    labels: Annotated[str, typer.Option(help="Of a step: promise (a probability), or 1 and 0 by its progress.")] = "promise",
+    tolerance: Annotated[float, typer.Option(help="A step may lose so much and still be right, with --labels progress.")] = 0.0,
+    reward: Annotated[str | None, typer.Option(help="The field of the reward, where it is not found of itself.")] = None,
+    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    skip_bad: SkipBad = False,
+) -> None:
+    """Step labels of tool-using runs from the reward at their end; no model needed."""
+    from critic_prm.formats import read_trajectories
+    from critic_prm.generate.agent import Account, Credit, credited
+    from critic_prm.records import write_records
+    from critic_prm.trajectory import trajectory_to_json
+
+    credit = Credit(method, gamma, lam, discount, values, prior, progress, labels, tolerance, reward)  # type: ignore[arg-type]
+    credit.check()
+    runs = read_trajectories(
+        source,
+        format,
+        on_error="skip" if skip_bad else "stop",
+        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+    )
+    account = Account()
+    write_records(out, map(trajectory_to_json, credited(runs, credit, account)))
+    _say(account.lines())
+
+
 def _say(lines: list[str]) -> None:
     for line in lines:
         typer.echo(line, err=True)
@@ -204,3 +244,4 @@ def register(app: typer.Typer) -> None:
     """Add these commands to a group."""
     for command in (sample, rollout, tree):
         app.command(rich_help_panel=PANEL)(command)
+    app.command(rich_help_panel=RUNS)(agent)

@@ -1,0 +1,241 @@
+"""Runs of agents with a reward at their end -> what each step promises and how far it gets, by returns or by TD(lambda) -> step
+labels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from critic_prm.errors import InputError, UsageError
+from critic_prm.generate.answers import plainly_same
+from critic_prm.trajectory import StepLabel, Trajectory
+
+Method = Literal["td", "returns"]
+Discount = Literal["to-go", "elapsed"]
+Values = Literal["table", "labels"]
+Progress = Literal["diff", "gae"]
+Labels = Literal["promise", "progress"]
+
+REWARDS = ("reward", "score", "success", "outcome", "final_answer_correct", "is_correct", "resolved")
+"""Where a run's reward is looked for: in the row, then in its meta."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """How the reward is shared out among the steps.
+
+    "td": AgentPRM's promise and progress (arXiv 2511.08325) by TD(`lam`) over values of the states; `values` are those of a
+    "table" (the mean outcome of all runs of the task with the same history, drawn to the task's mean as if by `prior` more
+    runs) or the p_correct of "labels" that a critic gave. "returns": discounted outcomes, averaged over equal histories (arXiv
+    2502.10325). With `discount` "to-go" a step counts gamma^(steps still to come); "elapsed" is gamma^(steps before it), as in
+    that paper's code, which trusts late steps least.
+
+    `progress` of a step is what it adds to the promise ("diff"), or the advantage itself ("gae", only with "td"). `labels` says
+    what becomes the label: the promise, a probability, or 1 where the progress is at least -`tolerance` and 0 elsewhere.
+    """
+
+    method: Method = "td"
+    gamma: float = 1.0
+    lam: float = 0.95
+    discount: Discount = "to-go"
+    values: Values = "table"
+    prior: float = 1.0
+    progress: Progress = "diff"
+    labels: Labels = "promise"
+    tolerance: float = 0.0
+    reward: str | None = None
+
+    def check(self) -> None:
+        """Raises UsageError for what does not exist or does not go together."""
+        named = {"method": Method, "discount": Discount, "values": Values, "progress": Progress, "labels": Labels}
+        for name, kind in named.items():
+            if getattr(self, name) not in get_args(kind):
+                raise UsageError(f"--{name} is {getattr(self, name)!r}; it is {' or '.join(get_args(kind))}")
+        for name in ("gamma", "lam"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
+        if self.prior < 0 or self.tolerance < 0:
+            raise UsageError(f"the prior is {self.prior} and the tolerance {self.tolerance}; neither can be below 0")
+        if self.progress == "gae" and self.method != "td":
+            raise UsageError("the advantage is found by --method td; with returns use --progress diff")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """One entry a step: `promise`, what the run is worth after it; `progress`, what the step added; `runs`, how many runs were
+    in this history. `start` is the promise before the first step."""
+
+    start: float
+    promise: tuple[float, ...]
+    progress: tuple[float, ...]
+    runs: tuple[int, ...]
+
+
+def td_lambda(
+    start: float, values: Sequence[float], rewards: Sequence[float], lam: float, gamma: float
+) -> tuple[list[float], list[float]]:
+    """(advantages, promises) of each step: delta_t = r_t + gamma M_t - M_(t-1), with no M after the last step;
+    A_t = sum over k of (gamma lam)^k delta_(t+k); Q_t = A_t + M_(t-1). `start` is M before the first step."""
+    before = [start, *values]
+    advantages = [0.0] * len(values)
+    later = 0.0
+    for t in reversed(range(len(values))):
+        bootstrap = gamma * values[t] if t + 1 < len(values) else 0.0
+        later = rewards[t] + bootstrap - before[t] + gamma * lam * later
+        advantages[t] = later
+    return advantages, [advantage + value for advantage, value in zip(advantages, before, strict=False)]
+
+
+def discounted(outcome: float, steps: int, gamma: float, discount: Discount) -> list[float]:
+    """A run's outcome in [0, 1] as each of its `steps` sees it: (1 + w (2 outcome - 1)) / 2 with w as `discount` says."""
+    weights = [gamma**t for t in range(steps)]
+    if discount == "to-go":
+        weights.reverse()
+    return [(1 + weight * (2 * outcome - 1)) / 2 for weight in weights]
+
+
+def reward_of(run: Trajectory, name: str | None = None) -> float | None:
+    """The run's reward in [0, 1]: what the row says under `name` or one of REWARDS, else whether the final answer is the gold
+    answer, None where neither can be told. Raises InputError for one that is no number from 0 to 1."""
+    for key in (name,) if name else REWARDS:
+        for place in (run.extra, run.meta):
+            value = place.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool | int | float) and 0 <= value <= 1:
+                return float(value)
+            mend = "it must be true, false, or a number from 0 to 1"
+            raise InputError(f"run {run.id}", f'the reward under "{key}" is {value!r:.40}', mend)
+    if name is None and run.final_answer is not None and run.gold_answer is not None:
+        same = plainly_same(run.final_answer, run.gold_answer)
+        return None if same is None else float(same)
+    return None
+
+
+@dataclass
+class Account:
+    """How many runs there were and what they came to, for the end of a run."""
+
+    name: str = "agent"
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def report(self) -> Mapping[str, int]:
+        return dict(self.counts)
+
+    def lines(self) -> list[str]:
+        c = self.counts
+        lines = [
+            f"{c['runs']:,} runs of {c['tasks']:,} tasks, {c['successes']:,} of them successes;"
+            f" {c['without a reward']:,} left out without a reward"
+        ]
+        if c["steps"]:
+            lines.append(f"{c['shared']:,} of {c['steps']:,} steps have a history that several runs share")
+        return lines
+
+
+def credited(runs: Iterable[Trajectory], credit: Credit, account: Account | None = None) -> list[Trajectory]:
+    """The runs with step labels, in their order; those without a reward are left out and counted.
+
+    meta["agent"] has `promise`, `progress`, `runs` and `start` of `Shares`, the reward and how it was shared out. Raises
+    InputError for rewards, or values, that cannot be read.
+    """
+    credit.check()
+    account = account or Account()
+    known: list[tuple[Trajectory, float]] = []
+    for run in runs:
+        reward = reward_of(run, credit.reward)
+        if reward is None:
+            account.counts["without a reward"] += 1
+        else:
+            known.append((run, reward))
+    table = _Table(known, credit)
+    account.counts.update({"runs": len(known), "tasks": len(table.tasks), "successes": sum(r >= 0.5 for _, r in known)})
+    made = []
+    for run, reward in known:
+        shares = table.shares(run, reward)
+        account.counts["steps"] += len(run.steps)
+        account.counts["shared"] += sum(n > 1 for n in shares.runs)
+        made.append(_labelled(run, reward, shares, credit))
+    return made
+
+
+class _Table:
+    """What all runs together say of each history."""
+
+    def __init__(self, runs: Sequence[tuple[Trajectory, float]], credit: Credit) -> None:
+        self.credit = credit
+        self.tasks: dict[str, list[float]] = defaultdict(list)
+        self.sums: dict[bytes, float] = defaultdict(float)
+        self.counts: Counter[bytes] = Counter()
+        for run, reward in runs:
+            self.tasks[run.problem].append(reward)
+            outcomes = [reward] * len(run.steps)
+            if credit.method == "returns":
+                outcomes = discounted(reward, len(run.steps), credit.gamma, credit.discount)
+            for key, outcome in zip(histories(run), outcomes, strict=True):
+                self.sums[key] += outcome
+                self.counts[key] += 1
+
+    def shares(self, run: Trajectory, reward: float) -> Shares:
+        rewards = self.tasks[run.problem]
+        start = sum(rewards) / len(rewards)
+        keys = histories(run)
+        counts = tuple(self.counts[key] for key in keys)
+        if self.credit.method == "returns":
+            promise = [self.sums[key] / self.counts[key] for key in keys]
+            return Shares(start, tuple(promise), _differences(start, promise), counts)
+        values = self._values(run, keys, start)
+        earned = [0.0] * (len(keys) - 1) + [reward]
+        advantages, promise = td_lambda(start, values, earned, self.credit.lam, self.credit.gamma)
+        progress = tuple(advantages) if self.credit.progress == "gae" else _differences(start, promise)
+        return Shares(start, tuple(promise), progress, counts)
+
+    def _values(self, run: Trajectory, keys: Sequence[bytes], start: float) -> list[float]:
+        if self.credit.values == "labels":
+            given = run.extra.get("p_correct")
+            whole = isinstance(given, list) and len(given) == len(keys)
+            if not whole or not all(isinstance(p, int | float) and 0 <= p <= 1 for p in given or ()):
+                mend = "label the runs with a critic first, or use --values table"
+                raise InputError(f"run {run.id}", '"p_correct" has no number for every step', mend)
+            return [float(p) for p in given or ()]
+        prior = self.credit.prior
+        return [(self.sums[key] + prior * start) / (self.counts[key] + prior) for key in keys]
+
+
+def histories(run: Trajectory) -> list[bytes]:
+    """A key for the history up to and with each step: the task, and all actions and observations before it, and the action.
+
+    What the action brings is not in it, so runs that part only by chance share the step at which they do.
+    """
+    digest = hashlib.sha256(run.problem.encode("utf-8", "surrogatepass"))
+    keys = []
+    for step in run.steps:
+        digest.update(b"\x00" + step.text.strip().encode("utf-8", "surrogatepass"))
+        keys.append(digest.digest())
+        digest.update(b"\x01" + (step.observation or "").strip().encode("utf-8", "surrogatepass"))
+    return keys
+
+
+def _differences(start: float, promise: Sequence[float]) -> tuple[float, ...]:
+    return tuple(after - before for before, after in zip([start, *promise], promise, strict=False))
+
+
+def _labelled(run: Trajectory, reward: float, shares: Shares, credit: Credit) -> Trajectory:
+    labels: list[StepLabel] = [min(max(value, 0.0), 1.0) for value in shares.promise]
+    if credit.labels == "progress":
+        labels = [float(value >= -credit.tolerance - 1e-12) for value in shares.progress]
+    how: dict[str, Any] = {"method": credit.method, "gamma": credit.gamma}
+    how |= {"lambda": credit.lam, "values": credit.values} if credit.method == "td" else {"discount": credit.discount}
+    agent = {
+        "reward": reward,
+        "start": shares.start,
+        "promise": list(shares.promise),
+        "progress": list(shares.progress),
+        "runs": list(shares.runs),
+        "labels": credit.labels,
+        **how,
+    }
+    return replace(run, label=None, step_labels=tuple(labels), meta={**run.meta, "agent": agent})
