@@ -65,7 +65,7 @@ def open_client(provider: Provider, judging: Judging) -> Client:
     start = judging.connections if is_near(provider.base_url) else START
     return Client(
         provider,
-        lambda: Cache(judging.db, durable=judging.durable),
+        lambda: Cache(judging.db, durable=judging.durable, readonly=judging.offline),
         Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start),
         Money(prices, judging.budget_usd, judging.max_requests),
         Settings(
