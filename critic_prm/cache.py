@@ -144,6 +144,18 @@ class Cache:
         """The keys under which an answer was cut off for want of tokens."""
         return {row[0] for row in self._conn.execute("SELECT DISTINCT key FROM attempt WHERE failure = 'length'")}
 
+    def experience(self, provider: str, model: str) -> tuple[int, float, float]:
+        """What the last 500 replies of a model say: (how many, tokens per byte of prompt, tokens of a reply)."""
+        row = self._conn.execute(
+            """SELECT count(*), sum(input_tokens) * 1.0 / sum(size), avg(output_tokens) FROM (
+                SELECT r.input_tokens, r.output_tokens,
+                    length(CAST(p.messages AS BLOB)) + length(CAST(i.text AS BLOB)) AS size
+                FROM reply r JOIN prompt p ON r.prompt = p.hash JOIN instruction i ON p.instruction = i.hash
+                WHERE r.provider = ? AND r.model = ? AND r.input_tokens > 0 ORDER BY r.rowid DESC LIMIT 500)""",
+            (provider, model),
+        ).fetchone()
+        return row[0], row[1] or 0.0, row[2] or 0.0
+
     def attempted(self, key: str, failure: str | None = None) -> Mapping[str, Any] | None:
         """The raw body of the last answer under `key` that was no complete reply; with `failure`, of one that failed so."""
         sql = "SELECT raw FROM attempt WHERE key = ?1 AND raw IS NOT NULL AND (?2 IS NULL OR failure = ?2) ORDER BY id DESC"

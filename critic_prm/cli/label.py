@@ -27,6 +27,9 @@ def label(
     reread: Annotated[
         bool, typer.Option("--reread", help="Read the stored replies again, for free; INPUT is a label file or trajectories.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be sent and what it would cost; send nothing.")
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
@@ -56,6 +59,11 @@ def label(
         complain=lambda error: typer.echo(f"skipped: {error}", err=True),
     )
     critic, accounts = open_judges(judge or ["rules"], judging, consensus, policy)
+    if dry_run:
+        from critic_prm.cli.estimating import print_estimates
+
+        print_estimates(critic, trajectories, policy, limit)
+        raise typer.Exit
     raise typer.Exit(
         run_labelling(
             trajectories,

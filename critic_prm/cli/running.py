@@ -54,7 +54,7 @@ def run_labelling(
         crew = workers if client is None else lambda: max(workers, client.gate.most)
         await label_into(sink, rows, critic, tally, samples=samples, prior=prior, workers=crew, stop=stop, each=count)
 
-    return run_watched(body, out, tally, client, critic.close, accounts)
+    return run_watched(body, out, tally, client, critic.close, accounts, clients_of(critic))
 
 
 def run_watched(
@@ -64,16 +64,18 @@ def run_watched(
     client: Client | None,
     close: Callable[[], Awaitable[None]],
     accounts: Sequence[Closing] = (),
+    clients: Sequence[Client] | None = None,
 ) -> int:
     """Run `body`, which writes rows to a sink and stops taking more when the event is set, with all that a run has around it.
-    Returns the exit code: 0, or 3 with failed rows. Raises what stopped the run."""
+    `client` is whose doings are shown; all `clients` are stopped and changed by signals. Returns the exit code: 0, or 3 with
+    failed rows. Raises what stopped the run."""
+    asking = clients if clients is not None else [client] if client is not None else []
     say = Reporter(tally, client, out, accounts)
 
     async def run() -> int:
         stop = asyncio.Event()
-        if client is not None:
-            _raise_file_limit(client, say.line)
-        _listen(stop, tally, client, say.line)
+        _raise_file_limit(asking, say.line)
+        _listen(stop, tally, asking, say.line)
         watching = asyncio.create_task(watch(tally, client))
         outcome: BaseException | None = None
         try:
@@ -134,7 +136,14 @@ class Reporter:
             self.line(f"run.json could not be written: {problem.strerror}")
 
 
-def _listen(stop: asyncio.Event, tally: Tally, client: Client | None, say: Callable[[str], None]) -> None:
+def clients_of(critic: object) -> list[Client]:
+    """The clients through which a critic, or the judges within it, ask."""
+    own = getattr(critic, "client", None)
+    inner = [client for _, judge in getattr(critic, "judges", ()) for client in clients_of(judge)]
+    return inner if own is None else [own, *inner]
+
+
+def _listen(stop: asyncio.Event, tally: Tally, clients: Sequence[Client], say: Callable[[str], None]) -> None:
     """Ctrl-C drains, a second one stops at once; SIGUSR1 and SIGUSR2 change the number of connections."""
     loop = asyncio.get_running_loop()
 
@@ -143,14 +152,14 @@ def _listen(stop: asyncio.Event, tally: Tally, client: Client | None, say: Calla
             raise KeyboardInterrupt
         stop.set()
         tally.stopping = True
-        if client is not None:
+        for client in clients:
             client.halt(Interrupted())
         say("stopping: what is out is brought in and kept; press Ctrl-C again to stop at once")
 
     def resize(factor: float) -> None:
-        if client is not None:
+        for client in clients:
             client.gate.resize(max(1, round(client.gate.most * factor)))
-            say(f"at most {client.gate.most} connections from now on")
+            say(f"{client.provider.model}: at most {client.gate.most} connections from now on")
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
     loop.add_signal_handler(signal.SIGTERM, interrupt)
@@ -158,18 +167,20 @@ def _listen(stop: asyncio.Event, tally: Tally, client: Client | None, say: Calla
     loop.add_signal_handler(signal.SIGUSR2, resize, 0.5)
 
 
-def _raise_file_limit(client: Client, say: Callable[[str], None]) -> None:
+def _raise_file_limit(clients: Sequence[Client], say: Callable[[str], None]) -> None:
     """Each connection is an open file, and the usual soft limit is 1,024; what the system does not grant is done without."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = client.gate.most + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
-        if granted < wanted:
-            client.gate.resize(granted - SPARE_FILES)
-            say(f"this system allows {hard} open files: at most {client.gate.most} connections (see `ulimit -Hn`)")
+    wanted = sum(client.gate.most for client in clients) + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    granted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    if granted < wanted:
+        for client in clients:
+            client.gate.resize(client.gate.most * (granted - SPARE_FILES) // (wanted - SPARE_FILES))
+        say(f"this system allows {hard} open files: at most {granted - SPARE_FILES} connections (see `ulimit -Hn`)")
 
 
 def _count(source: str, limit: int | None) -> int | None:

@@ -62,8 +62,8 @@ class Client:
         self.luck = Luck()
         self.counts: Counter[str] = Counter()
         self.resting = 0
-        self._cache = open_cache()
-        self._cut = self._cache.cut()
+        self.cache = open_cache()
+        self._cut = self.cache.cut()
         self._writer = Writer(open_cache)
         self._flights: dict[str, asyncio.Future[Answer]] = {}
         self._halted: CriticPrmError | None = None
@@ -82,13 +82,13 @@ class Client:
             self.counts["shared"] += 1
             with suppress(_Abandoned):
                 return await asyncio.shield(flight)
-        stored = self._cache.get(key)
+        stored = self.cache.get(key)
         if stored is None and key in self._cut and (wider := widened(wire)) is not None:
             wider_key = request_key(wider, sample, salt)
-            stored = self._cache.get(wider_key) or (self._cache.attempted(wider_key, "length") if cut_will_do else None)
+            stored = self.cache.get(wider_key) or (self.cache.attempted(wider_key, "length") if cut_will_do else None)
             key = key if stored is None else wider_key
         if stored is None and cut_will_do and key in self._cut:
-            stored = self._cache.attempted(key, "length")
+            stored = self.cache.attempted(key, "length")
         if stored is not None:
             self.counts["cached"] += 1
             return Answer(key, self.provider.read(stored), cached=True)
@@ -108,7 +108,7 @@ class Client:
         """Finish writing, close the provider's connections and the cache."""
         await self._writer.close()
         await self.provider.close()
-        self._cache.close()
+        self.cache.close()
 
     async def _fly(self, question: _Question) -> Answer:
         """Single flight: whoever asks the same in the meantime gets the same answer."""

@@ -1,0 +1,24 @@
+"""What labelling would send and cost, said on stdout before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice, tee
+
+import typer
+
+from critic_prm.critic import Critic
+from critic_prm.estimate import estimate, judges_in
+from critic_prm.trajectory import Trajectory
+from critic_prm.votes import Samples
+
+
+def print_estimates(critic: Critic, trajectories: Iterable[Trajectory], samples: Samples, limit: int | None) -> None:
+    """A few lines for each judge that is asked over a network."""
+    judges = judges_in(critic)
+    if not judges:
+        typer.echo("nothing would be sent: this critic works on this machine and costs nothing")
+        return
+    for judge, rows in zip(judges, tee(islice(trajectories, limit), len(judges)), strict=True):
+        for line in estimate(judge, rows, samples).lines():
+            typer.echo(line)
