@@ -57,7 +57,8 @@ class Behaviour:
     """How the server behaves. `latency` is in seconds. `rate` is how many requests a second it takes (with `burst` saved up),
     answering 429 beyond it in the manner of `retry_after`. `faults` maps kinds to probabilities; `marked` maps texts to
     the fault that a prompt containing them always gets. `key` is the only key that is accepted; the refusal quotes the wrong
-    one, as some servers do. `size` pads replies to about so many characters."""
+    one, as some servers do. `limits` sends rate-limit headers, `obeys` answers in JSON where a schema is asked for. `size`
+    pads replies to about so many characters."""
 
     latency: float = 0.05
     rate: float | None = None
@@ -67,6 +68,7 @@ class Behaviour:
     marked: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
     limits: bool = False
+    obeys: bool = False
     size: int = 1500
     seed: int = 0
 
@@ -158,7 +160,8 @@ class Judge:
         return _http(429, _error("rate_limit_exceeded", "Rate limit reached for requests"), header)
 
     def reply(self, path: str, wire: Any, size: int, kind: str | None) -> bytes:
-        text = judgement(wire, self.behaviour.size)
+        schema = _schema(wire) if self.behaviour.obeys else None
+        text = judgement(wire, self.behaviour.size) if schema is None else orjson.dumps(_instance(schema)).decode()
         finish = {"length": "length", "filter": "content_filter"}.get(kind or "", "stop")
         if kind == "length":
             text = text[: len(text) // 3]
@@ -199,6 +202,21 @@ def judgement(wire: Mapping[str, Any], size: int) -> str:
         verdict = "incorrect" if step == wrong else "correct"
         parts.append(f"Step {step + 1}: ({drawn % 9973}) {critique[:share]}\nThe step is \\boxed{{{verdict}}}\n")
     return "\n".join(parts)
+
+
+def _schema(wire: Mapping[str, Any]) -> Any:
+    """The JSON schema of a request in either dialect, None without one."""
+    named = (wire.get("response_format") or {}).get("json_schema") or (wire.get("output_config") or {}).get("format") or {}
+    return named.get("schema")
+
+
+def _instance(schema: Mapping[str, Any]) -> Any:
+    """Something that obeys a simple schema."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema.get("type") == "object":
+        return {name: _instance(inner) for name, inner in schema.get("properties", {}).items()}
+    return {"array": [], "integer": 0, "number": 0, "boolean": True}.get(str(schema.get("type")), "as asked")
 
 
 _STEPS = re.compile(r"There (?:is 1 step|are (\d+) steps), numbered from")

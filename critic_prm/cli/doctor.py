@@ -1,0 +1,43 @@
+"""critic-prm doctor: one request to a judge, and what it shows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from critic_prm.cli.options import with_judging
+from critic_prm.critic import Judging
+
+
+@with_judging
+def doctor(
+    judge: Annotated[str, typer.Argument(metavar="JUDGE", help="provider/MODEL, as for `label --judge`.")],
+    *,
+    judging: Judging,
+) -> None:
+    """Ask a judge one small question: what works, what a run with these options would send, and why anything is refused.
+
+    Takes the options of `label`. Exit code 4 when a run would fail.
+    """
+    import asyncio
+    import tempfile
+    from dataclasses import replace
+    from pathlib import Path
+
+    from critic_prm.critics.llm import connect
+    from critic_prm.doctor import Finding, examine
+
+    async def run(folder: str) -> list[Finding]:
+        critic = connect(judge, replace(judging, db=Path(folder) / "doctor.db"))
+        try:
+            return await examine(critic, min(judging.timeout, 120.0))
+        finally:
+            await critic.close()
+
+    with tempfile.TemporaryDirectory() as folder:
+        findings = asyncio.run(run(folder))
+    marks = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+    for finding in findings:
+        typer.echo(f"{marks[finding.state]}  {finding.what:<11} {finding.said}")
+    raise typer.Exit(4 if any(finding.state == "bad" for finding in findings) else 0)

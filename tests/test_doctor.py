@@ -1,0 +1,104 @@
+"""The doctor: one request, and it says what works, what is ignored and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.server import Behaviour, Judge, serving
+from critic_prm.critic import Judging
+from critic_prm.critics.llm import with_provider
+from critic_prm.doctor import Finding, examine
+from critic_prm.provider import Provider
+from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.openai import OpenAIProvider
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Judge]:
+    with serving() as judge:
+        yield judge
+
+
+def look(folder: Path, provider: Provider, **judging: object) -> dict[str, Finding]:
+    async def run() -> list[Finding]:
+        critic = with_provider(provider, Judging(db=folder / "doctor.db", **judging))  # type: ignore[arg-type]
+        try:
+            return await examine(critic, 0.5 if isinstance(provider, OpenAIProvider) else 20.0)
+        finally:
+            await critic.close()
+
+    return {finding.what: finding for finding in asyncio.run(run())}
+
+
+def openai(server: Judge, model: str = "local") -> OpenAIProvider:
+    return OpenAIProvider(model, server.url, "sk-of-this-test")
+
+
+def test_a_judge_that_does_everything(server: Judge, tmp_path: Path) -> None:
+    server.behave(Behaviour(latency=0, obeys=True, limits=True))
+    found = look(tmp_path, openai(server))
+    assert server.seen.bodies.total() == 1
+    assert not [finding for finding in found.values() if finding.state == "bad"]
+    assert found["schema"].state == "ok"
+    assert "9,999 requests left" in found["rate limit"].said
+    assert "ended by 'stop'; max_tokens was accepted" in found["answer"].said
+    assert found["a run sends"].said == '{"model":"local","max_tokens":8192}'
+    assert found["price"].state == "note"
+
+
+def test_a_server_that_ignores_the_schema_is_caught(server: Judge, tmp_path: Path) -> None:
+    """vLLM has ignored `guided_json` in silence since 0.12: a status of 200 shows nothing."""
+    server.behave(Behaviour(latency=0))
+    found = look(tmp_path, openai(server))
+    assert (found["schema"].state, found["logprobs"].state) == ("note", "note")
+    assert "ignored" in found["schema"].said
+
+
+def test_what_is_refused_is_told_from_what_works(server: Judge, tmp_path: Path) -> None:
+    server.behave(Behaviour(latency=0, marked={"response_format": "400"}))
+    found = look(tmp_path, openai(server))
+    assert server.seen.bodies.total() == 2
+    assert "made to fail: 400" in found["request"].said
+    assert "response_format" in found["sent"].said
+    assert "works" in found["plainly"].said
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "mend"),
+    [
+        ("401", "key or model", "the key was refused"),
+        ("404", "key or model", "no such model"),
+        ("quota", "account", "add some"),
+        ("503", "server", "HTTP 503"),
+        ("html", "server", "200 with HTML"),
+        ("stall", "server", "no answer within"),
+    ],
+)
+def test_what_is_wrong_is_said(server: Judge, tmp_path: Path, kind: str, what: str, mend: str) -> None:
+    server.behave(Behaviour(latency=0, faults={kind: 1.0}))
+    found = look(tmp_path, openai(server))
+    assert server.seen.bodies.total() == 1
+    assert found[what].state == "bad"
+    assert mend in found[what].said
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [("length", "raise --max-tokens"), ("blank", "0 characters"), ("refusal", "refusal")]
+)
+def test_an_answer_that_is_none_is_bad(server: Judge, tmp_path: Path, kind: str, says: str) -> None:
+    server.behave(Behaviour(latency=0, faults={kind: 1.0}))
+    found = look(tmp_path, openai(server))
+    assert found["answer"].state == "bad"
+    assert says in found["answer"].said
+
+
+def test_what_the_table_knows_is_not_asked_for(server: Judge, tmp_path: Path) -> None:
+    server.behave(Behaviour(latency=0, obeys=True))
+    found = look(tmp_path, AnthropicProvider("claude-haiku-5-5", server.url.removesuffix("/v1"), "sk-of-this-test"))
+    assert "not asked for" in found["logprobs"].said
+    assert found["schema"].state == "ok"
+    assert "$0.1 in" in found["price"].said
