@@ -6,7 +6,7 @@ times in turn with the others; the best round counts, because what else the mach
     throughput   256 in flight, 50 ms: the engine through the SDK and directly, against the SDK and aiohttp called bare
     slow         1,024 in flight, 2 s: the engine against the ideal
     cache        labelling again what is in the cache
-    million      1,000,000 rows with the cheapest critic: memory and start
+    million      1,000,000 small rows through the command line: memory and start
 """
 
 from __future__ import annotations
@@ -14,30 +14,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+from bench.runs import Server, pin, trajectories
 
 HERE = Path(__file__).resolve()
 ROUNDS = 3
 MODEL = "bench"
-
-
-def trajectories(count: int) -> Iterator[Any]:
-    from critic_prm.trajectory import Step, Trajectory
-
-    for i in range(count):
-        steps = [
-            f"In week {k} the shop sells {i % 97 + k} more boxes than before, {12 * k + i % 89} in all." for k in range(1, 7)
-        ]
-        problem = f"Order {i}: a shop sells {i % 97} boxes more each week. How many has it sold after six weeks?"
-        yield Trajectory(str(i), problem, tuple(Step(text) for text in steps))
 
 
 def bodies(count: int) -> list[dict[str, Any]]:
@@ -142,31 +132,10 @@ def measured(name: str, url: str, count: int, inflight: int) -> dict[str, float]
     return json.loads(found.stdout)  # type: ignore[no-any-return]
 
 
-def pin(core: int) -> None:
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core % len(os.sched_getaffinity(0))]})
-
-
-class Server:
-    """bench/server.py on core 1."""
-
-    def __init__(self, *options: str) -> None:
-        command = [sys.executable, str(HERE.with_name("server.py")), *options]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: pin(1))
-        assert self._process.stdout
-        self.url: str = json.loads(self._process.stdout.readline())["url"]
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
 def throughput(short: bool) -> None:
     count, rounds = (1000, 1) if short else (4000, ROUNDS)
     best: dict[str, dict[str, float]] = {}
-    with Server("--latency", "0.05") as server:
+    with Server("--latency", "0.05", core=1) as server:
         for _ in range(rounds):
             for name in CONTENDERS:
                 part = count // 2 if name == "sdk-default" else count
@@ -183,8 +152,68 @@ def throughput(short: bool) -> None:
     bar("engine directly / SDK default", rate["engine-direct"] / rate["sdk-default"], 5.0)
 
 
+def slow(short: bool) -> None:
+    """At 2 s latency a run of waves: the ideal is all places full all the time, from the first moment to the last."""
+    inflight, waves, latency = (256, 2, 0.5) if short else (1024, 6, 2.0)
+    with Server("--latency", str(latency), core=1) as server:
+        for name in ("engine-direct", "engine-sdk"):
+            found = measured(name, server.url, inflight * waves, inflight)
+            share = waves * latency / found["seconds"]
+            print(f"{name}: {inflight * waves / found['seconds']:.0f} requests/s with {inflight} in flight at {latency:g} s")
+            bar(f"{name} / ideal", share, 0.7)
+
+
+def cache(short: bool) -> None:
+    count = 1000 if short else 5000
+    folder = Path(tempfile.mkdtemp())
+    with Server("--latency", "0.01", core=1) as server:
+        asyncio.run(engine(server.url, count, 64, direct=True, folder=folder))
+        best = 0.0
+        for _ in range(1 if short else ROUNDS):
+            started, cpu = time.perf_counter(), time.process_time()
+            asyncio.run(engine(server.url, count, 64, direct=True, folder=folder))
+            best = max(best, count / (time.perf_counter() - started))
+            used = (time.process_time() - cpu) / count * 1000
+    print(f"warm cache: {best:.0f} judgements/s, {used:.3f} ms CPU each")
+    bar("judgements a second from the cache", best, 5000)
+
+
+def million(short: bool) -> None:
+    """Small rows through the command line with the rule critic: the peak of memory, and when the first labels are there."""
+    count = 50_000 if short else 1_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "in.jsonl"
+        with source.open("w") as stream:
+            for i in range(count):
+                stream.write(f'{{"id": "{i}", "problem": "{i} + 1?", "steps": ["{i} + 1 = {i + 1}."]}}\n')
+        out = Path(folder) / "out.jsonl"
+        line = [sys.executable, "-m", "critic_prm", "label", str(source), "-o", str(out), "--judge", "rules"]
+        started = time.perf_counter()
+        process = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+        first, peak = 0.0, 0
+        part = out.with_name(f".{out.name}.part")
+        while process.poll() is None:
+            if not first and part.exists() and part.stat().st_size:
+                first = time.perf_counter() - started
+            peak = max(peak, _resident(process.pid))
+            time.sleep(0.02)
+        seconds = time.perf_counter() - started
+    print(f"{count:,} rows, {count / seconds:,.0f} a second; first label after {first:.2f} s; memory {peak} MB at most")
+    bar("300 MB / peak memory", 300 / peak, 1.0)
+    bar("2 s / time to the first label", 2 / first if first else 0.0, 1.0)
+
+
+def _resident(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    line = next((line for line in status.split("\n") if line.startswith("VmRSS")), "VmRSS: 0 kB")
+    return int(line.split()[1]) // 1000
+
+
 def bar(what: str, figure: float, least: float) -> None:
-    print(f"{what}: {figure:.2f} (bar {least:g}){'' if figure >= least else '  MISSED'}")
+    print(f"{what}: {figure:,.2f} (bar {least:g}){'' if figure >= least else '  MISSED'}")
 
 
 def main() -> None:
@@ -197,7 +226,7 @@ def main() -> None:
     if given.contender:
         print(json.dumps(contend(given.contender, given.url, given.count, given.inflight)))
         return
-    parts: dict[str, Callable[[bool], None]] = {"throughput": throughput}
+    parts = {"throughput": throughput, "slow": slow, "cache": cache, "million": million}
     for part in given.parts:
         parts[part](given.short)
 

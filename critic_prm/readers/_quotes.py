@@ -38,6 +38,9 @@ def _squeezed(quotable: tuple[str, ...]) -> str:
 def occurs(span: str, quotable: tuple[str, ...]) -> bool:
     """Whether the trajectory says this anywhere."""
     core = squeeze(span)
+    # A brace is never squeezed away: without one in the trajectory no box of the reply is from there.
+    if "{" in core and not any("{" in text for text in quotable):
+        return False
     return bool(core) and core in _squeezed(quotable)
 
 
