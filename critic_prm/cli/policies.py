@@ -11,6 +11,7 @@ from critic_prm.critic import Judging
 
 if TYPE_CHECKING:
     from critic_prm.cli.making import Made
+    from critic_prm.generate.perturb import Plan
     from critic_prm.generate.problems import Problem
 
 PANEL = "With a policy: any provider/MODEL, asked through the cache"
@@ -196,6 +197,78 @@ def tree(
     raise typer.Exit(code)
 
 
+@with_policy
+def perturb(
+    source: Annotated[
+        str, typer.Argument(metavar="SOLUTIONS", help="Solutions, of which the right ones are used; - is stdin.")
+    ],
+    out: Out = "-",
+    kinds: Annotated[
+        str, typer.Option(help="Kinds of error, with weights as in number,sign=2; program and model stand for all of each.")
+    ] = "program",
+    n: Annotated[int, typer.Option("-n", min=1, help="Changed solutions of each right one, at most.")] = 1,
+    later: Annotated[str, typer.Option(help="The steps after the error: keep, cut, or regenerate (by --policy).")] = "keep",
+    right: Annotated[bool, typer.Option("--right", help="Write the right solutions, too.")] = False,
+    draw: Annotated[int, typer.Option(help="Another number plants other errors.")] = 0,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="PROVIDER/MODEL", help="Who writes steps and goes on, for kinds and --later that need it."),
+    ] = None,
+    confirm: Annotated[
+        str | None, typer.Option(metavar="JUDGE", help="Keep only what this critic says of the changed solution, too.")
+    ] = None,
+    prompt: Prompt = "solve",
+    limit: Limit = None,
+    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    skip_bad: SkipBad = False,
+    dry_run: DryRun = False,
+    *,
+    judging: Judging,
+) -> None:
+    """Plant one error in a right solution at a known step: by a program (the default), or written by a model."""
+    from itertools import islice
+
+    from critic_prm.cli.making import run_making
+    from critic_prm.critic import open_critic
+    from critic_prm.errors import UsageError
+    from critic_prm.formats import read_trajectories
+    from critic_prm.generate.forecast import forecast_writing
+    from critic_prm.generate.perturb import Account, Perturbing, carry_out, parse_kinds, plans
+    from critic_prm.generate.policy import open_policy
+    from critic_prm.trajectory import trajectory_to_json
+
+    what = Perturbing(parse_kinds(kinds), n, later, right, draw)  # type: ignore[arg-type]  # checked there
+    if what.needs_model and policy is None:
+        raise UsageError("these kinds of error, or --later regenerate, need a model; name it with --policy")
+    solutions = read_trajectories(
+        source,
+        format,
+        on_error="skip" if skip_bad else "stop",
+        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+    )
+    writer = open_policy(policy, judging, prompt) if policy is not None and what.needs_model else None
+    account = Account()
+    planned = plans(islice(solutions, limit), what, account)
+    if dry_run:
+        told = ["no requests"] if writer is None else forecast_writing(writer, judging, planned, what).lines("changes")
+        _say([*told, *account.lines()[:1]])
+        return
+    critic = None if confirm is None else open_critic(confirm, judging)
+
+    async def work(plan: Plan) -> Made:
+        changed = await carry_out(plan, what, writer, critic, account)
+        return "ok", [] if changed is None else [trajectory_to_json(changed)]
+
+    async def close() -> None:
+        if critic is not None:
+            await critic.close()
+        if writer is not None:
+            await writer.close()
+
+    client = None if writer is None else writer.client
+    raise typer.Exit(run_making(planned, work, out, client, close, [account], judging.connections))
+
+
 def agent(
     source: Annotated[str, typer.Argument(metavar="LOGS", help="Runs with a reward, several a task; - is stdin.")],
     out: Out = "-",
@@ -244,4 +317,5 @@ def register(app: typer.Typer) -> None:
     """Add these commands to a group."""
     for command in (sample, rollout, tree):
         app.command(rich_help_panel=PANEL)(command)
-    app.command(rich_help_panel=RUNS)(agent)
+    for command in (perturb, agent):
+        app.command(rich_help_panel=RUNS)(command)

@@ -11,6 +11,8 @@ import orjson
 from critic_prm.critic import Judging
 from critic_prm.critics.rollout import How
 from critic_prm.generate.answers import final_answer
+from critic_prm.generate.perturb import Perturbing, Plan, writing_request
+from critic_prm.generate.planting import KINDS
 from critic_prm.generate.policy import LLMPolicy
 from critic_prm.generate.problems import Problem
 from critic_prm.models import Prices, abilities
@@ -85,8 +87,31 @@ def forecast_rollouts(policy: LLMPolicy, judging: Judging, trajectories: Iterabl
     return _priced(found, policy, judging)
 
 
+def forecast_writing(policy: LLMPolicy, judging: Judging, plans: Iterable[Plan], what: Perturbing) -> Forecast:
+    """Of `generate perturb`: a request for each step a model writes, and one for each solution that it goes on with."""
+    found = Forecast()
+    for plan in plans:
+        if not plan.kind:
+            continue
+        found.items += 1
+        requests = [] if plan.kind in KINDS else [(writing_request(plan, policy), plan.number)]
+        again = int(what.later == "regenerate")
+        found.low += len(requests)
+        found.high += len(requests) + again
+        found.stored += policy.stored(judging.db, requests)
+        wires = [request for request, _ in requests] + [
+            policy.request(plan.solution.problem, plan.solution.texts[: plan.at + 1])
+        ] * again
+        _measure(found, policy, wires, 1)
+    return _priced(found, policy, judging)
+
+
 def _count(found: Forecast, policy: LLMPolicy, judging: Judging, requests: Sequence[Request], each: int) -> None:
     found.stored += policy.stored(judging.db, [(request, sample) for request in requests for sample in range(each)])
+    _measure(found, policy, requests, each)
+
+
+def _measure(found: Forecast, policy: LLMPolicy, requests: Sequence[Request], each: int) -> None:
     size = sum(len(orjson.dumps(policy.client.provider.wire(request)["messages"])) for request in requests) * each
     found.tokens_in = (found.tokens_in[0] + size, found.tokens_in[1] + size)  # bytes until `_priced`
     found.tokens_out = (found.tokens_out[0] + len(requests) * each, 0)  # all that could be asked, until `_priced`

@@ -29,16 +29,19 @@ class Problem:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_problems(path: str, *, skip_bad: bool = False, complain: Complain = lambda error: None) -> Iterator[Problem]:
+def read_problems(
+    path: str, *, skip_bad: bool = False, complain: Complain = lambda error: None, gold_needed: bool = True
+) -> Iterator[Problem]:
     """Stream problems: rows with the text under one of TEXTS and the answer under one of GOLDS, or in a worked solution that
     ends in "#### 18" or \\boxed{18}. Solutions of one problem, as in a file of trajectories, make one problem.
 
-    Raises InputError for a row without text or answer; with `skip_bad` it goes to `complain`.
+    Raises InputError for a row without text or answer; with `skip_bad` it goes to `complain`. Where no answer is needed, one
+    that is not there is "".
     """
     seen: set[str] = set()
     for record in read_records(path, on_error="skip" if skip_bad else "stop", complain=complain):
         try:
-            problem = _problem(record.data, record.where)
+            problem = _problem(record.data, record.where, gold_needed)
         except InputError as error:
             if not skip_bad:
                 raise
@@ -50,20 +53,20 @@ def read_problems(path: str, *, skip_bad: bool = False, complain: Complain = lam
             yield problem
 
 
-def _problem(row: Any, where: str) -> Problem:
+def _problem(row: Any, where: str, gold_needed: bool) -> Problem:
     if not isinstance(row, Mapping):
         raise InputError(where, f"a problem is a JSON object, this row is {row!r:.60}")
     text = next((row[name] for name in TEXTS if isinstance(row.get(name), str) and row[name].strip()), None)
     if text is None:
         raise InputError(where, "there is no problem in this row", f"its text stands under one of: {', '.join(TEXTS)}")
     gold = _gold(row)
-    if gold is None:
+    if gold is None and gold_needed:
         raise InputError(where, "there is no answer in this row", f"the right answer stands under one of: {', '.join(GOLDS)}")
     identity = next((str(row[name]) for name in IDS if row.get(name) not in (None, "")), content_id(text, ()))
     kept = ("subject", "level", "difficulty", "type", "source", "family", "data_source")
     named = row.get("meta") if isinstance(row.get("meta"), Mapping) else {}
     meta = {name: value for name in kept if isinstance(value := row.get(name, (named or {}).get(name)), str | int | float)}
-    return Problem(identity, text, gold, meta)
+    return Problem(identity, text, gold or "", meta)
 
 
 def _gold(row: Mapping[str, Any]) -> str | None:
