@@ -1,0 +1,149 @@
+"""Problems through a search, with what a run has around it: rows and trees to their files, a comparison at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
+
+from critic_prm.critic import Judging
+from critic_prm.errors import UsageError
+
+if TYPE_CHECKING:
+    from critic_prm.engine.client import Client
+    from critic_prm.models import Prices
+    from critic_prm.search import Budget, Settings, Task
+    from critic_prm.search._policy import LLMStepper
+
+
+def asked_policy(
+    judging: Judging,
+    critic: str,
+    base_url: str | None,
+    *,
+    temperature: float | None,
+    top_p: float | None,
+    max_tokens: int | None,
+) -> tuple[Judging, Judging]:
+    """How the policy is asked, and how the critic: with sampling of its own, and half of the run's budget each where the
+    critic asks a model, too."""
+    share = 1 if is_local(critic) else 2
+    each = replace(
+        judging,
+        budget_usd=None if judging.budget_usd is None else judging.budget_usd / share,
+        max_requests=None if judging.max_requests is None else max(judging.max_requests // share, 1),
+    )
+    sampling = replace(
+        judging.sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=None, logprobs=None, effort=None
+    )
+    return replace(each, sampling=sampling, base_url=base_url or judging.base_url), each
+
+
+def is_local(critic: str) -> bool:
+    """Whether a critic's name is that of one which asks nobody."""
+    from pathlib import Path
+
+    from critic_prm.plugins import names
+
+    return Path(critic).is_dir() or critic in names("critics")
+
+
+def prices_of(critic: object) -> Prices | None:
+    """What a critic's tokens cost, where one model is behind it and its price is known."""
+    from critic_prm.cli.running import clients_of
+
+    clients = clients_of(critic)
+    return clients[0].money.prices if len(clients) == 1 else None
+
+
+def run_search(
+    source: str,
+    policy: LLMStepper,
+    critic: str,
+    judging: Judging,
+    *,
+    method: str,
+    settings: Settings,
+    by: str,
+    pick: str,
+    budget: Budget,
+    baseline: bool,
+    seed: int,
+    out: str,
+    tree: str | None,
+    limit: int | None,
+    skip_bad: bool,
+) -> int:
+    """Search every problem. Returns the exit code: 0, or 3 where problems were left without a solution."""
+    import typer
+
+    from critic_prm.aggregate import open_aggregation
+    from critic_prm.cli.running import clients_of, run_watched
+    from critic_prm.critic import open_critic
+    from critic_prm.engine.order import in_order
+    from critic_prm.generate.answers import Grader
+    from critic_prm.generate.problems import read_problems
+    from critic_prm.label import Tally
+    from critic_prm.rank import Pick
+    from critic_prm.records import RecordWriter
+    from critic_prm.search import Pricing, Task, open_method, search, search_row, tree_rows
+    from critic_prm.search._account import Account
+
+    settings.check(method)
+    open_method(method)
+    open_aggregation(by)
+    by = by.replace("-", "_")
+    opened = open_critic(critic, judging)
+    client: Client = policy.policy.client
+    pricing = Pricing(client.money.prices, prices_of(opened))
+    if budget.usd is not None and (pricing.policy is None or (clients_of(opened) and pricing.critic is None)):
+        raise UsageError("--max-usd needs the prices of policy and critic; name them with --prices, or use --max-written")
+    grader, account, tally = Grader(), Account(method), Tally()
+    problems = read_problems(source, skip_bad=skip_bad, complain=_complain, gold_needed=False)
+    tasks = (Task(problem.id, problem.text, problem.gold or None) for problem in islice(problems, limit))
+
+    async def one(part: Sequence[Task]) -> list[Any]:
+        return [
+            await search(
+                task,
+                policy,
+                opened,
+                grader,
+                method=method,
+                settings=settings,
+                by=by,
+                budget=budget,
+                pricing=pricing,
+                baseline=baseline,
+                seed=seed,
+            )
+            for task in part
+        ]
+
+    async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
+        with RecordWriter(tree) if tree else nullcontext() as forest:
+            async for _, found in in_order(tasks, one, workers=lambda: judging.connections, window=256, stop=stop):
+                tally.rows += 1
+                tally.labels["ok" if found.came == "ok" else found.came] += 1
+                account.add(found)
+                sink.write(search_row(found, by, cast(Pick, pick)))
+                if forest is not None:
+                    for row in tree_rows(found):
+                        forest.write(row)
+
+    async def close() -> None:
+        await asyncio.gather(grader.close(), policy.close(), opened.close())
+
+    code = run_watched(body, out, tally, client, close, [account], [client, *clients_of(opened)])
+    if grader.note:
+        typer.echo(grader.note, err=True)
+    return code
+
+
+def _complain(error: object) -> None:
+    import typer
+
+    typer.echo(f"skipped: {error}", err=True)

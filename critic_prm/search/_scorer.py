@@ -1,0 +1,67 @@
+"""Prefixes of solutions of one problem -> a score per step from any critic, each prefix judged once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from critic_prm.critic import Critic
+from critic_prm.judgement import Judgement, combine
+from critic_prm.provider import Usage
+from critic_prm.trajectory import Step, Trajectory
+
+Path = tuple[str, ...]
+Scores = tuple[float | None, ...]
+
+
+@dataclass
+class Scorer:
+    """Remembers what it has scored. A causal critic's scores of a prefix stay as they are when steps are added (a verifier's
+    do), so scoring a solution scores its prefixes. `calls` and `usage` are what was asked for, whenever it was paid; `unread`
+    counts judgements that were not usable: their steps have no score.
+    """
+
+    critic: Critic
+    problem: str
+    samples: int = 1
+    calls: int = 0
+    usage: Usage = Usage()
+    unread: int = 0
+    _known: dict[Path, Scores] = field(default_factory=dict)
+
+    async def score(self, paths: Sequence[Path]) -> list[Scores]:
+        """P(correct) per step of each path, None for steps that were not judged."""
+        new = [path for path in dict.fromkeys(paths) if path not in self._known]
+        if new:
+            rows = [await self._judge(new, sample) for sample in range(self.samples if self.critic.repeats else 1)]
+            for path, judgements in zip(new, zip(*rows, strict=True), strict=True):
+                self._add(path, judgements)
+        return [self._known[path] for path in paths]
+
+    async def _judge(self, paths: Sequence[Path], sample: int) -> list[Judgement]:
+        asked = [Trajectory("search", self.problem, tuple(map(Step, path))) for path in paths]
+        if self.critic.batch > 1:
+            return await self.critic.judge(asked, sample)
+        # A critic that waits for a network is asked about all at once.
+        rows = await asyncio.gather(*(self.critic.judge([one], sample) for one in asked), return_exceptions=True)
+        for row in rows:
+            if isinstance(row, BaseException):
+                raise row
+        return [judgement for row in rows if not isinstance(row, BaseException) for judgement in row]
+
+    def _add(self, path: Path, judgements: Sequence[Judgement]) -> None:
+        label = combine(judgements, len(path))
+        self._known[path] = label.p_correct
+        self.unread += label.status != "ok"
+        for judgement in judgements:
+            self.calls += len(judgement.keys)
+            self.usage += judgement.usage
+        if is_causal(self.critic):
+            for length in range(1, len(path)):
+                self._known.setdefault(path[:length], label.p_correct[:length])
+
+
+def is_causal(critic: Critic) -> bool:
+    """Whether what a critic says of a step rests on that step and those before it alone."""
+    return bool(getattr(getattr(critic, "scorer", critic), "causal", False))

@@ -1,0 +1,100 @@
+"""A policy and a critic whose accuracy is known: what theory says of them can be compared with what a search finds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from critic_prm.generate.policy import Completion
+from critic_prm.judgement import Judgement, Verdict
+from critic_prm.provider import Usage
+from critic_prm.search._policy import Proposal
+from critic_prm.trajectory import Trajectory
+
+
+def chance(*key: object) -> float:
+    """A number in [0, 1) that depends on `key` alone."""
+    digest = hashlib.blake2b("\x00".join(map(str, key)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def is_right(path: Sequence[str]) -> bool:
+    return all(step.startswith("right") for step in path)
+
+
+@dataclass
+class Policy:
+    """Takes `length` steps, each right with probability `q`, whatever came before. A solution whose steps are all right ends in
+    the answer 1; any other in one of `wrongs` wrong answers. Every step costs 10 tokens. `salt` draws other policies."""
+
+    length: int
+    q: float
+    wrongs: int = 3
+    salt: str = ""
+    greedy_q: float | None = None
+    asked: int = 0
+    decide: Callable[[str, Sequence[str], int], bool] | None = None
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "simulated"}
+
+    def take(self, problem: str, path: Sequence[str], sample: int, greedy: bool = False) -> str:
+        luck = chance(self.salt, problem, *path, "|", sample, greedy)
+        q = self.greedy_q if greedy and self.greedy_q is not None else self.q
+        good = luck < q if self.decide is None else self.decide(problem, path, sample)
+        step = f"{'right' if good else 'wrong'} {sample}"
+        if len(path) == self.length - 1:
+            lost = 2 + int(chance("answer", luck) * self.wrongs)
+            step += f" \\boxed{{{1 if is_right([*path, step]) else lost}}}"
+        return step
+
+    async def step(self, problem: str, steps: Sequence[str], sample: int = 0, *, greedy: bool = False) -> Proposal:
+        self.asked += 1
+        done = len(steps) == self.length - 1
+        return Proposal("ok", self.take(problem, steps, sample, greedy), done, usage=Usage(5, 10))
+
+    async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
+        self.asked += 1
+        path = list(steps)
+        while len(path) < self.length:
+            path.append(self.take(problem, path, sample))
+        new = tuple(path[len(steps) :])
+        return Completion(sample, "ok", "\n\n".join(new), new, usage=Usage(5, 10 * len(new)))
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class SimulatedCritic:
+    """Calls each step what it is with probability `accuracy`, always the same step in the same way: 0.9 where it takes the step
+    for right, 0.1 where not. With `spread`, scores differ a little so that none are equal. It is causal."""
+
+    accuracy: float = 1.0
+    spread: float = 0.0
+    salt: str = ""
+    repeats: bool = False
+    batch: int = 1000
+    causal: bool = True
+    judged: int = 0
+    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "simulated"})
+
+    async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
+        return [self.one(trajectory, sample) for trajectory in trajectories]
+
+    def one(self, trajectory: Trajectory, sample: int) -> Judgement:
+        self.judged += 1
+        path = trajectory.texts
+        verdicts = []
+        for place, step in enumerate(path):
+            key = (self.salt, trajectory.problem, *path[: place + 1])
+            agrees = chance("agrees", *key) < self.accuracy
+            p = 0.9 if agrees == step.startswith("right") else 0.1
+            p += self.spread * (chance("spread", *key) - 0.5)
+            verdicts.append(Verdict(place, "correct" if p >= 0.5 else "incorrect", p_correct=p))
+        first = next((v.step for v in verdicts if v.value == "incorrect"), -1)
+        return Judgement("ok", tuple(verdicts), first, sample)
+
+    async def close(self) -> None: ...

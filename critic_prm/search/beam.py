@@ -1,0 +1,47 @@
+"""Beam search: N beams grow a step at a time, the best N / M prefixes go on in copies; beams that end leave as candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from critic_prm.search._settings import Settings
+from critic_prm.search._tree import Node, Tree
+
+
+async def search(tree: Tree, settings: Settings) -> list[Node]:
+    """At most `settings.n` candidates, best first (Snell et al. 2024; search-and-learn's beam search, with sorted beams)."""
+    return await beams(tree, settings, ahead=0)
+
+
+async def beams(tree: Tree, settings: Settings, ahead: int) -> list[Node]:
+    """With `ahead`, prefixes are ranked by their score after so many greedy steps more."""
+    slots = [tree.root] * settings.n
+    ended: list[Node] = []
+    for _ in range(settings.depth):
+        if not tree.room():
+            break
+        grown = [child for child in await tree.grow(slots) if child is not None]
+        ended += [child for child in grown if child.done]
+        going = [child for child in grown if not child.done]
+        if len(ended) >= settings.n or not going:
+            break
+        kept = await _best(tree, going, settings, ahead)
+        # Copies draw different steps: every prefix that goes on gets its share of the n beams.
+        slots = [kept[place % len(kept)] for place in range(settings.n)]
+    return sorted(ended, key=lambda node: -node.rank)[: settings.n]
+
+
+async def _best(tree: Tree, going: Sequence[Node], settings: Settings, ahead: int) -> list[Node]:
+    """The best n / M prefixes, each once; with M = 1 nothing is pruned."""
+    if settings.width == 1:
+        return list(going)
+    distinct = list({node.path: node for node in reversed(going)}.values())[::-1]
+    if len(distinct) <= settings.kept:
+        return distinct
+    ranks = [node.rank for node in distinct]
+    if ahead:
+        ranks = [-1.0 if score is None else score for score in await tree.foresee(distinct, ahead)]
+        for node, rank in zip(distinct, ranks, strict=True):
+            tree.facts[node.number] = {"ahead": rank}
+    order = sorted(range(len(distinct)), key=lambda place: -ranks[place])
+    return [distinct[place] for place in order[: settings.kept]]

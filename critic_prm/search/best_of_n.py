@@ -1,0 +1,28 @@
+"""Best-of-N: whole solutions, independent of each other, all of them candidates."""
+
+from __future__ import annotations
+
+from critic_prm.search._settings import Settings
+from critic_prm.search._tree import Node, Tree
+
+
+async def search(tree: Tree, settings: Settings) -> list[Node]:
+    """`settings.n` solutions."""
+    ends = await tree.complete([tree.root] * settings.n)
+    return [end for end in ends if end is not None]
+
+
+async def spend(tree: Tree) -> list[Node]:
+    """As many solutions as the tree's budget of tokens allows, at least one: what a search is compared with."""
+    found: list[Node] = []
+    tokens = tree.budget.tokens
+    asked = 0
+    while asked == 0 or (tokens is not None and tree.spent.written < tokens):
+        each = max(tree.spent.written / asked, 1.0) if asked else 1.0
+        more = 1 if asked == 0 or tokens is None else max(int((tokens - tree.spent.written) / each), 1)
+        ends = await tree.complete([tree.root] * more)
+        asked += more
+        found += [end for end in ends if end is not None]
+        if not any(ends):
+            break
+    return found

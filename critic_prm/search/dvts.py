@@ -1,0 +1,28 @@
+"""Diverse verifier tree search: N / M searches that know nothing of each other, each going on with the best of M steps."""
+
+from __future__ import annotations
+
+from critic_prm.search._settings import Settings
+from critic_prm.search._tree import Node, Tree
+
+
+async def search(tree: Tree, settings: Settings) -> list[Node]:
+    """From each subtree all that ends in the round in which its best step ends (Beeching et al. 2024, search-and-learn)."""
+    heads = [tree.root] * settings.kept
+    ended: list[Node] = []
+    for _ in range(settings.depth):
+        if not heads or not tree.room():
+            break
+        grown = await tree.grow([head for head in heads for _ in range(settings.width)])
+        going = []
+        for place in range(len(heads)):
+            siblings = [c for c in grown[place * settings.width : (place + 1) * settings.width] if c is not None]
+            if not siblings:
+                continue
+            best = max(siblings, key=lambda node: node.rank)
+            if best.done:
+                ended += [child for child in siblings if child.done]
+            else:
+                going.append(best)
+        heads = going
+    return sorted(ended, key=lambda node: -node.rank)

@@ -1,0 +1,288 @@
+"""Every method of search against theory or direct simulation, with a policy and a critic of known accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from critic_prm.errors import UsageError
+from critic_prm.generate.answers import Grader
+from critic_prm.search import Budget, Found, Settings, Task, method_names, search, search_row, tree_rows
+from critic_prm.search._simulated import Policy, SimulatedCritic, is_right
+from critic_prm.search._tree import Node, open_tree
+from critic_prm.search.dvts import search as dvts
+from critic_prm.search.mcts import Place, priors, urgency
+
+PROBLEMS = 2000
+NEAR = 0.02
+
+
+async def run(policy: Policy, critic: Any, method: str, problems: int = PROBLEMS, **options: Any) -> list[Found]:
+    grader = Grader()
+    options = {"baseline": False} | options
+    return [
+        await search(Task(str(i), f"problem {i}", "1"), policy, critic, grader, method=method, **options)
+        for i in range(problems)
+    ]
+
+
+def share(found: Sequence[Found], pick: str = "best") -> float:
+    return sum(bool(one.outcome.right(pick)) for one in found) / len(found)
+
+
+def called_right(q: float, accuracy: float) -> float:
+    return q * accuracy + (1 - q) * (1 - accuracy)
+
+
+def chosen_right(q: float, accuracy: float, n: int) -> float:
+    """P(the choice among n is right) when each is right with q and called what it is with `accuracy`: one that was called
+    right is taken, where there is one."""
+    called = called_right(q, accuracy)
+    none = (1 - called) ** n
+    return (1 - none) * q * accuracy / called + none * q * (1 - accuracy) / (1 - called)
+
+
+async def test_best_of_n_is_what_theory_says() -> None:
+    found = await run(Policy(1, 0.4), SimulatedCritic(0.8), "best-of-n", settings=Settings(n=4), by="last")
+    assert share(found) == pytest.approx(chosen_right(0.4, 0.8, 4), abs=NEAR)
+    assert share(found, "pass") == pytest.approx(1 - 0.6**4, abs=NEAR)
+
+
+async def test_weighted_majority_is_what_simulation_says() -> None:
+    rng, hits, trials = Random(0), 0.0, 40_000
+    for _ in range(trials):
+        sums: dict[int, list[float]] = {}
+        for _ in range(5):
+            right = rng.random() < 0.4
+            weight = 0.9 if (rng.random() < 0.8) == right else 0.1
+            sums.setdefault(1 if right else rng.randint(2, 4), []).append(weight)
+        ranked = sorted(((round(sum(w), 9), max(w), rng.random(), answer) for answer, w in sums.items()), reverse=True)
+        hits += ranked[0][3] == 1
+    found = await run(Policy(1, 0.4), SimulatedCritic(0.8), "best-of-n", settings=Settings(n=5), by="last")
+    assert share(found, "vote") == pytest.approx(hits / trials, abs=NEAR)
+
+
+@pytest.mark.parametrize("accuracy", [1.0, 0.8])
+async def test_beam_with_one_kept_prefix_is_what_theory_says(accuracy: float) -> None:
+    """By the last step's score, each step is a choice among n of its own."""
+    settings = Settings(n=4, width=4)
+    found = await run(Policy(4, 0.5), SimulatedCritic(accuracy), "beam", settings=settings, by="last")
+    assert share(found) == pytest.approx(chosen_right(0.5, accuracy, 4) ** 4, abs=NEAR)
+
+
+async def test_beam_with_several_kept_prefixes_is_what_simulation_says() -> None:
+    """A beam is a list of its steps' scores and whether it is still right; nothing of the library is used."""
+    length, q, accuracy, n, width = 4, 0.5, 0.8, 6, 3
+    rng, hits, trials = Random(1), 0, 20_000
+    for _ in range(trials):
+        beams: list[tuple[float, bool]] = [(1.0, True)] * n
+        for step in range(length):
+            grown = []
+            for least, right in beams:
+                good = rng.random() < q
+                p = 0.9 if (rng.random() < accuracy) == good else 0.1
+                grown.append((min(least, p + 0.05 * (rng.random() - 0.5)), right and good))
+            grown.sort(key=lambda beam: -beam[0])
+            kept = grown[: n // width]
+            beams = [kept[place % len(kept)] for place in range(n)] if step < length - 1 else grown
+        hits += beams[0][1]
+    found = await run(Policy(length, q), SimulatedCritic(accuracy, spread=0.05), "beam", settings=Settings(n=n, width=width))
+    assert share(found) == pytest.approx(hits / trials, abs=NEAR)
+
+
+async def test_a_beam_that_prunes_nothing_is_independent_sampling() -> None:
+    settings = Settings(n=4, width=1)
+    found = await run(Policy(3, 0.7), SimulatedCritic(), "beam", settings=settings)
+    assert share(found, "pass") == pytest.approx(1 - (1 - 0.7**3) ** 4, abs=NEAR)
+    assert all(len(one.outcome.group.candidates) == 4 for one in found)
+
+
+async def test_dvts_is_what_theory_says() -> None:
+    found = await run(Policy(3, 0.5), SimulatedCritic(), "dvts", settings=Settings(n=4, width=2))
+    subtree = (1 - 0.5**2) ** 3
+    assert share(found) == pytest.approx(1 - (1 - subtree) ** 2, abs=NEAR)
+
+
+async def test_subtrees_of_dvts_exchange_nothing() -> None:
+    """Both subtrees draw from the root, and then each from its own head alone; scores go with their own steps."""
+    tree = open_tree(
+        "p", Policy(3, 0.5), SimulatedCritic(spread=0.1), min, budget=Budget(), pricing=_unpriced(), seed=0, samples=1
+    )
+    ended = await dvts(tree, Settings(n=4, width=2))
+    assert {node.path[0].split()[1] in "01" for node in ended} == {True, False}
+    (again,) = {tuple(s) for s in await tree.scorer.score([ended[0].path])}
+    assert ended[0].p == again
+    assert all(node.score == min(p for p in node.p if p is not None) for node in ended)
+
+
+def _unpriced() -> Any:
+    from critic_prm.search import Pricing
+
+    return Pricing()
+
+
+async def test_lookahead_sees_what_the_next_step_gives_away() -> None:
+    """A critic that is blind to the first step but not to what comes of it: with one step ahead the choice is as good as
+    theory says, without it is chance."""
+
+    class Blind(SimulatedCritic):
+        def one(self, trajectory: Any, sample: int) -> Any:
+            judgement = super().one(trajectory, sample)
+            first = judgement.verdicts[0]
+            from dataclasses import replace
+
+            if len(trajectory.steps) == 1:
+                return replace(judgement, verdicts=(replace(first, p_correct=0.5),))
+            return judgement
+
+    policy = Policy(2, 0.5, greedy_q=1.0)
+    settings = Settings(n=4, width=4, ahead=1)
+    ahead = await run(policy, Blind(causal=False), "lookahead", settings=settings)
+    plain = await run(policy, Blind(causal=False), "beam", settings=settings)
+    assert share(ahead) == pytest.approx((1 - 0.5**4) ** 2, abs=NEAR)
+    assert share(plain) == pytest.approx(0.5 * (1 - 0.5**4), abs=NEAR)
+
+
+async def test_mcts_with_a_perfect_critic_finds_what_its_tree_holds() -> None:
+    """Where every prefix has `width` steps to go on with, a solution exists by the law of branching processes."""
+    q, width, length = 0.4, 3, 3
+    solved = 1.0
+    for _ in range(length):
+        solved = 1 - (1 - q * solved) ** width
+    settings = Settings(width=width, simulations=20)
+    found = await run(Policy(length, q), SimulatedCritic(), "mcts", settings=settings)
+    assert share(found) == pytest.approx(solved, abs=NEAR)
+
+
+async def test_mcts_that_sees_its_whole_tree_takes_the_best_leaf() -> None:
+    """A fallible critic, by the last step's score alone: each of the 9 leaves is what it is called with P = accuracy, so the
+    choice among right and wrong leaves can be simulated without a search."""
+    q, width, accuracy = 0.5, 3, 0.8
+    rng, hits, trials = Random(2), 0, 40_000
+    for _ in range(trials):
+        leaves = []
+        for _ in range(width):
+            first = rng.random() < q
+            for _ in range(width):
+                good = rng.random() < q
+                leaves.append((0.9 if (rng.random() < accuracy) == good else 0.1, rng.random(), first and good))
+        hits += max(leaves)[2]
+    settings = Settings(width=width, simulations=20)
+    critic = SimulatedCritic(accuracy, spread=0.01)
+    found = await run(Policy(2, q), critic, "mcts", settings=settings, by="last")
+    assert share(found) == pytest.approx(hits / trials, abs=NEAR)
+
+
+async def test_mcts_solves_every_solvable_problem_of_a_planted_hundred() -> None:
+    """Each prefix has three steps to go on with. Of half of the problems, one hidden path is right; of the others, none."""
+    length, width = 5, 3
+    rng = Random(3)
+    paths = {f"problem {i}": [rng.randrange(width) for _ in range(length)] if i % 2 else None for i in range(100)}
+
+    def decide(problem: str, path: Sequence[str], sample: int) -> bool:
+        hidden = paths[problem]
+        return hidden is not None and is_right(path) and sample == hidden[len(path)]
+
+    policy = Policy(length, 0.0, decide=decide)
+    found = await run(policy, SimulatedCritic(), "mcts", problems=100, settings=Settings(width=width, simulations=400))
+    solved = {one.task.problem for one in found if one.outcome.right("best")}
+    assert solved == {problem for problem, path in paths.items() if path is not None}
+    assert max(one.outcome.spent.calls for one in found if one.task.problem in solved) < 400 * width
+
+
+def test_urgency_worked() -> None:
+    assert urgency(0.7, 0.4, 2, 9, 1.5) == pytest.approx(1.3)
+    assert urgency(0.5, 0.6, 0, 9, 1.5) == pytest.approx(3.2)
+
+
+def test_priors_are_a_softmax_of_scores_and_unknown_is_the_mean() -> None:
+    settings = Settings(temperature=0.1)
+    assert priors([0.5, 0.5], settings) == [0.5, 0.5]
+    sure = priors([0.9, None, 0.1], settings)
+    assert sum(sure) == pytest.approx(1.0)
+    assert sure[0] > sure[1] > sure[2]
+    assert priors([0.9, 0.1], Settings(prior="uniform")) == [0.5, 0.5]
+    assert priors([None, None], settings) == [0.5, 0.5]
+
+
+async def test_visits_sum_up_and_without_exploration_the_best_path_is_taken() -> None:
+    (found,) = await run(Policy(4, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, settings=Settings(width=3, simulations=30))
+    facts = found.tree.facts
+    assert facts[0]["visits"] == 30
+    children = [node.number for node in found.tree.nodes if node.parent is found.tree.root]
+    assert sum(facts[number]["visits"] for number in children) == 29
+    exact = Settings(width=3, simulations=4, c=0.0, backup="max")
+    (greedy,) = await run(Policy(4, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, settings=exact)
+    visited = [n for n in greedy.tree.nodes if greedy.tree.facts[n.number]["visits"] and n.parent is not None]
+    for node in visited:
+        siblings = [n for n in greedy.tree.nodes if n.parent is node.parent]
+        assert node.rank == max(sibling.rank for sibling in siblings)
+
+
+async def test_a_rollout_counts_as_much_as_it_is_told_to() -> None:
+    settings = Settings(width=2, simulations=1, rollout=1.0)
+    (found,) = await run(Policy(3, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, settings=settings)
+    (end,) = found.outcome.group.candidates
+    assert found.tree.facts[0]["value"] == pytest.approx(end.scores["min"])
+
+
+@pytest.mark.parametrize("method", method_names())
+async def test_every_method_is_deterministic_with_a_seed_and_keeps_its_budget(method: str) -> None:
+    settings = Settings(n=8, width=4, simulations=40)
+    critic = SimulatedCritic(0.8, spread=0.1)
+
+    async def once(seed: int, budget: Budget) -> list[Any]:
+        found = await run(Policy(5, 0.6), critic, method, 5, settings=settings, seed=seed, budget=budget)
+        return [[search_row(one, "min"), *tree_rows(one)] for one in found]
+
+    assert await once(0, Budget()) == await once(0, Budget())
+    assert await once(0, Budget()) != await once(1, Budget())
+    if method == "best-of-n":
+        return  # one round
+    for rows in await once(0, Budget(calls=16)):
+        assert rows[0]["search"]["spent"]["calls"] <= 16 + 8 * 4
+    for rows in await once(0, Budget(tokens=100)):
+        assert rows[0]["search"]["spent"]["written"] <= 100 + 8 * 4 * 10
+
+
+async def test_the_baseline_writes_as_much_as_the_search() -> None:
+    found = await run(Policy(4, 0.5), SimulatedCritic(), "beam", 50, settings=Settings(n=4, width=2), baseline=True)
+    for one in found:
+        assert one.baseline is not None
+        assert 0 <= one.baseline.spent.written - one.outcome.spent.written < 40
+    assert (await run(Policy(4, 0.5), SimulatedCritic(), "best-of-n", 1, baseline=True))[0].baseline is None
+
+
+async def test_a_causal_critic_is_asked_once_for_a_whole_solution() -> None:
+    critic = SimulatedCritic()
+    (found,) = await run(Policy(6, 0.9), critic, "best-of-n", 1, settings=Settings(n=2))
+    assert critic.judged == 2
+    await found.tree.scorer.score([node.path for node in found.tree.nodes[1:]])
+    assert critic.judged == 2
+
+
+async def test_what_cannot_be_solved_or_asked_says_so() -> None:
+    (found,) = await run(Policy(9, 0.5), SimulatedCritic(), "beam", 1, settings=Settings(n=4, width=4, depth=3))
+    assert found.came == "unfinished"
+    assert found.outcome.right("best") is False
+    assert search_row(found, "min")["steps"] == []
+    for settings, method in (
+        (Settings(n=6), "beam"),
+        (Settings(n=0), "mcts"),
+        (Settings(rollout=2), "mcts"),
+        (Settings(c=-1), "mcts"),
+    ):
+        with pytest.raises(UsageError):
+            await run(Policy(1, 1), SimulatedCritic(), method, 1, settings=settings)
+    with pytest.raises(UsageError, match="astar"):
+        await run(Policy(1, 1), SimulatedCritic(), "astar", 1)
+
+
+def test_a_node_knows_its_path() -> None:
+    root = Node(0)
+    child = Node(2, Node(1, root, "a"), "b")
+    assert (child.path, child.depth, root.path, root.depth) == (("a", "b"), 2, (), 0)
+    assert Place(root).value(Settings()) is None
