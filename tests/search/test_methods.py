@@ -147,14 +147,22 @@ async def test_lookahead_sees_what_the_next_step_gives_away() -> None:
 
 
 async def test_mcts_with_a_perfect_critic_finds_what_its_tree_holds() -> None:
-    """Where every prefix has `width` steps to go on with, a solution exists by the law of branching processes."""
+    """Where every prefix has `width` steps to go on with, a solution exists by the law of branching processes; and where one
+    exists, it is found."""
     q, width, length = 0.4, 3, 3
+    policy = Policy(length, q)
+
+    def solvable(problem: str, path: tuple[str, ...] = ()) -> bool:
+        steps = [policy.take(problem, path, sample) for sample in range(width)]
+        return len(path) == length or any(solvable(problem, (*path, step)) for step in steps if step.startswith("right"))
+
     solved = 1.0
     for _ in range(length):
         solved = 1 - (1 - q * solved) ** width
+    assert sum(solvable(f"problem {i}") for i in range(6000)) / 6000 == pytest.approx(solved, abs=NEAR)
     settings = Settings(width=width, simulations=20)
-    found = await run(Policy(length, q), SimulatedCritic(), "mcts", settings=settings)
-    assert share(found) == pytest.approx(solved, abs=NEAR)
+    found = await run(policy, SimulatedCritic(), "mcts", 500, settings=settings)
+    assert [one.outcome.right("best") for one in found] == [solvable(one.task.problem) for one in found]
 
 
 async def test_mcts_that_sees_its_whole_tree_takes_the_best_leaf() -> None:
