@@ -33,7 +33,7 @@ FLOORS = {
         "escalation",
         "rewards",
     ),
-    5: ("quickstart", "serve", "report", "doctor"),
+    5: ("quickstart", "recipe", "serve", "report", "doctor"),
     6: ("cli", "__main__"),
 }
 """Module or package of critic_prm (distill stands on a floor of its own name) -> where it lives."""

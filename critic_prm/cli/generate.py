@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli import policies
+from critic_prm.cli import policies, recipes
 from critic_prm.plugins import names
 
 FAMILIES = "Families: labels exact by construction, no model needed"
@@ -67,3 +67,4 @@ for _name in names("generate.families"):
     app.command(_name, help=f"Make trajectories of the family {_name}.", rich_help_panel=FAMILIES)(_command(_name))
 
 policies.register(app)
+recipes.register(app)
