@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-COMMANDS = ("label", "distill", "evaluate", "judge_eval", "score", "rank", "search", "serve", "convert", "doctor", "quickstart")
+COMMANDS = ("label", "distill", "evaluate", "judge_eval", "score", "rank", "search", "serve", "report", "convert", "doctor", "quickstart")
 GROUPS = ("dataset", "generate", "prompts", "cache")
 
 

@@ -99,6 +99,8 @@ def _reward_answer(body: Body, labels: Sequence[Label], model: str, settings: Se
     """One number a query in every list, because the trainer makes tensors of them. Raises Unusable."""
     _refuse_unusable(labels)
     scores = [aggregate(label.p_correct, settings.aggregation) for label in labels]
+    if None in scores:
+        raise Unusable(f"the critic says nothing of {scores.count(None)} of {len(scores)} solutions; no reward is made up")
     lowest = [aggregate(label.p_correct, "min") for label in labels]
     logs = {"min_step": lowest, "steps": [len(label.p_correct) for label in labels]} if labels else {}
     return {"rewards": scores, "scores": scores, "extra_logs": logs}
@@ -152,6 +154,6 @@ def _usage(labels: Sequence[Label]) -> dict[str, int]:
 
 
 def _refuse_unusable(labels: Sequence[Label]) -> None:
-    bad = [label.status for label in labels if label.status != "ok" or not any(p is not None for p in label.p_correct)]
+    bad = [label.status for label in labels if label.status != "ok"]
     if bad:
         raise Unusable(f"{len(bad)} of {len(labels)} judgements could not be read ({bad[0]}); nothing is made up for them")

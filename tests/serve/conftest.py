@@ -23,7 +23,7 @@ ONE = {"trajectories": [{"problem": "p", "steps": ["0.9 a"]}]}
 
 @dataclass
 class Oracle:
-    """Gives a step the probability that its text begins with ("0.9 ..."), else 0.5. `fails` is raised, `status` returned."""
+    """Gives a step the probability that its text begins with ("0.9 ..."), else 0.5, none to "silent". `fails` is raised, `status` returned."""
 
     batch: int = 256
     repeats: bool = False
@@ -54,6 +54,8 @@ class Oracle:
             return Judgement(self.status, sample=sample)
         verdicts = []
         for index, text in enumerate(trajectory.texts):
+            if text == "silent":
+                continue
             first = text.split(" ")[0]
             p = float(first) if first.replace(".", "", 1).isdigit() and float(first) <= 1 else 0.5
             verdicts.append(Verdict(index, "correct" if p >= 0.5 else "incorrect", f"about step {index}", p_correct=p))

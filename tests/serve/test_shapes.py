@@ -59,6 +59,14 @@ def test_an_unusable_judgement_has_a_status_and_no_score(start: Start) -> None:
         assert (status, answer["error"]["code"]) == (502, "unusable")
 
 
+def test_a_critic_that_has_nothing_to_say_gives_no_reward(start: Start) -> None:
+    """A judge may leave steps out, and the rules say nothing of steps without equations."""
+    server = start()
+    assert server.post("/pooling", {"input": "p\n\nsilent<extra_0>"})[1]["data"][0]["data"] == [[None, None]]
+    status, answer = server.post("/get_reward", {"query": ["p\n\nsilent"]})
+    assert (status, answer["error"]["code"]) == (502, "unusable")
+
+
 def test_rank(start: Start) -> None:
     server = start()
     candidates = [{"steps": ["0.5"]}, {"steps": ["0.9"], "id": "b"}, {"steps": ["0.9"]}, {"steps": ["0.1"]}]

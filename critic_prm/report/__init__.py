@@ -1,0 +1,1 @@
+"""Label files and evaluations in, one HTML file that opens anywhere out; or plots for papers."""
