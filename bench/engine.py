@@ -3,7 +3,7 @@
 Client and server have a core each. Every contender sends the same prompts, about 4 kB with 2 kB of reply, and is run `ROUNDS`
 times in turn with the others; the best round counts, because what else the machine does only ever takes away.
 
-    throughput   256 in flight, 50 ms: the engine through the SDK and directly, against the SDK and aiohttp called bare
+    throughput   256 in flight, 50 ms: the engine as the SDK sends and plainly, against the SDK and aiohttp called bare
     slow         1,024 in flight, 2 s: the engine against the ideal
     cache        labelling again what is in the cache
     million      1,000,000 small rows through the command line: memory and start
@@ -85,6 +85,7 @@ async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: P
     """The whole way: trajectories, prompts, keys, cache, gate, money, retries, writer, reader, label file, progress."""
     from critic_prm.critic import Judging
     from critic_prm.critics.llm import with_provider
+    from critic_prm.engine.garbage import rare_collections
     from critic_prm.engine.progress import watch
     from critic_prm.label import Tally, label_into
     from critic_prm.models import Prices
@@ -95,7 +96,7 @@ async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: P
     judging = Judging(db=folder / "cache.db", connections=inflight, durable=True, budget_usd=1e6, prices=Prices(1, 2))
     critic, tally = with_provider(provider, judging), Tally(total=count)
     watching = asyncio.create_task(watch(tally, critic.client))
-    with RecordWriter(folder / "labels.jsonl") as sink:
+    with RecordWriter(folder / "labels.jsonl") as sink, rare_collections():
         await label_into(sink, trajectories(count), critic, tally, workers=inflight)
     watching.cancel()
     await critic.close()

@@ -14,6 +14,7 @@ import orjson
 
 from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
+from critic_prm.engine.garbage import rare_collections
 from critic_prm.engine.progress import describe, watch
 from critic_prm.errors import CriticPrmError, Interrupted
 from critic_prm.judgement import Label, Prior
@@ -93,7 +94,8 @@ def run_watched(
             say.finish(outcome)
         return 3 if tally.failed else 0
 
-    return asyncio.run(run())
+    with rare_collections():
+        return asyncio.run(run())
 
 
 class Closing(Protocol):

@@ -1,18 +1,19 @@
-"""A body of JSON goes out, status, headers and bytes come back: through a provider's SDK, or straight through aiohttp."""
+"""A body of JSON goes out over aiohttp, status, headers and bytes come back; with the headers of a provider's SDK, or plain."""
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from critic_prm.addresses import is_near
 from critic_prm.errors import ProviderError
 
 if TYPE_CHECKING:
     import aiohttp
+    import httpx2
     from anthropic import AsyncAnthropic
     from openai import AsyncOpenAI
 
@@ -20,8 +21,9 @@ CONNECT = 30.0
 """Seconds. The SDKs' own 5 s fire without cause when a thousand connections are opened at once on a busy core."""
 
 KEEPALIVE = 30.0
-UNLIMITED = 1_000_000
-"""Connections. The gate is the limit, never the pool; None would be aiohttp's default of 100."""
+
+OWN_HEADERS = ("host", "connection", "content-length", "accept-encoding", "x-stainless-retry-count", "x-stainless-read-timeout")
+"""What of an SDK's headers is about its own transport and retries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Post(Protocol):
 
 @dataclass
 class Direct:
-    """POST to one URL over aiohttp: a third of the work of an SDK, for servers that need nothing of what the SDK adds."""
+    """POST to one URL over aiohttp."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -66,6 +68,7 @@ class Direct:
         import aiohttp
 
         return aiohttp.ClientSession(
+            # The gate is the limit of connections, never the pool, whose default is 100.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE, ttl_dns_cache=300),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
             headers={"Content-Type": "application/json", **self.headers},
@@ -75,48 +78,42 @@ class Direct:
 
 
 @dataclass
-class ThroughSDK:
-    """POST to `path` through an SDK's client, opened at the first request: it knows keys, regions, headers and proxies.
+class AsTheSDK:
+    """POST to `path` as an SDK's client would, which knows keys, regions, versions and headers.
 
-    Its typed layers are left out (a body that is ready goes out as it is, the answer comes back as bytes), and so are its
-    retries, because one place owns those.
+    The client is asked once how it sends a request, through a transport that only looks; from then on the same is sent
+    directly, at a fifth of the work and without its retries and timeouts, which belong to the engine.
     """
 
-    sdk: Literal["openai", "anthropic"]
     path: str
-    connect: Callable[[], AsyncOpenAI | AsyncAnthropic]
-    _client: AsyncOpenAI | AsyncAnthropic | None = field(default=None, repr=False)
+    connect: Callable[[httpx2.AsyncClient], AsyncOpenAI | AsyncAnthropic]
+    _direct: Direct | None = field(default=None, repr=False)
+    _learning: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     async def __call__(self, body: bytes) -> Answered:
-        import aiohttp
-        import httpx2
-
-        client = self._client = self._client or self.connect()
-        sdk: Any = import_module(self.sdk)
-        try:
-            response = await client.post(self.path, cast_to=httpx2.Response, content=body)
-        except sdk.APIStatusError as error:
-            response = error.response
-        except (sdk.APIConnectionError, aiohttp.ClientError, httpx2.HTTPError, TimeoutError, OSError) as error:
-            raise no_answer(error.__cause__ or error) from error
-        # Looking into httpx2's headers takes them all apart each time.
-        headers = {name.decode("ascii").lower(): value.decode("latin-1") for name, value in response.headers.raw}
-        return Answered(response.status_code, headers, response.content)
+        if self._direct is None:
+            async with self._learning:
+                self._direct = self._direct or await self._learn()
+        return await self._direct(body)
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        if self._direct is not None:
+            await self._direct.close()
+            self._direct = None
 
+    async def _learn(self) -> Direct:
+        import httpx2
 
-def client_options() -> dict[str, Any]:
-    """What an SDK's DefaultAioHttpClient is opened with: no limit of connections, and no timeout but the engine's own."""
-    import httpx2
+        seen: list[httpx2.Request] = []
 
-    return {
-        "limits": httpx2.Limits(max_connections=UNLIMITED, max_keepalive_connections=UNLIMITED, keepalive_expiry=KEEPALIVE),
-        "timeout": httpx2.Timeout(None, connect=CONNECT),
-    }
+        def look(request: httpx2.Request) -> httpx2.Response:
+            seen.append(request)
+            return httpx2.Response(200, json={})
+
+        async with self.connect(httpx2.AsyncClient(transport=httpx2.MockTransport(look))) as client:
+            await client.post(self.path, cast_to=httpx2.Response, content=b"{}")
+        headers = {name: value for name, value in seen[0].headers.items() if name.lower() not in OWN_HEADERS}
+        return Direct(str(seen[0].url), headers)
 
 
 def no_answer(error: BaseException) -> ProviderError:

@@ -12,10 +12,11 @@ import orjson
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Usage, Wire
 from critic_prm.providers._http import arrival, unshaped
-from critic_prm.providers._post import Post, ThroughSDK, client_options
+from critic_prm.providers._post import AsTheSDK, Post
 from critic_prm.providers.openai import data_url
 
 if TYPE_CHECKING:
+    import httpx2
     from anthropic import AsyncAnthropic
 
 FINISH: dict[str | None, Finish] = {
@@ -71,7 +72,7 @@ class AnthropicProvider:
         return body | dict(sampling.extra)
 
     async def complete(self, wire: Wire) -> Arrival:
-        post = self._post = self._post or ThroughSDK("anthropic", "/v1/messages", self._connect)
+        post = self._post = self._post or AsTheSDK("/v1/messages", self._connect)
         return arrival(await post(orjson.dumps(wire)), wire, tuple(filter(None, (self.key, self.token))))
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
@@ -103,10 +104,9 @@ class AnthropicProvider:
             await self._post.close()
             self._post = None
 
-    def _connect(self) -> AsyncAnthropic:
+    def _connect(self, http: httpx2.AsyncClient) -> AsyncAnthropic:
         import anthropic
 
-        http = anthropic.DefaultAioHttpClient(**client_options())
         return anthropic.AsyncAnthropic(
             api_key=self.key, auth_token=self.token, base_url=self.base_url, max_retries=0, http_client=http
         )

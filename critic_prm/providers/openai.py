@@ -19,9 +19,10 @@ from critic_prm.errors import ConfigError, InputError, UsageError
 from critic_prm.models import Abilities, abilities
 from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire
 from critic_prm.providers._http import arrival, unshaped
-from critic_prm.providers._post import Direct, Post, ThroughSDK, client_options
+from critic_prm.providers._post import AsTheSDK, Direct, Post
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import AsyncOpenAI
 
 FINISH: dict[Any, Finish] = {"length": "length", "content_filter": "filter", "tool_calls": "other", "function_call": "other"}
@@ -39,7 +40,7 @@ def connect(model: str, base_url: str | None) -> OpenAIProvider:
 
 @dataclass
 class OpenAIProvider:
-    """`direct` leaves the SDK out; None means: for every server that is not OpenAI's own."""
+    """`direct` leaves the SDK and its headers out; None means: for every server that is not OpenAI's own."""
 
     model: str
     base_url: str | None
@@ -76,12 +77,11 @@ class OpenAIProvider:
         if direct and self.base_url:
             allowed = basic_credentials(self.base_url) or f"Bearer {self.key}"
             return Direct(with_path(self.base_url, "/chat/completions"), {"Authorization": allowed})
-        return ThroughSDK("openai", "/chat/completions", self._connect)
+        return AsTheSDK("/chat/completions", self._connect)
 
-    def _connect(self) -> AsyncOpenAI:
+    def _connect(self, http: httpx2.AsyncClient) -> AsyncOpenAI:
         import openai
 
-        http = openai.DefaultAioHttpClient(**client_options())
         return openai.AsyncOpenAI(api_key=self.key, base_url=self.base_url, max_retries=0, http_client=http)
 
 
