@@ -42,9 +42,8 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         "",
         "## Reading the scores",
         "",
-        f"The first step with p < {info['threshold']:.4f} is judged the first error: where the first-error F1,"
-        "averaged over sources and neighbouring thresholds, is best on dev. Over all",
-        f"{threshold['solutions']} solutions of {threshold['data']} whose first error is known it is {threshold['f1']:.3f}.",
+        f"The first step with p < {info['threshold']:.4f} is judged the first error; it has the best first-error F1",
+        f"({threshold['f1']:.3f}) on the {threshold['solutions']} solutions of {threshold['data']} whose first error is known.",
         "Scores after the first error are given but were not trained on.",
         f"Calibrated with: {info['calibration']['method']}.",
         "",

@@ -17,7 +17,7 @@ from distill.card import model_card
 from distill.data import Row, TrainingSet, labelled, read_training_set
 from distill.folder import FORMAT, VERSION, write_json, write_whole
 from distill.student import Scorer, open_student
-from distill.threshold import first_below, robust_threshold
+from distill.threshold import choose_threshold, first_below
 from distill.verifier import fingerprint
 
 PACKAGES = ("critic-prm", "numpy", "scikit-learn", "safetensors")
@@ -52,9 +52,7 @@ def distill(
     raw = score_rows(trained.scorer, rows.dev)
     calibration, briers = calibrate(raw, rows.dev)
     dev = [calibration(p) for p in raw]
-    gold = [row.first_error() for row in rows.dev]
-    sources = [row.source for row in rows.dev]
-    choice = robust_threshold([p.tolist() for p in dev], gold, sources, [row.weight for row in rows.dev])
+    choice = choose_threshold([p.tolist() for p in dev], [row.first_error() for row in rows.dev], [r.weight for r in rows.dev])
     metrics = {"dev": measure(dev, rows.dev, choice.threshold)}
     if rows.test:
         scores = [calibration(p) for p in score_rows(trained.scorer, rows.test)]
@@ -65,11 +63,7 @@ def distill(
         "student": student,
         "base": trained.base,
         "threshold": choice.threshold,
-        "threshold_from": {
-            "data": f"{rows.folder}/dev",
-            "by": "official first-error F1, averaged over sources and neighbouring thresholds",
-            **asdict(choice),
-        },
+        "threshold_from": {"data": f"{rows.folder}/dev", "by": "official first-error F1", **asdict(choice)},
         "calibration": {**calibration.to_json(), "data": f"{rows.folder}/dev", "brier": briers},
         "separator": None,
         "causal": trained.scorer.causal,

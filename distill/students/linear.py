@@ -20,7 +20,6 @@ from distill.student import Item, Trained
 from distill.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
 
 FOLDS = 5
-MOST_BALANCE = 10.0
 WEIGHTS = "linear.safetensors"
 
 
@@ -104,7 +103,6 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None]) -> Traine
     rows = [row for row in data.train if row.weight > 0]
     items: list[Item] = [(row.problem, row.steps) for row in rows]
     place, y, w, owner = _targets(rows)
-    w = w * _balance([rows[r].source for r in owner], y, w)
     say(f"features of {len(rows)} solutions, {len(y)} labelled steps")
     text = text_matrix(items, settings)[place]
     dense = numeric(items)[place]
@@ -164,28 +162,6 @@ def _targets(rows: Sequence[Row]) -> tuple[NDArray[np.int64], Floats, Floats, ND
     found = list(labelled(rows))
     place = np.array([begin[r] + s for r, s, _, _ in found])
     return place, np.array([y for *_, y, _ in found]), np.array([w for *_, w in found]), np.array([r for r, *_ in found])
-
-
-def _balance(sources: Sequence[str], y: Floats, w: Floats) -> Floats:
-    """Factors per step that give every source the error rate of the whole.
-
-    Sources differ in how many of their steps are wrong, and a model that can tell sources apart learns that first. It is worth
-    nothing on a source it has never seen (measured: bench/RESULTS.md). A set of one source is left as it is.
-    """
-    overall = _error_rate(y, w)
-    factors = np.ones(len(y))
-    names = np.array(sources)
-    for name in sorted(set(sources)):
-        here = names == name
-        rate = _error_rate(y[here], w[here])
-        if 0 < rate < 1:
-            wrong, right = np.clip([overall / rate, (1 - overall) / (1 - rate)], 1 / MOST_BALANCE, MOST_BALANCE)
-            factors[here] = wrong * (1 - y[here]) + right * y[here]
-    return factors
-
-
-def _error_rate(y: Floats, w: Floats) -> float:
-    return float((w * (1 - y)).sum() / w.sum())
 
 
 def _folds(rows: Sequence[Row], seed: int) -> NDArray[np.int64]:

@@ -178,19 +178,3 @@ def test_a_folder_that_is_no_verifier_is_not_replaced(training_set: Path, tmp_pa
     with pytest.raises(InputError, match="no verifier"):
         distill(training_set, tmp_path / "home")
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
-
-
-def test_sources_are_weighted_to_one_error_rate() -> None:
-    from distill.students.linear import _balance, _error_rate
-
-    sources = ["easy"] * 100 + ["hard"] * 50 + ["clean"] * 10
-    y = np.array([0.0] * 10 + [1.0] * 90 + [0.0] * 30 + [1.0] * 20 + [1.0] * 10)
-    w = np.ones(160) * 2
-    balanced = w * _balance(sources, y, w)
-    names = np.array(sources)
-    for source in ("easy", "hard"):
-        here = names == source
-        assert _error_rate(y[here], balanced[here]) == pytest.approx(40 / 160)
-        assert balanced[here].sum() == pytest.approx(w[here].sum())
-    assert (balanced[names == "clean"] == 2).all()
-    assert (_balance(["one"] * 160, y, w) == 1).all()

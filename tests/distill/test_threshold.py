@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distill.threshold import choose_threshold, first_below, robust_threshold
+from distill.threshold import choose_threshold, first_below
 
 
 def test_the_first_step_below_is_the_error_and_equality_is_good() -> None:
@@ -47,26 +47,3 @@ def test_weights_and_unknown_first_errors() -> None:
 
 def test_one_kind_of_solution_gives_nothing_to_choose_by() -> None:
     assert choose_threshold([[0.3], [0.4]], [-1, -1]).threshold == 0.5
-
-
-def test_the_robust_threshold_prefers_a_plateau_to_a_spike() -> None:
-    plateau = [[0.2], [0.6], [0.61], [0.62], [0.63], [0.19]]
-    gold = [0, -1, -1, -1, -1, 0]
-    spiked = [*plateau, [0.7], [0.71]]
-    choice = robust_threshold(spiked, [*gold, 0, -1], ["s"] * 8)
-    assert 0.2 < choice.threshold <= 0.6
-    assert choice.solutions == 8
-
-
-def test_the_robust_threshold_weighs_sources_that_have_both_kinds() -> None:
-    """Pooled, the one-sided source decides; on its own curve it has no say."""
-    fair = [([0.3], 0), ([0.35], 0), ([0.25], 0), ([0.5], -1), ([0.55], -1), ([0.6], -1)]
-    one_sided = [([0.51 + i / 10000], 0) for i in range(40)]
-    scores, gold = zip(*(fair + one_sided), strict=True)
-    sources = ["fair"] * 6 + ["one-sided"] * 40
-    assert 0.35 < robust_threshold(scores, gold, sources).threshold <= 0.5
-    assert robust_threshold(scores, gold, ["pool"] * 46).threshold > 0.5
-
-
-def test_the_robust_threshold_without_both_kinds() -> None:
-    assert robust_threshold([[0.3], [0.4]], [0, 0], ["a", "b"]).threshold == 0.5
