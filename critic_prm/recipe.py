@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,7 +16,7 @@ from typing import Any, Literal, get_args
 import orjson
 
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from critic_prm.models import abilities
+from critic_prm.models import Prices, abilities
 from critic_prm.provider import Usage
 from critic_prm.resources import resource
 
@@ -168,10 +169,20 @@ def costs(recipe: Recipe, order: Order, items: int) -> list[Cost]:
         tokens_in, tokens_out = (round(requests * float(values[f"{stage.asks}_{kind}"])) for kind in ("prompt", "reply"))
         model = getattr(order, stage.asks)
         provider, _, name = (model or "").partition("/")
-        prices = abilities(provider, name).prices
+        told = order.policy_options if stage.asks == "policy" else order.judge_options
+        prices = _told_prices(told) or abilities(provider, name).prices
         usd = prices.cost(Usage(tokens_in, tokens_out)) if prices else None
         found.append(Cost(stage.name, stage.asks, requests, tokens_in, tokens_out, usd))
     return found
+
+
+def _told_prices(options: Sequence[str]) -> Prices | None:
+    """What --prices among the options says; what is wrong with it is said when the command is run."""
+    for name, value in pairwise(options):
+        if name == "--prices" and re.fullmatch(r"[\d.]+,[\d.]+(,[\d.]+)*", value):
+            price_in, price_out = (float(part) for part in value.split(",")[:2])
+            return Prices(price_in, price_out)
+    return None
 
 
 def _values(recipe: Recipe, order: Order) -> dict[str, str]:

@@ -183,6 +183,8 @@ def test_a_dry_run_shows_commands_and_costs(world: dict[str, Path], tmp_path: Pa
     found = costs(recipe, order, 10)
     assert [cost.requests for cost in found] == [20, round(10 * 2 * 0.9 * 7 * 8)]
     assert found[0].usd is None
+    priced = Order(tmp_path, "x", "nobody/unknown", None, {"solutions": "2"}, ("--prices", "1,2"))
+    assert costs(recipe, priced, 10)[0].usd == pytest.approx((20 * 450 * 1 + 20 * 250 * 2) / 1e6)
 
 
 def test_what_is_missing_or_unknown_is_said(tmp_path: Path) -> None:

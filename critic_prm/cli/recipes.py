@@ -75,13 +75,16 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _say_costs(found: Recipe, order: Order) -> None:
+    from critic_prm.generate.problems import read_problems
     from critic_prm.recipe import costs
     from critic_prm.records import read_records
 
-    items = sum(1 for _ in read_records(order.source)) if order.source is not None else 0
+    items = 0
+    if order.source is not None:
+        items = sum(1 for _ in (read_problems if found.needs == "problems" else read_records)(order.source))
     told = costs(found, order, items)
     typer.echo(
-        f"\n{items:,} rows of input; estimates at most, before anything is taken from the cache:"
+        f"\n{items:,} {found.needs}; estimates at most, before anything is taken from the cache:"
         if told
         else "\nNo model is asked."
     )
