@@ -90,6 +90,7 @@ def _listen(settings: Settings) -> socket.socket:
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
+        listening.listen(2048)
     except OSError as error:
         raise InputError(
             f"{settings.host}:{settings.port}", f"cannot listen there: {error.strerror}", "choose another --host or --port"
