@@ -38,7 +38,7 @@ def read_problems(
     Raises InputError for a row without text or answer; with `skip_bad` it goes to `complain`. Where no answer is needed, one
     that is not there is "".
     """
-    seen: set[str] = set()
+    seen: set[int] = set()  # hashes: a file may hold millions of problems
     for record in read_records(path, on_error="skip" if skip_bad else "stop", complain=complain):
         try:
             problem = _problem(record.data, record.where, gold_needed)
@@ -47,7 +47,7 @@ def read_problems(
                 raise
             complain(error)
             continue
-        plain = re.sub(r"\s+", " ", problem.text).strip()
+        plain = hash(re.sub(r"\s+", " ", problem.text).strip())
         if plain not in seen:
             seen.add(plain)
             yield problem

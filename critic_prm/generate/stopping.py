@@ -14,7 +14,7 @@ from critic_prm.errors import UsageError
 Rule = Literal["all", "curtailed", "decided"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 LEVEL = 0.95
-MOST = 1024
+MOST = 512
 
 _SPEC = re.compile(r"(\d+)(?:@(\d*\.?\d+))?")
 
@@ -72,10 +72,13 @@ class Enough:
         return (self.most - n) - (int(self.theta * self.most) - k)
 
     def _side(self, k: int, n: int) -> bool:
-        if n == 0:
-            return False
-        below = sum(comb(n + 1, i) * self.theta**i * (1 - self.theta) ** (n + 1 - i) for i in range(k + 1, n + 2))
-        return max(below, 1 - below) >= self.level
+        return n > 0 and max(below := _below(k, n, self.theta), 1 - below) >= self.level
+
+
+@lru_cache(maxsize=1 << 17)
+def _below(k: int, n: int, theta: float) -> float:
+    """P(p <= theta) after k of n, under a uniform prior: that of Beta(1 + k, 1 + n - k), exactly."""
+    return sum(comb(n + 1, i) * theta**i * (1 - theta) ** (n + 1 - i) for i in range(k + 1, n + 2))
 
 
 def parse_rollouts(text: str) -> tuple[tuple[float, int], ...]:
