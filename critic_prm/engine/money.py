@@ -95,10 +95,8 @@ class Money:
         assert self.prices is not None
         tokens = int(size * self._ratio) + 1
         output = reply_limit(wire) or max(self._longest, UNSEEN_OUTPUT)
-        dearest = max(
-            self.prices.cost(Usage(tokens, output)),
-            self.prices.cost(Usage(tokens, output, written=tokens)),
-        )
+        dearer_written = (self.prices.written or 0.0) > self.prices.input
+        dearest = self.prices.cost(Usage(tokens, output, 0, tokens if dearer_written else 0))
         return dearest * _choices(wire)
 
 
