@@ -4,9 +4,10 @@ twice."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import floor, log2
+from math import comb, floor, log2
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +20,7 @@ from critic_prm.errors import UsageError
 from critic_prm.generate.answers import Grader
 from critic_prm.generate.policy import Came, Completion, with_provider
 from critic_prm.generate.rollout import Prefixes, every_step, halving
-from critic_prm.generate.stopping import Enough, parse_rollouts, rollouts_for
+from critic_prm.generate.stopping import Enough, interval, parse_rollouts, rollouts_for
 from critic_prm.generate.targets import dual_sided, progress_labels, progress_ratios, rescue_rate
 from critic_prm.judgement import combine
 from critic_prm.label import label
@@ -131,7 +132,7 @@ async def test_an_error_that_more_rollouts_would_move_is_not_said() -> None:
 async def test_fewer_rollouts_give_the_same_labels() -> None:
     """Curtailed ones exactly those of all; "decided" ones as good ones, with at most 0.6 of the completions."""
     same = fixed_right = decided_right = total = 0
-    made = {"all": 0, "curtailed": 0, "decided": 0}
+    made: Counter[str] = Counter()
     for number in range(300):
         chance = Random(number).choice([0.02, 0.05, 0.1, 0.4, 0.6, 0.8])
         policy = Simulated(flat(chance))
@@ -139,10 +140,9 @@ async def test_fewer_rollouts_give_the_same_labels() -> None:
             goods = []
             for rule in rules:
                 ours = Prefixes(policy, Grader(), str(number), "42")
-                estimate = await ours.estimate(["step"], Enough(16, rule, theta))  # type: ignore[arg-type]
+                estimate = await ours.estimate(["step"], Enough(32 if theta else 16, rule, theta))  # type: ignore[arg-type]
                 goods.append(estimate.good)
-                if theta or rule == "curtailed":
-                    made[rule] += ours.made
+                made[f"{rule} {theta}"] += ours.made
             if theta:
                 fixed_right += goods[0] == (chance > theta)
                 decided_right += goods[1] == (chance > theta)
@@ -150,9 +150,56 @@ async def test_fewer_rollouts_give_the_same_labels() -> None:
                 same += goods[0] == goods[1]
         total += 1
     assert same == total
-    assert made["curtailed"] <= 0.6 * made["all"]
-    assert made["decided"] <= 0.6 * made["all"]
+    assert made["curtailed 0.0"] <= 0.6 * made["all 0.0"]
+    assert made["decided 0.25"] <= 0.6 * made["all 0.25"]
     assert decided_right >= fixed_right - 0.02 * total
+
+
+@pytest.mark.parametrize(("most", "theta"), [(8, 0.25), (16, 0.25), (16, 0.5), (32, 0.3), (64, 0.3)])
+def test_deciding_early_costs_next_to_nothing_computed_exactly(most: int, theta: float) -> None:
+    """Over all sequences of rollouts, for chances spread evenly over [0, 1]: accuracy of the label, and how many are made."""
+
+    def worth(enough: Enough) -> tuple[float, float]:
+        accuracy = made = 0.0
+        for p in [(i + 0.5) / 100 for i in range(100)]:
+            reached = {(0, 0): 1.0}
+            for n in range(most + 1):
+                for k in range(n + 1):
+                    mass = reached.pop((k, n), 0.0)
+                    wave = enough.more(k, n)
+                    if mass and not wave:
+                        made += mass * n / 100
+                        accuracy += mass * (enough.good(k, n) == (p > theta)) / 100
+                    for right in range(wave + 1) if mass and wave else ():
+                        place = (k + right, n + wave)
+                        share = comb(wave, right) * p**right * (1 - p) ** (wave - right)
+                        reached[place] = reached.get(place, 0.0) + mass * share
+        return accuracy, made
+
+    fixed, everything = worth(Enough(most, "all", theta))
+    right, made = worth(Enough(most, "decided", theta))
+    assert right >= fixed - 0.0025
+    assert made <= 0.61 * everything
+
+
+@pytest.mark.parametrize(
+    "enough",
+    [Enough(8), Enough(8, "curtailed"), Enough(16, "curtailed", 0.25), Enough(16, "decided", 0.25), Enough(24, "decided", 0.5)],
+)
+def test_intervals_cover_every_chance_computed_exactly(enough: Enough) -> None:
+    for p in [i / 50 for i in range(1, 50)]:
+        reached, covered = {(0, 0): 1.0}, 0.0
+        for n in range(enough.most + 1):
+            for k in range(n + 1):
+                mass = reached.pop((k, n), 0.0)
+                wave = enough.more(k, n)
+                if mass and not wave:
+                    low, high = interval(k, n, enough)
+                    covered += mass * (low <= p <= high)
+                for right in range(wave + 1) if mass and wave else ():
+                    place = (k + right, n + wave)
+                    reached[place] = reached.get(place, 0.0) + mass * comb(wave, right) * p**right * (1 - p) ** (wave - right)
+        assert covered >= 0.95
 
 
 def test_how_many_curtailed_rollouts_to_expect() -> None:
