@@ -59,8 +59,7 @@ def sample(
     from critic_prm.trajectory import trajectory_to_json
 
     which = replace(parse_keep(keep), once=once, balance=balance, most=most, seed=draw)
-    complain = lambda error: typer.echo(f"skipped: {error}", err=True)  # noqa: E731
-    problems = islice(read_problems(source, skip_bad=skip_bad, complain=complain), limit)
+    problems = islice(read_problems(source, skip_bad=skip_bad, complain=_skipped), limit)
     solver = open_policy(policy, judging, prompt)
     if dry_run:
         _say(forecast_samples(solver, judging, problems, k).lines("problems"))
@@ -130,7 +129,7 @@ def rollout(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
-        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+        complain=_skipped,
     )
     if dry_run:
         assert isinstance(critic.policy, LLMPolicy)
@@ -173,8 +172,7 @@ def tree(
     from critic_prm.records import RecordWriter
 
     growth = Growth(k, searches, budget, alpha, beta, length, exploration)
-    complain = lambda error: typer.echo(f"skipped: {error}", err=True)  # noqa: E731
-    problems = islice(read_problems(source, skip_bad=skip_bad, complain=complain), limit)
+    problems = islice(read_problems(source, skip_bad=skip_bad, complain=_skipped), limit)
     solver, grader = open_policy(policy, judging, prompt), Grader()
 
     with RecordWriter(trees) if trees else nullcontext() as forest:
@@ -244,7 +242,7 @@ def perturb(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
-        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+        complain=_skipped,
     )
     writer = open_policy(policy, judging, prompt) if policy is not None and what.needs_model else None
     account = Account()
@@ -301,11 +299,15 @@ def agent(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
-        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+        complain=_skipped,
     )
     account = Account()
     write_records(out, map(trajectory_to_json, credited(runs, credit, account)))
     _say(account.lines())
+
+
+def _skipped(error: Exception) -> None:
+    typer.echo(f"skipped: {error}", err=True)
 
 
 def _say(lines: list[str]) -> None:

@@ -209,6 +209,24 @@ async def test_difficulty_and_balance(tmp_path: Path) -> None:
         parse_keep("half")
 
 
+async def test_a_provider_that_can_go_on_is_given_the_steps_as_its_own(tmp_path: Path) -> None:
+    ours, provider = policy(lambda wire: {"text": "Step 3: \\boxed{42}"}, tmp_path)
+    shown = ours.request("p", ["first", "Step 2: second"])
+    assert not shown.continues
+    assert "Step 1: first\n\nStep 2: second\n\nGo on with Step 3." in shown.messages[-1].content
+    provider.__dict__["gives"] = {"continue"}
+    begun = ours.request("p", ["first", "Step 2: second"])
+    assert begun.continues
+    assert [message.role for message in begun.messages] == ["system", "user", "assistant"]
+    assert begun.messages[-1].content == "Step 1: first\n\nStep 2: second\n\n"
+    assert begun.messages[1] == ours.request("p").messages[1]
+    assert not ours.request("p").continues
+    done = await ours.complete("p", ["first", "Step 2: second"])
+    assert done.steps == ("Step 3: \\boxed{42}",)
+    assert done.key
+    await ours.close()
+
+
 def simulated(rng: Random, chance: Callable[[Sequence[str]], float]) -> Callable[[Wire], Mapping[str, Any]]:
     """Solutions of six steps that say in words whether they are still right; errors never heal."""
 
