@@ -1,0 +1,119 @@
+"""An analysis as a person sees it: run with progress and its cost on stderr, printed as tables, held against bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from critic_prm.analyze import Analysis, Cell, Table
+    from critic_prm.critic import Critic
+    from critic_prm.label import Tally
+    from critic_prm.trajectory import Trajectory
+
+BROKEN = 3
+
+
+def read_solutions(source: str, format: str, limit: int | None) -> list[Trajectory]:
+    """The solutions of a file; with a `limit` so many of them, evenly spread. Raises InputError for a file without any."""
+    from critic_prm.analyze import spread_out
+    from critic_prm.errors import InputError
+    from critic_prm.formats import read_trajectories
+    from critic_prm.labels import without_labels
+
+    found = [without_labels(trajectory) for trajectory in read_trajectories(source, format)]
+    if not found:
+        raise InputError(source, "the file holds no solutions")
+    return spread_out(found, limit) if limit else found
+
+
+def run(critic: Critic, analyse: Callable[[Critic, Tally], Coroutine[Any, Any, Analysis]]) -> tuple[Analysis, int]:
+    """Run an analysis that asks a critic; also the exit code, 3 when requests failed."""
+    from critic_prm.engine.progress import describe, watch
+    from critic_prm.label import Tally
+
+    tally = Tally()
+    client = getattr(critic, "client", None)
+
+    async def body() -> Analysis:
+        watching = asyncio.create_task(watch(tally, client))
+        try:
+            return await analyse(critic, tally)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await critic.close()
+            print(describe(tally, client, final=True), file=sys.stderr, flush=True)
+
+    return asyncio.run(body()), BROKEN if tally.labels.get("provider_error") else 0
+
+
+def finish(analysis: Analysis, as_json: bool, out: Path | None, bounds: Path | None, code: int = 0) -> None:
+    """Print an analysis, hold it against its bounds, and exit: 3 when one is broken."""
+    from critic_prm.analyze import analysis_to_json
+    from critic_prm.analyze.guardrails import check, read_bounds, table_of
+    from critic_prm.errors import UsageError
+    from critic_prm.records import encode, write_records
+
+    checked = []
+    if bounds is not None:
+        mine = [bound for bound in read_bounds(bounds) if bound.analysis == analysis.name]
+        if not mine:
+            raise UsageError(f"{bounds} has no bounds for this analysis; add a table [{analysis.name}]")
+        checked = check(mine, {analysis.name: analysis.numbers})
+    row = analysis_to_json(analysis)
+    if out is not None:
+        write_records(out, [row])
+    if as_json:
+        typer.echo(encode(row), nl=False)
+    else:
+        print_analysis(analysis)
+    if checked:
+        print_tables([table_of(checked)], stderr=as_json)
+    raise typer.Exit(BROKEN if not all(one.holds for one in checked) else code)
+
+
+def print_analysis(analysis: Analysis) -> None:
+    """What is wrong first, then the tables, then what they mean."""
+    from rich.console import Console
+
+    console = Console()
+    for finding in analysis.findings:
+        console.print(f"! {finding}", style="bold", highlight=False, markup=False)
+    if not analysis.findings:
+        console.print("nothing found that is wrong", highlight=False)
+    console.print()
+    print_tables(analysis.tables)
+    for note in analysis.notes:
+        console.print(note, style="dim", highlight=False, markup=False)
+
+
+def print_tables(tables: Sequence[Table], *, stderr: bool = False) -> None:
+    from rich.console import Console
+    from rich.table import Table as Shown
+    from rich.text import Text
+
+    console = Console(stderr=stderr)
+    for table in tables:
+        shown = Shown(box=None, padding=(0, 1, 0, 0), title=Text(table.title), title_justify="left", title_style="")
+        for place, name in enumerate(table.columns):
+            texts = any(isinstance(row[place], str) and row[place] for row in table.rows) and place < 2
+            left = place == 0 or (texts and not name)
+            shown.add_column(Text(name), justify="left" if left else "right", overflow="fold")
+        for row in table.rows:
+            shown.add_row(*(Text(_cell(cell)) for cell in row))
+        console.print(shown)
+        console.print()
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, float):
+        return f"{cell:.3f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
