@@ -14,14 +14,13 @@ from critic_prm.resources import resource
 
 for extra in ("torch", "ray", "vllm", "pyarrow"):
     assert find_spec(extra) is None, f"the base install brings {extra}"
-for name in ("prompts", "examples/trajectories.jsonl", "cache.db.example"):
+for name in ("prompts", "recipes", "examples/trajectories.jsonl", "cache.db.example"):
     assert "site-packages" in str(resource(name)), f"{name} is not in the wheel"
 PYTHON
 examples=$("$bin/python" -c 'from critic_prm.resources import resource; print(resource("examples/trajectories.jsonl"))')
 for style in $("$bin/python" -c 'from critic_prm.prompt import style_names; print(*style_names())'); do
     "$bin/critic-prm" prompts render "$style" --input "$examples" --limit 1 > /dev/null
 done
-"$bin/critic-prm" label "$examples" -o labels.jsonl --judge rules 2> /dev/null
-"$bin/critic-prm" dataset build labels.jsonl -o dataset --split 0.6,0.2,0.2 2> /dev/null
-test -s dataset/train.jsonl
+"$bin/critic-prm" quickstart -n 400 made > quickstart.txt 2>&1 || { cat quickstart.txt; exit 1; }
+test -s made/verifier/verifier.json
 echo "the wheel works from another folder"
