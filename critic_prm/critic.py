@@ -77,7 +77,8 @@ class Judging:
 
 
 def open_critic(name: str, judging: Judging | None = None) -> Critic:
-    """Open "rules", the folder of a verifier, a judge as "provider/model", or Monte Carlo as "rollout:provider/model".
+    """Open "rules", the folder of a verifier, a judge as "provider/model", Monte Carlo as "rollout:provider/model", or a
+    cascade or mixture of such critics, written down in a file with the suffix .toml.
 
     Raises UsageError for a name that is none of these, ConfigError for a missing key, InputError for a damaged verifier.
     """
@@ -88,7 +89,11 @@ def open_critic(name: str, judging: Judging | None = None) -> Critic:
 
         verifier: Critic = load_verifier(name)
         return verifier
-    local = [other for other in plugins.names("critics") if other not in ("llm", "consensus", "rollout")]
+    local = [other for other in plugins.names("critics") if other not in ("llm", "consensus", "rollout", "cascade", "mixture")]
+    if name.endswith(".toml"):
+        from critic_prm.critics._file import open_file
+
+        return open_file(name, judging or Judging())
     if name.startswith("rollout:"):
         from critic_prm.critics.rollout import connect as connect_rollout
 
@@ -100,7 +105,7 @@ def open_critic(name: str, judging: Judging | None = None) -> Critic:
         what = "is a folder without verifier.json" if Path(name).is_dir() else "is no critic"
         raise UsageError(
             f"{name!r} {what}; a critic is {', '.join(local)}, a verifier's folder, a judge such as openai/MODEL,"
-            " or rollout:openai/MODEL"
+            " rollout:openai/MODEL, or a .toml with a cascade or mixture of them"
         )
     from critic_prm.critics.llm import connect
 

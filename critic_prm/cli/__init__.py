@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 COMMANDS = ("label", "distill", "evaluate", "judge_eval", "score", "rank", "search", "serve", "report", "convert", "doctor", "quickstart")
-GROUPS = ("dataset", "generate", "prompts", "cache")
+GROUPS = ("dataset", "generate", "analyze", "cascade", "prompts", "cache")
 
 
 def build() -> Any:

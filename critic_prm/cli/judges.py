@@ -13,9 +13,21 @@ def open_judges(names: Sequence[str], judging: Judging, consensus: str, samples:
     """One judge as it is, several as a consensus with an account of their agreement and costs."""
     spent: list[Account] = [] if samples.rule == "all" else [Spent(samples)]
     if len(names) == 1:
-        return open_critic(names[0], judging), spent
+        opened = open_critic(names[0], judging)
+        return opened, [*spent, *_accounts(opened)]
     from critic_prm.critics._agreement import Agreement
     from critic_prm.critics.consensus import Costs, connect_all
 
     critic = connect_all(names, judging, consensus)
     return critic, [*spent, Agreement(names), Costs(critic.judges)]
+
+
+def _accounts(critic: Critic) -> list[Account]:
+    """What a critic made of others wants counted: where a cascade sent its solutions, and what each critic within it cost."""
+    from critic_prm.critics.cascade import Cascade
+    from critic_prm.critics.consensus import Costs
+    from critic_prm.critics.mixture import Mixture
+
+    if isinstance(critic, Cascade):
+        return [critic.traffic, Costs(critic.judges)]
+    return [Costs(critic.judges)] if isinstance(critic, Mixture) else []

@@ -30,6 +30,10 @@ def label(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be sent and what it would cost; send nothing.")
     ] = False,
+    import_human: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="INPUT is a label file: put in what a person filled in in this escalate.jsonl."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
@@ -46,6 +50,10 @@ def label(
     from critic_prm.judgement import parse_prior
     from critic_prm.votes import parse_samples
 
+    if import_human is not None:
+        from critic_prm.cli.importing import run_import
+
+        raise typer.Exit(run_import(source, out, import_human))
     if reread:
         if is_label_file(source):
             raise typer.Exit(run_rereading(source, out, judging, limit))

@@ -122,6 +122,12 @@ class LLMCritic:
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         return [await self._judge(trajectory, sample) for trajectory in trajectories]
 
+    async def judge_step(self, trajectory: Trajectory, step: int, sample: int = 0) -> Judgement:
+        """The judgement of one step alone, in a style per step: a single question."""
+        asked = await self._asker.ask(trajectory, sample, step)
+        found = as_judgement([asked], self.style, len(trajectory.steps), sample)
+        return replace(found, notes=asked.reading.notes)
+
     async def close(self) -> None:
         await self.client.close()
 

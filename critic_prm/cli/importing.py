@@ -1,0 +1,27 @@
+"""A label file and escalations that a person filled in -> the label file with the person's labels."""
+
+from __future__ import annotations
+
+import sys
+
+
+def run_import(source: str, out: str, answers: str) -> int:
+    """Write the label file with what the person said, and say how much that was. Returns the exit code."""
+    from critic_prm.errors import InputError
+    from critic_prm.escalation import read_answers, with_answers
+    from critic_prm.labels import is_labelled
+    from critic_prm.records import RecordWriter, read_records
+
+    found = read_answers(answers)
+    with RecordWriter(out) as sink:
+        for record in read_records(source):
+            if not isinstance(record.data, dict) or not is_labelled(record.data):
+                raise InputError(record.where, "this is no row of a label file", "label the trajectories first, then import")
+            for row in with_answers([(record.data, record.where)], found):
+                sink.write(row)
+    missing = len(found.found) - len(found.used)
+    said = [f"{len(found.used):,} answered by a person", f"{found.open:,} not answered yet"]
+    if missing:
+        said.append(f"{missing:,} answered but not in {source}")
+    print(f"{sink.rows:,} rows: " + ", ".join(said), file=sys.stderr)
+    return 0

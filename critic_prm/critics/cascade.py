@@ -1,0 +1,246 @@
+"""A cheap critic first; what it doubts goes to a judge, what that judge leaves undecided to the next, the rest to a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from critic_prm.aggregate import spread
+from critic_prm.critic import Critic, Judging, open_critic
+from critic_prm.critics._band import Band, in_doubt
+from critic_prm.errors import UsageError
+from critic_prm.escalation import Escalations
+from critic_prm.judgement import Judgement, Label, Verdict, combine, first_error_of
+from critic_prm.provider import Usage
+from critic_prm.trajectory import Trajectory
+
+By = Literal["step", "solution"]
+BYS: tuple[By, ...] = get_args(By)
+
+
+@dataclass
+class Traffic:
+    """How many solutions and steps the first critic decided by itself, how often each judge was asked, and with what end."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    asked: Counter[str] = field(default_factory=Counter)
+    name: str = "cascade"
+
+    def add(self, label: Label) -> None:
+        """The cascade counts for itself."""
+
+    def report(self) -> dict[str, Any]:
+        return {**self.counts, "asked": dict(self.asked)}
+
+    def lines(self) -> list[str]:
+        counts = self.counts
+        asked = ", ".join(f"{name} {count:,} times" for name, count in self.asked.items()) or "no judge"
+        line = f"cascade: {counts['solutions']:,} solutions, {counts['without a judge']:,} decided by the first critic alone"
+        line += f"; asked {asked}"
+        if counts["undecided"]:
+            line += f"; {counts['undecided']:,} left undecided by all, {counts['escalated']:,} new ones written for a person"
+        return [line]
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """A critic like any other. `by` says what a judge is asked about: each "step" in doubt, or the whole "solution".
+
+    Where nothing is in doubt the first critic's word stands. A judge that is asked about a solution has the last word on it;
+    one that is asked about a step, on that step: steps above the band are wrong, below it right, without asking. An answer that
+    cannot be read, or names no first error, goes to the next judge; after the last the first critic's word stands, and the
+    trajectory is written to `escalations`.
+    """
+
+    first: Critic
+    others: tuple[tuple[str, Critic], ...]
+    band: Band
+    by: By = "solution"
+    escalations: Escalations | None = None
+    traffic: Traffic = field(default_factory=Traffic)
+
+    @property
+    def judges(self) -> tuple[tuple[str, Critic], ...]:
+        """All critics within, by name."""
+        return (("first", self.first), *self.others)
+
+    @property
+    def batch(self) -> int:
+        """Solutions in doubt wait for a network, so as many as the first critic likes go together."""
+        return self.first.batch
+
+    @property
+    def repeats(self) -> bool:
+        return any(critic.repeats for _, critic in self.judges)
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        band = {"low": self.band.low, "high": self.band.high, "spread": self.band.spread}
+        others = [{"judge": name, **critic.card} for name, critic in self.others]
+        return {"cascade": self.by, "band": band, "first": dict(self.first.card), "judges": others}
+
+    async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
+        firsts = await self.first.judge(trajectories, sample if self.first.repeats else 0)
+        settle = self._by_step if self.by == "step" else self._by_solution
+        rows = await asyncio.gather(
+            *(settle(t, first, sample) for t, first in zip(trajectories, firsts, strict=True)), return_exceptions=True
+        )
+        for row in rows:
+            if isinstance(row, BaseException):
+                raise row  # only now: what the others were asked is in the cache
+        return [row for row in rows if not isinstance(row, BaseException)]
+
+    async def close(self) -> None:
+        await asyncio.gather(*(critic.close() for _, critic in self.judges))
+
+    async def _by_solution(self, trajectory: Trajectory, first: Judgement, sample: int) -> Judgement:
+        self.traffic.counts["solutions"] += 1
+        doubted = self._doubted(trajectory, first)
+        if not doubted:
+            self.traffic.counts["without a judge"] += 1
+            return replace(first, judge="first")
+        tried: list[Judgement] = []
+        for name, critic in self.others:
+            self.traffic.asked[name] += 1
+            tried.append(replace((await critic.judge([trajectory], sample))[0], judge=name))
+            if tried[-1].status == "ok" and tried[-1].first_error is not None:
+                return _whole(tried[-1], [first, *tried], sample, (f"{len(doubted)} steps in doubt",))
+        self._escalate(trajectory, first, tried, doubted)
+        return _whole(first, [first, *tried], sample, ("no judge decided: the first critic's word stands",))
+
+    async def _by_step(self, trajectory: Trajectory, first: Judgement, sample: int) -> Judgement:
+        """Step by step to the first error. A judge of a prefix may find an error before the step it was asked about."""
+        self.traffic.counts["solutions"] += 1
+        label, deviations = _scores(first, len(trajectory.steps))
+        own = {verdict.step: verdict for verdict in first.verdicts}
+        verdicts: list[Verdict] = []
+        tried: list[Judgement] = []
+        undecided: list[int] = []
+        for step, p in enumerate(label.p_correct):
+            call = self.band.call(p, deviations[step])
+            if call == "ask":
+                verdict = await self._ask(trajectory, step, sample, tried)
+                if verdict is None:
+                    undecided.append(step)
+                    verdict = own.get(step) or Verdict(step, "neutral")
+            else:
+                verdict = replace(own.get(step) or Verdict(step, "correct"), value="incorrect" if call == "bad" else "correct")
+            verdicts = [*verdicts[: verdict.step], verdict]
+            if verdict.value == "incorrect":
+                break
+        if not tried:
+            self.traffic.counts["without a judge"] += 1
+        if undecided:
+            self._escalate(trajectory, first, tried, undecided)
+        # A span counts in the text of one reply, and several stand behind this judgement.
+        found = Judgement(
+            status="ok",
+            verdicts=tuple(replace(verdict, span=None) for verdict in verdicts),
+            first_error=first_error_of(verdicts, len(trajectory.steps)),
+            keys=tuple(key for one in tried for key in one.keys),
+        )
+        notes = (f"no judge decided on step {step}: the first critic's word stands" for step in undecided)
+        return _whole(found, [first, *tried], sample, tuple(notes))
+
+    async def _ask(self, trajectory: Trajectory, step: int, sample: int, tried: list[Judgement]) -> Verdict | None:
+        """The first judge's verdict that can be had; None when none has one."""
+        for name, critic in self.others:
+            self.traffic.asked[name] += 1
+            tried.append(replace(await judge_step(critic, trajectory, step, sample), judge=name))
+            verdict = verdict_on(tried[-1], step)
+            if verdict is not None:
+                return verdict
+        return None
+
+    def _doubted(self, trajectory: Trajectory, first: Judgement) -> list[int]:
+        if first.status != "ok":
+            self.traffic.counts["first unusable"] += 1
+            return list(range(len(trajectory.steps)))
+        label, deviations = _scores(first, len(trajectory.steps))
+        return in_doubt(self.band, label.p_correct, first.first_error, deviations)
+
+    def _escalate(self, trajectory: Trajectory, first: Judgement, tried: Sequence[Judgement], steps: Sequence[int]) -> None:
+        self.traffic.counts["undecided"] += 1
+        if self.escalations is None:
+            return
+        said = [{"judge": one.judge, "status": one.status, "first_error": one.first_error} for one in tried]
+        label, _ = _scores(first, len(trajectory.steps))
+        facts = {"steps": list(steps), "first_critic": first.first_error, "p_correct": list(label.p_correct), "judges": said}
+        self.traffic.counts["escalated"] += self.escalations.add(trajectory, facts)
+
+
+async def judge_step(critic: Critic, trajectory: Trajectory, step: int, sample: int = 0) -> Judgement:
+    """One judgement of one step: a single question of a judge that has one for it, else of the solution up to that step."""
+    style = getattr(critic, "style", None)
+    if style is not None and style.per == "step":
+        return await critic.judge_step(trajectory, step, sample)  # type: ignore[attr-defined, no-any-return]
+    return (await critic.judge([trajectory.prefix(step + 1)], sample))[0]
+
+
+def verdict_on(judgement: Judgement, step: int) -> Verdict | None:
+    """What a judgement has to say about a step: that an error came before it, that it is right or wrong, or None."""
+    if judgement.status != "ok":
+        return None
+    verdict = next((v for v in judgement.verdicts if v.value == "incorrect" and v.step <= step), None)
+    verdict = verdict or next((v for v in judgement.verdicts if v.step == step), None)
+    return None if verdict is None or verdict.value == "neutral" else verdict
+
+
+def _scores(first: Judgement, steps: int) -> tuple[Label, list[float | None]]:
+    """P(correct) per step, and where several critics stand behind it the standard deviation of theirs."""
+    label = combine([first], steps)
+    members = [combine([part], steps).p_correct for part in first.parts if part.status == "ok"]
+    found = spread(members) if len(members) > 1 else [None] * steps
+    return label, [None if one is None else one[1] for one in found]
+
+
+def _whole(found: Judgement, parts: Sequence[Judgement], sample: int, notes: tuple[str, ...]) -> Judgement:
+    return replace(
+        found,
+        sample=sample,
+        notes=(*found.notes, *notes),
+        usage=sum((part.usage for part in parts), Usage()),
+        parts=tuple(replace(part, judge=part.judge or "first") for part in parts),
+    )
+
+
+def from_table(table: Mapping[str, Any], folder: Path, judging: Judging) -> Cascade:
+    """The cascade that a TOML's table `[cascade]` describes: `first` (a critic, or several for their mean and spread),
+    `judges`, `low`, `high`, and where wanted `spread`, `by`, `style`, `escalate`. Raises UsageError.
+    """
+    from critic_prm.critics._file import check, inner
+
+    check(table, "cascade", {"first", "judges", "low", "high"}, {"spread", "by", "style", "escalate", "tuned"})
+    by = table.get("by", "solution")
+    if by not in BYS:
+        raise UsageError(f"[cascade] by is {by!r}; it is {' or '.join(BYS)}")
+    asked = replace(judging, style=table["style"]) if "style" in table else judging
+    names = table["judges"] if isinstance(table["judges"], list) else [table["judges"]]
+    share = max(len(names), 1)
+    each = replace(
+        asked,
+        budget_usd=None if asked.budget_usd is None else asked.budget_usd / share,
+        max_requests=None if asked.max_requests is None else max(asked.max_requests // share, 1),
+    )
+    escalate = table.get("escalate")
+    return Cascade(
+        first=open_first(table["first"], folder, judging),
+        others=tuple((name, open_critic(inner(name, folder), each)) for name in names),
+        band=Band(float(table["low"]), float(table["high"]), table.get("spread")),
+        by="step" if by == "step" else "solution",
+        escalations=Escalations(folder / escalate) if escalate else None,
+    )
+
+
+def open_first(named: str | Sequence[str], folder: Path, judging: Judging) -> Critic:
+    """The first critic: one, or several as a consensus, whose spread tells how sure it is."""
+    from critic_prm.critics._file import inner
+    from critic_prm.critics.consensus import Consensus, parse_ruling
+
+    names = [named] if isinstance(named, str) else list(named)
+    opened = tuple((name, open_critic(inner(name, folder), judging)) for name in names)
+    return opened[0][1] if len(opened) == 1 else Consensus(opened, parse_ruling("majority", names))
