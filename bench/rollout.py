@@ -16,6 +16,7 @@ import asyncio
 import re
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -40,13 +41,15 @@ Chance = Callable[[int, int], float]
 
 
 def pretended(chance: Chance, seed: int) -> ScriptedProvider:
-    rng = Random(seed)
+    """The n-th completion of a prefix is the same in every world with this seed, whatever else is asked."""
+    turns: Counter[tuple[int, int]] = Counter()
 
     def answer(wire: Wire) -> Mapping[str, Any]:
         asked = str(wire["messages"][-1]["content"])
         number = int(re.findall(r"Problem no\. (\d+)", asked)[0])
         shown = len(re.findall(r"^Step \d+: ", asked, re.MULTILINE))
-        right = rng.random() < chance(number, shown)
+        turns[number, shown] += 1
+        right = Random(f"{seed} {number} {shown} {turns[number, shown]}").random() < chance(number, shown)
         return {"text": f"Step {shown + 1}: the rest.\n\nStep {shown + 2}: it is \\boxed{{{42 if right else 41}}}"}
 
     return ScriptedProvider(answer)

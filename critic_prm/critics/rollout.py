@@ -147,9 +147,11 @@ def judgement_of(found: Found, how: How, steps: int, sample: int = 0) -> Judgeme
         )
     if found.root is not None:
         notes.append(f"the problem itself: {found.root.words}")
-    if not told or (len(told) < len(found.at) and found.first_error is None):
-        status: Status = Counter(found.lost).most_common(1)[0][0] if found.lost else "unparseable"
+    if found.lost and (not told or (len(told) < len(found.at) and found.first_error is None)):
+        status: Status = Counter(found.lost).most_common(1)[0][0]
         return Judgement(status, sample=sample, keys=keys, notes=tuple(notes), usage=usage)
+    if not told:  # the policy never gets there: that was found out, and says nothing of the steps
+        return Judgement("ok", sample=sample, keys=keys, notes=tuple(notes), usage=usage)
     verdicts = _verdicts(told, found.root, how)
     if how.search != "every" and found.first_error is not None and found.first_error >= 0:
         verdicts = [verdict for verdict in verdicts if verdict.step <= found.first_error]

@@ -146,9 +146,9 @@ def check_planted(changed: Trajectory, original: Trajectory) -> None:
 
 
 async def test_every_planted_error_is_where_the_label_says() -> None:
-    originals = {t.id: t for t in generate_family("arithmetic", 400, seed=3, wrong=0.0)}
+    originals = {t.id: t for t in generate_family("arithmetic", 250, seed=3, wrong=0.0)}
     found = await perturbed(list(originals.values()), Perturbing(parse_kinds("program"), each=3))
-    assert len(found) > 1000
+    assert len(found) > 600
     seen_false = shown_by_rules = 0
     for changed in found:
         original = originals[changed.meta["perturbed"]["from"]]
@@ -170,10 +170,10 @@ async def test_every_planted_error_is_where_the_label_says() -> None:
 
 async def test_real_solutions_take_errors_too(shared_data: Path) -> None:
     originals: dict[str, Trajectory] = {}
-    for name in ("parc_gsm8k", "parc_math", "prm800k_redundant", "processbench_gsm8k"):
+    for name in ("parc_gsm8k", "prm800k_redundant"):
         originals |= {t.id: t for t in read_trajectories(str(shared_data / "open" / f"{name}.jsonl")) if t.first_error() == -1}
     found = await perturbed(list(originals.values()), Perturbing(parse_kinds("program"), each=3))
-    assert len(found) > 500
+    assert len(found) > 300
     for changed in found:
         check_planted(changed, originals[changed.meta["perturbed"]["from"]])
     assert {t.meta["error"] for t in found} == set(KINDS)

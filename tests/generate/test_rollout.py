@@ -260,8 +260,10 @@ def test_labels_from_both_sides_worked_example() -> None:
 async def test_progress_skips_what_the_policy_never_solves_and_labels_the_rest() -> None:
     critic = RolloutCritic(Simulated(flat(0.0)), How(Enough(8), "every", "progress"))
     judgement = (await critic.judge([solution("x")]))[0]
+    assert judgement.status == "ok"
     assert judgement.first_error is None
     assert not judgement.verdicts
+    assert "no completion of the problem itself" in judgement.notes[0]
     policy = Simulated(erring(3, 0.9))
     critic = RolloutCritic(policy, How(Enough(), "every", "progress", table=parse_rollouts("128@0,64@0.1,32@0.9")))
     judgement = (await critic.judge([solution("y")]))[0]
