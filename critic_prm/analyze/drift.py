@@ -232,9 +232,12 @@ def _flips(pairs: Sequence[tuple[Run, Run]]) -> Flips:
         "by gold: wrong -> right": [b == gold != a for _, a, b, gold in both if gold is not None],
     }
     rows: tuple[tuple[Cell, ...], ...] = tuple((name, sum(flags), shares(flags)) for name, flags in kinds.items())
+    kappa = cohen_kappa([a for _, a, _, _ in both], [b for _, _, b, _ in both]) if both else None
+    if both and kappa is None:  # one and the same first error everywhere
+        kappa = 1.0
     return Flips(
         share=shares(a != b for _, a, b, _ in both),
-        kappa=cohen_kappa([a for _, a, _, _ in both], [b for _, _, b, _ in both]) if both else None,
+        kappa=kappa,
         table=Table("First errors, where both runs have one", ("", "n", "share"), rows),
         details=tuple({"id": name, "old": a, "new": b, "gold": gold} for name, a, b, gold in both if a != b),
     )

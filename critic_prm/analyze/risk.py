@@ -31,7 +31,8 @@ class Prefix:
     """A beginning of `depth` steps, 0 for the problem itself, and the scores of what came of it.
 
     `tail` is the mean of the worst share of the scores; of rollouts that came out right or wrong, the mean of the worst share
-    of what the true rate can be, given how few they were. `key` and `parent` name it and the beginning one step shorter.
+    of what the true rate can be, given how few they were. `key` and `parent` name it and the beginning one step shorter,
+    `last` is its last step.
     """
 
     key: Hashable
@@ -39,6 +40,7 @@ class Prefix:
     problem: str
     text: str
     depth: int
+    last: str
     scores: tuple[float, ...]
     tail: float
 
@@ -107,7 +109,15 @@ def risk(
         f"A beginning has {least} futures or more; mean {good:g} or more and tail below {floor:g}: its risk is hidden.",
     )
     details = [
-        {"problem": p.text, "depth": p.depth, "futures": len(p.scores), "mean": p.mean, "sd": p.sd, "tail": p.tail}
+        {
+            "problem": p.text,
+            "depth": p.depth,
+            "last": p.last,
+            "futures": len(p.scores),
+            "mean": p.mean,
+            "sd": p.sd,
+            "tail": p.tail,
+        }
         for p in found
     ]
     return Analysis("risk", numbers, tuple(findings), notes, tuple(_tables(found, falls)), tuple(details))
@@ -126,7 +136,14 @@ def _prefixes(rows: Iterable[LabelledTrajectory], how: str, alpha: float, least:
                     scores = (1.0,) * k + (0.0,) * (n - k)
                     name = row.trajectory.id
                     yield Prefix(
-                        (name, depth), (name, depth - 1), problem, texts[problem], depth, scores, posterior_cvar(k, n, alpha)
+                        (name, depth),
+                        (name, depth - 1),
+                        problem,
+                        texts[problem],
+                        depth,
+                        row.trajectory.texts[depth - 1],
+                        scores,
+                        posterior_cvar(k, n, alpha),
                     )
             continue
         score = aggregate(row.label.p_correct, function)
@@ -136,7 +153,9 @@ def _prefixes(rows: Iterable[LabelledTrajectory], how: str, alpha: float, least:
     for (problem, begun), scored in futures.items():
         if len(scored) >= least:
             key, parent = (problem, begun), (problem, begun[:-1])
-            yield Prefix(key, parent, problem, texts[problem], len(begun), tuple(scored), cvar(scored, alpha))
+            yield Prefix(
+                key, parent, problem, texts[problem], len(begun), begun[-1] if begun else "", tuple(scored), cvar(scored, alpha)
+            )
 
 
 def _falls(found: Sequence[Prefix]) -> list[tuple[Prefix, Prefix]]:
@@ -170,5 +189,10 @@ def _tables(found: Sequence[Prefix], falls: Sequence[tuple[Prefix, Prefix]]) -> 
 
 
 def _where(prefix: Prefix) -> str:
-    text = " ".join(prefix.text.split())
-    return f"{text[:37] + '...' if len(text) > 40 else text!s} after {prefix.depth} step{'' if prefix.depth == 1 else 's'}"
+    after = f"after {prefix.depth} step{'' if prefix.depth == 1 else 's'}"
+    return f"{_cut(prefix.text)} {after}" + (f" ({_cut(prefix.last)})" if prefix.last else "")
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text[:27] + "..." if len(text) > 30 else text

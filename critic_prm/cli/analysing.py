@@ -100,7 +100,8 @@ def print_tables(tables: Sequence[Table], *, stderr: bool = False) -> None:
 
     console = Console(stderr=stderr)
     for table in tables:
-        shown = Shown(box=None, padding=(0, 1, 0, 0), title=Text(table.title), title_justify="left", title_style="")
+        console.print(Text(table.title, style="italic"))
+        shown = Shown(box=None, padding=(0, 1, 0, 0))
         for place, name in enumerate(table.columns):
             texts = any(isinstance(row[place], str) and row[place] for row in table.rows) and place < 2
             left = place == 0 or (texts and not name)
