@@ -25,6 +25,7 @@ FLOORS = {
         "reread",
         "generate",
         "evaluate",
+        "analyze",
         "judge_eval",
         "search",
         "rank",

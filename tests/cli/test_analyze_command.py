@@ -88,10 +88,7 @@ def bounds(tmp_path: Path) -> str:
 
 
 def test_a_broken_bound_exits_3_with_the_numbers(bounds: str, old: str, new: str) -> None:
-    good = invoke("drift", old, old, "--bounds", bounds)
-    assert (
-        good.exit_code == 3
-    )  # one first error for all: agreement beyond chance is not defined, and so not shown to be in order
+    assert invoke("drift", old, old, "--bounds", bounds).exit_code == 0
     bad = invoke("drift", old, new, "--bounds", bounds)
     assert bad.exit_code == 3
     assert "drift.psi" in bad.stdout
