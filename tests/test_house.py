@@ -22,6 +22,7 @@ FLOORS = {
         "critics",
         "engine",
         "label",
+        "estimate",
         "reread",
         "generate",
         "evaluate",
