@@ -6,7 +6,7 @@
 Throughput: as many clients as asked, one solution a request, the next request when the answer is there; the ratio to
 `label` over the same solutions. Latency: requests that arrive at random at 70% of that throughput, whether or not earlier ones
 are answered (an open loop: a slow server cannot slow its clients down). Each side runs `--rounds` times, in turn, and the
-medians are compared: other work on the machine hits both.
+medians are compared. The ratio is given by the clock and by processor time, which other work on the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ async def main():
             yield row
     async for _ in label(source(), critic):
         if end is None:
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             end = began + float(sys.argv[3])
         count += 1
-    print(count / (time.perf_counter() - began))
+    print(count / (time.perf_counter() - began), (time.process_time() - worked) / count)
 asyncio.run(main())
 """
 
@@ -67,13 +67,20 @@ def main() -> None:
         inside, served = [], []
         for _ in range(args.rounds):
             inside.append(in_process(args.critic, args.solutions, args.seconds, args.core))
-            served.append(asyncio.run(closed_loop(server.port, bodies, args.clients, args.seconds)))
-        rate = 0.7 * statistics.median(served)
+            worked, began = server.worked(), time.perf_counter()
+            speed = asyncio.run(closed_loop(server.port, bodies, args.clients, args.seconds))
+            answers = speed * (time.perf_counter() - began)
+            served.append((speed, (server.worked() - worked) / answers))
+        rate = 0.7 * statistics.median(speed for speed, _ in served)
         waits = [asyncio.run(open_loop(server.port, bodies, rate, args.seconds)) for _ in range(args.rounds)]
-    one, other = statistics.median(inside), statistics.median(served)
-    print(f"in process {one:8.1f} solutions/s   ({', '.join(f'{x:.0f}' for x in inside)})")
-    print(f"served     {other:8.1f} solutions/s   ({', '.join(f'{x:.0f}' for x in served)}), {args.clients} clients")
-    print(f"ratio      {other / one:8.2f}")
+    speeds = [statistics.median(speed for speed, _ in side) for side in (inside, served)]
+    works = [statistics.median(work for _, work in side) for side in (inside, served)]
+    for name, side, speed, work in zip(("in process", "served"), (inside, served), speeds, works, strict=True):
+        each = ", ".join(f"{x:.0f}" for x, _ in side)
+        print(f"{name:10} {speed:8.1f} solutions/s ({each}), {1000 * work:.2f} ms of the core each")
+    print(
+        f"ratio      {speeds[1] / speeds[0]:8.2f} by the clock, {works[0] / works[1]:.2f} by the core's time; {args.clients} clients"
+    )
     for found in waits:
         p50, p99 = quantile(found, 0.5), quantile(found, 0.99)
         print(
@@ -98,6 +105,11 @@ class Server:
             sys.exit(line + self.process.stderr.read())
         self.port = int(line.split(" at http://")[1].split(",")[0].rpartition(":")[2])
 
+    def worked(self) -> float:
+        """Seconds of processor time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def __enter__(self) -> Server:
         return self
 
@@ -117,10 +129,12 @@ def read_bodies(path: Path) -> list[bytes]:
     return bodies
 
 
-def in_process(critic: str, solutions: Path, seconds: float, core: int) -> float:
+def in_process(critic: str, solutions: Path, seconds: float, core: int) -> tuple[float, float]:
+    """Solutions per second, and seconds of processor time a solution."""
     command = ["taskset", "-c", str(core), sys.executable, "-c", IN_PROCESS, critic, str(solutions), str(seconds)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return float(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
+    found = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
+    return float(found[0]), float(found[1])
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> None:

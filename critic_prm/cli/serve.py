@@ -50,7 +50,7 @@ def serve(
     import logging
 
     from critic_prm.critic import open_critic
-    from critic_prm.serve.run import require_extra
+    from critic_prm.serve.run import loop_factory, require_extra
     from critic_prm.serve.run import serve as run
     from critic_prm.serve.settings import Settings, check, find_token
 
@@ -79,5 +79,6 @@ def serve(
     async def main() -> None:
         await run(open_critic(critic, judging), settings, lambda url: typer.echo(f"{critic} at {url}, {safety}", err=True))
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(main())
     typer.echo("stopped", err=True)

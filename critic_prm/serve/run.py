@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import sys
@@ -30,6 +31,15 @@ def require_extra() -> None:
         raise ConfigError(f"serving needs {error.name}; install it with pip install 'critic-prm[serve]'") from None
     assert starlette
     assert uvicorn
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's event loop where that is installed: it answers in one system call where asyncio takes two. None without it."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def serve(critic: Critic, settings: Settings, ready: Callable[[str], None] = lambda url: None) -> None:

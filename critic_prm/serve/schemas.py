@@ -149,15 +149,16 @@ SCHEMAS: dict[str, Schema] = {
     "Error": _object({"error": _object({"code": _TEXT, "message": _TEXT}, ("code", "message"))}, ("error",)),
 }
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "number": (int, float),
-    "integer": (int,),
-    "boolean": (bool,),
-    "array": (list,),
-    "object": (dict,),
-    "null": (type(None),),
+_KINDS: dict[type, frozenset[str]] = {
+    str: frozenset({"string"}),
+    bool: frozenset({"boolean"}),
+    int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}),
+    list: frozenset({"array"}),
+    dict: frozenset({"object"}),
+    type(None): frozenset({"null"}),
 }
+"""What JSON Schema calls the types that a JSON reader makes; a float that is whole is an integer besides."""
 
 
 def complaint(value: Any, schema: Schema, place: str = "the body") -> str | None:
@@ -166,11 +167,17 @@ def complaint(value: Any, schema: Schema, place: str = "the body") -> str | None
     Knows the words of JSON Schema that the tables above use: $ref, anyOf, type, enum, properties, required,
     additionalProperties, items, minItems, maxItems, minimum, maximum.
     """
+    if not schema:
+        return None  # anything goes, and may be nested deeper than Python can walk
     if "$ref" in schema:
         return complaint(value, SCHEMAS[schema["$ref"].rpartition("/")[2]], place)
     if "anyOf" in schema:
-        complaints = [complaint(value, choice, place) for choice in schema["anyOf"]]
-        return None if None in complaints else f"{place} has none of the shapes it may have ({'; '.join(map(str, complaints))})"
+        complaints = []
+        for choice in schema["anyOf"]:
+            if (wrong := complaint(value, choice, place)) is None:
+                return None
+            complaints.append(wrong)
+        return f"{place} has none of the shapes it may have ({'; '.join(complaints)})"
     if (wrong := _of_type(value, schema, place)) is not None:
         return wrong
     if isinstance(value, dict):
@@ -181,22 +188,17 @@ def complaint(value: Any, schema: Schema, place: str = "the body") -> str | None
 
 
 def _of_type(value: Any, schema: Schema, place: str) -> str | None:
-    names = schema.get("type", list(_TYPES))
-    names = [names] if isinstance(names, str) else names
-    if not any(_is(value, name) for name in names):
-        return f"{place} must be {' or '.join(names)}"
+    if (names := schema.get("type")) is not None:
+        names = (names,) if isinstance(names, str) else names
+        whole = type(value) is float and "integer" in names and value.is_integer()
+        if _KINDS[type(value)].isdisjoint(names) and not whole:
+            return f"{place} must be {' or '.join(names)}"
     if "enum" in schema and value not in schema["enum"]:
         return f"{place} must be one of {', '.join(map(str, schema['enum']))}"
-    if isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
-        return f"{place} is out of its range"
+    if ("minimum" in schema or "maximum" in schema) and isinstance(value, int | float):
+        low, high = schema.get("minimum", value), schema.get("maximum", value)
+        return None if low <= value <= high else f"{place} is out of its range"
     return None
-
-
-def _is(value: Any, name: str) -> bool:
-    if isinstance(value, bool):
-        return name == "boolean"
-    whole = name == "integer" and isinstance(value, float) and value.is_integer()
-    return isinstance(value, _TYPES[name]) or whole
 
 
 def _in_object(value: dict[str, Any], schema: Schema, place: str) -> str | None:

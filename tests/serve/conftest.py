@@ -23,7 +23,7 @@ ONE = {"trajectories": [{"problem": "p", "steps": ["0.9 a"]}]}
 
 @dataclass
 class Oracle:
-    """Gives a step the probability that its text begins with ("0.9 ..."), else 0.5, none to "silent". `fails` is raised, `status` returned."""
+    """Gives a step the P(correct) its text begins with, else 0.5; none to "silent". `fails` is raised, `status` returned."""
 
     batch: int = 256
     repeats: bool = False

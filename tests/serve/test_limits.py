@@ -65,6 +65,11 @@ def test_bad_requests_are_told_what_is_wrong(start: Start, body: Any, headers: M
     assert ok(server)
 
 
+def test_what_is_ignored_may_be_nested_deeply(start: Start) -> None:
+    deep = b"[" * 1000 + b"]" * 1000
+    assert start().post("/get_reward", b'{"query": [], "labels": ' + deep + b"}")[0] == 200
+
+
 def test_errors_name_places_and_not_what_was_said(start: Start) -> None:
     _, answer = start().post("/v1/score", {"trajectories": [{"problem": {"canary": 1}, "steps": ["canary"]}]})
     assert "trajectories[0].problem" in answer["error"]["message"]
