@@ -78,9 +78,8 @@ def main() -> None:
     for name, side, speed, work in zip(("in process", "served"), (inside, served), speeds, works, strict=True):
         each = ", ".join(f"{x:.0f}" for x, _ in side)
         print(f"{name:10} {speed:8.1f} solutions/s ({each}), {1000 * work:.2f} ms of the core each")
-    print(
-        f"ratio      {speeds[1] / speeds[0]:8.2f} by the clock, {works[0] / works[1]:.2f} by the core's time; {args.clients} clients"
-    )
+    clock, core = speeds[1] / speeds[0], works[0] / works[1]
+    print(f"ratio      {clock:8.2f} by the clock, {core:.2f} by the core's time; {args.clients} clients")
     for found in waits:
         p50, p99 = quantile(found, 0.5), quantile(found, 0.99)
         print(
