@@ -157,6 +157,7 @@ def tree(
     prompt: Prompt = "solve",
     limit: Limit = None,
     skip_bad: SkipBad = False,
+    dry_run: DryRun = False,
     *,
     judging: Judging,
 ) -> None:
@@ -166,6 +167,7 @@ def tree(
 
     from critic_prm.cli.making import run_making
     from critic_prm.generate.answers import Grader
+    from critic_prm.generate.forecast import forecast_trees
     from critic_prm.generate.policy import open_policy
     from critic_prm.generate.problems import read_problems
     from critic_prm.generate.tree import Growth, grow, tree_rows, tree_to_json
@@ -174,6 +176,9 @@ def tree(
     growth = Growth(k, searches, budget, alpha, beta, length, exploration)
     problems = islice(read_problems(source, skip_bad=skip_bad, complain=_skipped), limit)
     solver, grader = open_policy(policy, judging, prompt), Grader()
+    if dry_run:
+        _say(forecast_trees(solver, judging, problems, growth).lines("problems"))
+        return
 
     with RecordWriter(trees) if trees else nullcontext() as forest:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, floor, log2
 
 import orjson
 
@@ -15,12 +15,15 @@ from critic_prm.generate.perturb import Perturbing, Plan, writing_request
 from critic_prm.generate.planting import KINDS
 from critic_prm.generate.policy import LLMPolicy
 from critic_prm.generate.problems import Problem
+from critic_prm.generate.tree import Growth
 from critic_prm.models import Prices, abilities
 from critic_prm.provider import Request, Usage
 from critic_prm.trajectory import Trajectory
 
 TOKENS_PER_BYTE = (0.2, 0.35)
 """Of a prompt: English prose, and digits or Chinese."""
+LONG = 16
+"""Steps of a rollout that few are longer than."""
 UNKNOWN_OUTPUT = (100, 1500)
 """Tokens of a completion whose length nothing bounds."""
 
@@ -84,6 +87,20 @@ def forecast_rollouts(policy: LLMPolicy, judging: Judging, trajectories: Iterabl
         found.low += (needs[0] + len(root)) * least
         found.high += (needs[1] + len(root)) * most * (1 + how.recheck)
         _count(found, policy, judging, [policy.request(trajectory.problem, steps) for steps in [*root, *prefixes]], most)
+    return _priced(found, policy, judging)
+
+
+def forecast_trees(policy: LLMPolicy, judging: Judging, problems: Iterable[Problem], growth: Growth) -> Forecast:
+    """Of `generate tree`: at least the rollouts of the problem itself, at most the budget and the search that it ends in."""
+    found = Forecast()
+    most = max(growth.budget, growth.rollouts) + growth.rollouts * (floor(log2(LONG)) + 1)
+    for problem in problems:
+        found.items += 1
+        found.low += growth.rollouts
+        found.high += most
+        request = policy.request(problem.text)
+        found.stored += policy.stored(judging.db, [(request, sample) for sample in range(growth.rollouts)])
+        _measure(found, policy, [request], most)
     return _priced(found, policy, judging)
 
 
