@@ -8,7 +8,21 @@ from typing import Any
 
 import typer
 
-COMMANDS = ("label", "distill", "evaluate", "judge_eval", "score", "rank", "search", "serve", "report", "convert", "doctor", "quickstart")
+COMMANDS = (
+    "label",
+    "distill",
+    "evaluate",
+    "judge_eval",
+    "score",
+    "rank",
+    "search",
+    "refine",
+    "serve",
+    "report",
+    "convert",
+    "doctor",
+    "quickstart",
+)
 GROUPS = ("dataset", "generate", "analyze", "cascade", "prompts", "cache")
 
 

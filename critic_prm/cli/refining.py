@@ -1,0 +1,63 @@
+"""Solutions through refinement, with what a run has around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from critic_prm.critic import Judging
+    from critic_prm.records import RecordWriter
+    from critic_prm.refine import Refined, Refining
+    from critic_prm.refine._mender import LLMMender
+    from critic_prm.trajectory import Trajectory
+
+
+def run_refining(
+    trajectories: Iterable[Trajectory],
+    policy: LLMMender,
+    critic: str,
+    judging: Judging,
+    *,
+    settings: Refining,
+    by: str,
+    seed: int,
+    out: str,
+    limit: int | None,
+) -> int:
+    """Refine every solution. Returns the exit code: 0, or 3 where some could not be judged or written anew."""
+    import typer
+
+    from critic_prm.aggregate import open_aggregation
+    from critic_prm.cli.running import clients_of, run_watched
+    from critic_prm.critic import open_critic
+    from critic_prm.engine.order import in_order
+    from critic_prm.generate.answers import Grader
+    from critic_prm.label import Tally
+    from critic_prm.refine import refine, refined_row
+    from critic_prm.refine._account import Account
+
+    open_aggregation(by)
+    opened = open_critic(critic, judging)
+    client, grader, account, tally = policy.policy.client, Grader(), Account(), Tally()
+
+    async def work(part: Sequence[Trajectory]) -> list[Refined]:
+        return [await refine(one, policy, opened, grader, settings=settings, by=by, seed=seed) for one in part]
+
+    async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
+        rows = islice(trajectories, limit)
+        async for _, found in in_order(rows, work, workers=lambda: judging.connections, window=1024, stop=stop):
+            tally.rows += 1
+            tally.labels[found.why if found.why in ("not judged", "policy failed") else "ok"] += 1
+            account.add(found)
+            sink.write(refined_row(found))
+
+    async def close() -> None:
+        await asyncio.gather(grader.close(), policy.close(), opened.close())
+
+    code = run_watched(body, out, tally, client, close, [account], [client, *clients_of(opened)])
+    if grader.note:
+        typer.echo(grader.note, err=True)
+    return code
