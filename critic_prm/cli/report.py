@@ -32,7 +32,7 @@ def report(
     runs = read_runs(sources)
     size = write_report(runs, out, title)
     rows = sum(len(run.rows) for run in runs)
-    typer.echo(f"{out}: {len(runs)} runs, {rows:,} labels, {size / 1e6:.1f} MB", err=True)
+    typer.echo(f"{out}: {rows:,} labels of {len(runs)} run{'s'[: len(runs) > 1]}, {size / 1e6:.1f} MB", err=True)
     if plots is not None:
         from critic_prm.report.plots import write_plots
 

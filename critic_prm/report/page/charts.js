@@ -129,9 +129,11 @@ function bars(title, said, xTitle, labels, series, every = 1) {
     labels.map((text, i) => [text, ...series.map(([, , numbers]) => count(numbers[i]))]), series.map(([name, cls]) => [name, cls]));
 }
 
+/** A round number at or above `most` whose half is whole. */
 function niceTop(most) {
+  if (most <= 10) return 2 * Math.ceil(most / 2);
   const power = 10 ** Math.floor(Math.log10(most));
-  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((n) => n * power).find((n) => n >= most);
+  return [1, 2, 3, 4, 5, 6, 8, 10].map((n) => n * power).find((n) => n >= most);
 }
 
 function positionChart(runs) {
@@ -157,6 +159,7 @@ function statusChart(runs) {
   const some = runs.filter(({ run }) => run.counts.trajectories);
   if (!some.length) return null;
   const names = [...new Set(some.flatMap(({ run }) => Object.keys(run.counts.statuses)))];
+  if (names.join() === "ok") return null; // the cards say that every label could be read
   const gap = 46, height = TOP + gap * some.length + 4;
   const drawing = canvas("Labels by status; the numbers are in the table below", height, some.map(({ run }, n) => {
     let x = 0;

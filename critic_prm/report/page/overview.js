@@ -24,7 +24,8 @@ function runCard({ run, cls, n }) {
   if (tokens.input + tokens.output) {
     const each = run.money.quantiles ? `median ${short(run.money.quantiles[1])} a trajectory` : "";
     facts.push(["Tokens", short(tokens.input + tokens.output), `${short(tokens.input)} in, ${short(tokens.output)} out; ${each}`]);
-    facts.push(["Cost", money(run.money.cost), run.money.cost === null ? "the model is in no price table" : "of the replies, at list prices"]);
+    facts.push(["Cost", money(run.money.cost), [run.money.cost === null ? "the model is in no price table" : "of the replies, at list prices",
+      run.money.bought > 0 && `${money(run.money.bought)} paid by the run that wrote the file`].filter(Boolean).join("; ")]);
   }
   return el("section", { class: `card ${cls}`, "aria-labelledby": `run-name-${n}` },
     el("h2", { id: `run-name-${n}` }, el("i", { class: cls, "aria-hidden": "true" }), run.name),

@@ -1,0 +1,42 @@
+"""The report command: files in, a page out, and errors that say what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from critic_prm.cli.report import report
+from critic_prm.errors import InputError, UsageError
+from tests.report.making import judged, saved
+
+app = typer.Typer()
+app.command()(report)
+
+
+def invoke(*argv: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in argv], catch_exceptions=False)
+
+
+def test_a_page_is_made(tmp_path: Path) -> None:
+    labels = saved(tmp_path / "a.labels.jsonl", [judged("a", ["x"], -1)])
+    out = tmp_path / "page.html"
+    result = invoke(labels, labels, "-o", out, "--title", "Mine & yours")
+    assert result.exit_code == 0
+    assert "2 labels of 2 runs" in result.stderr
+    page = out.read_text("utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "<title>Mine &amp; yours</title>" in page
+    assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
+
+
+def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:
+    labels = saved(tmp_path / "a.jsonl", [judged("a", ["x"], -1)])
+    with pytest.raises(InputError, match="cannot be written"):
+        invoke(labels, "-o", tmp_path / "missing" / "page.html")
+    with pytest.raises(InputError, match="no such file"):
+        invoke(tmp_path / "none.jsonl", "-o", tmp_path / "page.html")
+    with pytest.raises(UsageError, match="9 files"):
+        invoke(*[labels] * 9, "-o", tmp_path / "page.html")
