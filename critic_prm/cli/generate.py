@@ -42,23 +42,31 @@ def _command(name: str) -> Callable[..., None]:
             list[str] | None,
             typer.Option(metavar="KIND[=WEIGHT]", help="Plant only this kind of error; repeat for more.", show_default=False),
         ] = None,
+        check: Annotated[
+            bool, typer.Option("--check", help="Have a solver confirm every label (logic, first-order, graphs; extra formal).")
+        ] = False,
     ) -> None:
         from collections import Counter
 
+        from critic_prm.generate.check import confirm
         from critic_prm.generate.family import generate_family, parse_kinds, parse_levels
         from critic_prm.records import RecordWriter
         from critic_prm.trajectory import trajectory_to_json
 
-        made: Counter[bool] = Counter()
+        made: Counter[str] = Counter()
         trajectories = generate_family(
             name, n, seed=seed, difficulty=parse_levels(difficulty), wrong=wrong, kinds=parse_kinds(kind or [])
         )
+        if check:
+            trajectories = confirm(name, trajectories)
         with RecordWriter(out) as writer:
             for trajectory in trajectories:
                 writer.write(trajectory_to_json(trajectory))
-                made[trajectory.label == -1] += 1
+                made[{None: "undecided", -1: "right"}.get(trajectory.label, "wrong")] += 1
         place = "stdout" if out == "-" else out
-        typer.echo(f"{made.total()} trajectories to {place}: {made[True]} right, {made[False]} with a planted error", err=True)
+        told = f"{made.total()} trajectories to {place}: {made['right']} right, {made['wrong']} with a planted error"
+        checked = f"; a solver confirmed their labels, and left {made['undecided']} undecided" if check else ""
+        typer.echo(f"{told}{checked}", err=True)
 
     return command
 
