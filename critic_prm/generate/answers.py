@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 TIME_LIMIT = 10.0
 """Seconds that one comparison may take in the worker; a worker that needs longer is ended and a new one started."""
+MOST_BOXES = 20
 LONGEST = 2000
 """Characters of an answer that are compared; what is longer is no final answer."""
 
@@ -138,7 +139,8 @@ def available() -> bool:
 
 def _last_box(text: str) -> str | None:
     """What stands in the last \\boxed or \\fbox whose braces close."""
-    for match in reversed(list(re.finditer(r"\\(?:boxed|fbox)[ \t]*\{", text))):
+    # A model that loops may open thousands of them and close none: each would be read to the end of the text.
+    for match in reversed(list(re.finditer(r"\\(?:boxed|fbox)[ \t]*\{", text))[-MOST_BOXES:]):
         depth = 1
         for place in range(match.end(), len(text)):
             depth += {"{": 1, "}": -1}.get(text[place], 0)

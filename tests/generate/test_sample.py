@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log2
@@ -68,6 +69,15 @@ def test_the_final_answer_of_a_solution(text: str, answer: str | None) -> None:
 )
 def test_plain_rules_compare_answers_or_say_that_they_cannot(answer: str, gold: str, same: bool | None) -> None:
     assert plainly_same(answer, gold) is same
+
+
+def test_texts_that_loop_are_read_in_no_time() -> None:
+    started = time.process_time()
+    for text in ("\\boxed{" * 50_000, "the answer is " * 50_000, "\\boxed{1} " * 50_000, "#### " * 50_000, "{" * 300_000):
+        final_answer(text)
+    for text in ("(" * 2000, "\\frac{" * 300, "1," * 1000, "x=" * 1000, "9" * 2000, "\\text{" * 300):
+        plainly_same(text, text + "1")
+    assert time.process_time() - started < 5
 
 
 async def test_without_math_verify_it_is_said_that_answers_could_not_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
