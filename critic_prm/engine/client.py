@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from critic_prm.addresses import without_secrets
 from critic_prm.cache import Attempt, Cache, Entry
+from critic_prm.engine.deadlines import Deadlines
 from critic_prm.engine.gate import Gate
 from critic_prm.engine.limits import widened
 from critic_prm.engine.money import Money
@@ -66,6 +67,7 @@ class Client:
         self._cut = self.cache.cut()
         self._writer = Writer(open_cache)
         self._flights: dict[str, asyncio.Future[Answer]] = {}
+        self._deadlines = Deadlines(self.settings.timeout)
         self._halted: CriticPrmError | None = None
         self._halting = asyncio.Event()
 
@@ -180,8 +182,7 @@ class Client:
             try:
                 if self._halted is not None:
                     raise self._halted
-                async with asyncio.timeout(self.settings.timeout):
-                    arrival = await self.provider.complete(question.wire)
+                arrival = await self._deadlines.keep(self.provider.complete(question.wire))
                 reply = self.provider.read(arrival.raw)
                 usage, accepted, tokens = reply.usage, True, reply.usage.input + reply.usage.output
             except TimeoutError:

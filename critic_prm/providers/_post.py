@@ -14,6 +14,7 @@ from critic_prm.errors import ProviderError
 if TYPE_CHECKING:
     import aiohttp
     import httpx2
+    import yarl
     from anthropic import AsyncAnthropic
     from openai import AsyncOpenAI
 
@@ -48,13 +49,14 @@ class Direct:
     url: str
     headers: Mapping[str, str] = field(repr=False)
     _session: aiohttp.ClientSession | None = field(default=None, repr=False)
+    _url: yarl.URL | None = field(default=None, repr=False)
 
     async def __call__(self, body: bytes) -> Answered:
         import aiohttp
 
         session = self._session = self._session or self._open()
         try:
-            async with session.post(self.url, data=body, allow_redirects=False) as response:
+            async with session.post(self._url or self.url, data=body, allow_redirects=False) as response:
                 return Answered(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise no_answer(error) from error
@@ -66,7 +68,9 @@ class Direct:
 
     def _open(self) -> aiohttp.ClientSession:
         import aiohttp
+        import yarl
 
+        self._url = yarl.URL(self.url)  # taken apart once, not with each request
         return aiohttp.ClientSession(
             # The gate is the limit of connections, never the pool, whose default is 100.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE, ttl_dns_cache=300),
