@@ -153,7 +153,7 @@ def _made(made: Mapping[str, Any]) -> Iterator[str]:
 def _splits(folder: Path) -> Iterator[tuple[str, Path]]:
     for name, split in SPLITS.items():
         for pattern in (f"{name}.jsonl", f"{name}.parquet", f"data/{name}-*"):
-            yield from ((split, path) for path in sorted(folder.glob(pattern))[:1])
+            yield from ((split, path) for path in sorted(folder.glob(pattern))[:1] if path.stat().st_size)
 
 
 def _accounts(folder: Path) -> dict[str, Any] | None:

@@ -74,6 +74,8 @@ def export(
         parts = {name: folder / f"{name}.jsonl" for name in _SPLITS} if whole else {"train": folder}
         files = {}
         for name, path in parts.items():
+            if whole and not path.stat().st_size:
+                continue  # a split that got no rows is an empty file
             file = _file(name, to)
             (work / file).parent.mkdir(exist_ok=True)
             if job.part(path, work / file):

@@ -16,7 +16,7 @@ Sign = Literal["same text", "renamed", "near", "contained", "shared passage"]
 
 SHINGLE = 3
 PASSAGE = 10
-"""Words in a row that two unrelated problems do not share, but for set phrases."""
+"""Words in a row that two unrelated problems do not share, unless they are a set phrase."""
 LONG_ENOUGH = 15
 """A problem of fewer masked words occurs within others by chance."""
 
@@ -60,7 +60,8 @@ class Benchmark:
                 continue
             number = self._keys[key] = len(sets)
             mask = masked(problem)
-            self._masked.setdefault(" ".join(mask), number)
+            for form in (mask, masked(problem.casefold())):
+                self._masked.setdefault(" ".join(form), number)
             sets.append(shingles(mask, SHINGLE))
             plain = words(problem)
             passages.append(shingles(plain, PASSAGE) if len(plain) >= PASSAGE else np.empty(0, np.uint64))
@@ -79,8 +80,9 @@ class Benchmark:
         if (number := self._keys.get(problem_key(problem))) is not None:
             return Match("same text", number, 1.0)
         mask = masked(problem)
-        if (number := self._masked.get(" ".join(mask))) is not None:
-            return Match("renamed", number, 1.0)
+        for form in (mask, masked(problem.casefold())):  # the second is for those who changed the case along with the numbers
+            if (number := self._masked.get(" ".join(form))) is not None:
+                return Match("renamed", number, 1.0)
         if not len(self):
             return None
         return self._alike(mask) or self._passage(problem)
@@ -103,9 +105,11 @@ class Benchmark:
         plain = words(problem)
         if len(plain) < PASSAGE:
             return None
-        found = self._passages.shared(shingles(plain, PASSAGE), None)
-        # k shared runs that follow each other cover k + 9 words
-        covered = np.where(found > 0, found + PASSAGE - 1, 0) / np.minimum(self._long, len(plain)).clip(1)
+        runs = shingles(plain, PASSAGE)
+        found = self._passages.shared(runs, np.ones(len(runs)))
+        # k runs that follow each other cover k + 9 words; runs that many problems of the benchmark have are set phrases
+        own = self._passages.shared(runs, self._passages.weight(runs) / (np.log(len(self) + 1.0) + 0.01))
+        covered = own * (1 + np.where(found > 0, (PASSAGE - 1) / found.clip(1), 0)) / np.minimum(self._long, len(plain)).clip(1)
         best = int(covered.argmax())
         return (
             Match("shared passage", best, min(1.0, round(float(covered[best]), 3)))
@@ -132,8 +136,8 @@ class _Postings:
         count[there] = self._count[place[there]]
         return np.log((self._texts + 1.0) / count) + 0.01
 
-    def shared(self, hashes: Hashes, weight: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64]:
-        """For every text, the weight (or number) of the shingles it shares with these; shape (texts,)."""
+    def shared(self, hashes: Hashes, weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """For every text, the weight of the shingles it shares with these; shape (texts,)."""
         place, there = self._find(hashes)
         place = place[there]
         count = self._count[place]
@@ -142,7 +146,7 @@ class _Postings:
         # the postings of each shingle, one behind the other
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         texts = self._owner[np.repeat(self._start[place], count) + within]
-        return np.bincount(texts, None if weight is None else np.repeat(weight[there], count), self._texts).astype(np.float64)
+        return np.bincount(texts, np.repeat(weight[there], count), self._texts).astype(np.float64, copy=False)
 
     def _find(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
         place = np.searchsorted(self._hashes, hashes)

@@ -17,9 +17,14 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 NUMBER, NAME, LETTER = "#", "@", "v"
 
-_TOKEN = re.compile(r"\\[a-zA-Z]+|\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[-+*/=^<>%!|\[\](){}]")
+_TOKEN = re.compile(
+    r"\\[a-zA-Z]+|\d+(?:[.,]\d+)*|[^\W\d_]{2,}(?:-[^\W\d_]{2,})+|[^\W\d_]+(?:['’][^\W\d_]+)?|[-+*/=^<>%!|\[\](){}]"
+)
 _BRACKETS = frozenset("[](){}")
-_DELIMITERS = re.compile(r"\\[\[\]()]|\\(?:left|right|text|mathrm|mathbf|displaystyle|quad|qquad|[,;!])(?![a-zA-Z])")
+_DELIMITERS = re.compile(
+    r"\\[\[\]()]|\\(?:left|right|text|mathrm|mathbf|displaystyle|quad|qquad|[,;!])(?![a-zA-Z])"
+    r"|(?<=\d)-(?=[^\W\d_]{2})"  # the hyphen of 3-hour is no minus
+)
 _NUMERALS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
 nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion
@@ -35,7 +40,8 @@ _PRONOUNS = {
 
 def words(text: str) -> list[str]:
     """Words, numbers, LaTeX commands and operators of a text, without case, in order; brackets and punctuation are dropped."""
-    return [token.casefold() for token in _tokens(text) if token not in _BRACKETS] or text.split()
+    tokens = (part for token in _tokens(text) for part in _parts(token))
+    return [token.casefold() for token in tokens if token not in _BRACKETS] or text.split()
 
 
 def masked(problem: str) -> list[str]:
@@ -43,11 +49,15 @@ def masked(problem: str) -> list[str]:
 
     Runs of one mask count once: "Mary Ann" and "Joe" are both one name, "twenty-five" and 25 both one number.
     """
+    tokens = [token for token in _tokens(problem) if token not in _BRACKETS]
+    names = [_is_name(token) for token in tokens if token[0].isalpha() and len(token) > 1]
+    if sum(names) > 0.8 * len(names):  # written in capitals, or too short to tell: nothing would be left of it
+        tokens = [token.casefold() for token in tokens]
     kept: list[str] = []
-    for token in _tokens(problem):
-        if token in _BRACKETS:
-            continue
-        mask = _mask(token)
+    # "Hye-jin" is one name; "Twenty-six" and "three-hour" are what their parts are
+    parts = (part for token in tokens for part in ([token] if _is_name(token) else _parts(token)))
+    for part in parts:
+        mask = _mask(part)
         if mask not in (NUMBER, NAME) or not kept or kept[-1] != mask:
             kept.append(mask)
     return kept or words(problem)
@@ -73,6 +83,14 @@ def _runs(hashed: Hashes, size: int) -> Hashes:
 
 def _tokens(text: str) -> list[str]:
     return _TOKEN.findall(_DELIMITERS.sub(" ", unicodedata.normalize("NFKC", text)))
+
+
+def _parts(token: str) -> list[str]:
+    return token.split("-") if len(token) > 1 and token[0] != "-" else [token]
+
+
+def _is_name(token: str) -> bool:
+    return token[0].isupper() and token.partition("-")[0].casefold() not in _NUMERAL
 
 
 def _mask(token: str) -> str:

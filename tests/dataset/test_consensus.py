@@ -70,7 +70,7 @@ def test_a_threshold_makes_hard_labels_of_monte_carlo_shares(made: Any, tmp_path
 def test_acceptance_by_class_is_the_truth_and_weights_give_the_classes_back(made: Any, tmp_path: Path) -> None:
     """Two labellers that err independently: the rates have a closed form (see the expressions), met within 1%."""
     wrong, (sees_a, clears_a), (sees_b, clears_b) = 0.29, (0.6, 0.95), (0.8, 0.97)
-    a, b, truth = made.simulated(40_000, wrong, (sees_a, clears_a), (sees_b, clears_b))
+    a, b, truth = made.simulated(16_000, wrong, (sees_a, clears_a), (sees_b, clears_b))
     one, other = written(tmp_path / "a.jsonl", a), written(tmp_path / "b.jsonl", b)
     out = tmp_path / "out.jsonl"
     report = consensus(one, other, out, ConsensusOptions(threshold_b=0.01, debias="reweight"))
@@ -94,7 +94,7 @@ def test_acceptance_by_class_is_the_truth_and_weights_give_the_classes_back(made
 
 
 def test_resampling_gives_the_classes_back_without_weights(made: Any, tmp_path: Path) -> None:
-    a, b, truth = made.simulated(20_000, 0.4, (0.7, 0.95), (0.8, 0.95), seed=1)
+    a, b, truth = made.simulated(6000, 0.4, (0.7, 0.95), (0.8, 0.95), seed=1)
     one, other = written(tmp_path / "a.jsonl", a), written(tmp_path / "b.jsonl", b)
     out = tmp_path / "out.jsonl"
     report = consensus(one, other, out, ConsensusOptions(debias="resample"))
