@@ -25,9 +25,11 @@ NUMBERS = {
     "length": "correlation of a solution's score with its number of steps",
     "style_worst": "the correlation with a mark of style that is furthest from 0",
     "self_preference": "by how much a judge scores solutions of its own family higher than other judges do",
-    "biases": "how many of these are larger than chance and than --least",
+    "biases": "how many of these are larger than chance, than --least, and than 0.01 of P(correct) a standard deviation",
 }
 LEAST = 0.1
+MATTERS = 0.01
+"""What one standard deviation of a bias must do to P(correct) at least: scores near 0 and 1 are ranked by next to nothing."""
 LEVEL = 0.05
 SMALL = 30
 """Solutions that must have another one beside them before problems are compared with themselves alone."""
@@ -99,10 +101,12 @@ def bias(
     effects = [one.rho for one in found] + [own]
     q = correct([one.p for one in effects])
     named = [one.name for one in found] + ["self-preference"]
+    shifts = [one.shift for one in found] + [own.value]
     flagged = [
         place
         for place, one in enumerate(effects)
         if (chance := q[place]) is not None and chance < LEVEL and abs(one.value or 0.0) >= least
+        if abs(shifts[place] or 0.0) >= MATTERS
     ]
     styles = [one.rho.value for one in found if one.name.startswith("style") and one.rho.value is not None]
     by_name = {one.name: one.rho.value for one in found}
@@ -115,7 +119,7 @@ def bias(
     findings = tuple(_sentence(named[place], effects[place], q[place]) for place in flagged)
     table: list[tuple[Cell, ...]] = []
     for place, one in enumerate(effects):
-        shift = found[place].shift if place < len(found) else None
+        shift = shifts[place] if place < len(found) else None
         table.append(
             (named[place] + (" (!)" if place in flagged else ""), one.n or None, one.value, _interval(one), q[place], shift)
         )
@@ -206,7 +210,10 @@ def _notes(rows: Sequence[LabelledTrajectory], own: Effect, author: str | None, 
         "effect: rank correlation among steps (solutions) of one problem and gold label; for self-preference the difference in"
         " score. per SD: what one standard deviation more does to P(correct)."
     )
-    yield f"(!): q < {LEVEL:g} (bootstrap by problem, corrected by Benjamini and Hochberg) and an effect of at least {least:g}."
+    yield (
+        f"(!): q < {LEVEL:g} (bootstrap by problem, corrected by Benjamini and Hochberg), an effect of at least {least:g}, and"
+        f" per SD at least {MATTERS:g}."
+    )
     gold = [any(isinstance(value, float) for value in row.trajectory.gold()) for row in rows]
     if not all(gold):
         without = len(gold) - sum(gold)

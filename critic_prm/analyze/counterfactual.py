@@ -37,8 +37,9 @@ MASK = "(this step is not shown)"
 HARMLESS = " We note this and go on."
 REACTS = 0.05
 """A mean reaction below this is none, however sure it is."""
-FEW = 10
-"""Planted errors of a kind, below which nothing is said of the kind."""
+BLIND, FEW = 0.1, 10
+"""A critic is blind to a kind of error of which it finds a smaller share than this, and for which P(correct) falls by less, if
+so many were planted."""
 ALARMS = 0.1
 """From which share on of first errors that harmless words change, that is said."""
 
@@ -277,10 +278,11 @@ def _blind_spots(planted: Sequence[Move], name: str) -> Iterator[str]:
     """Kinds of error that a critic passes over, which reacts to others."""
     for how in sorted({move.change.how for move in planted}):
         mine = [move for move in planted if move.change.how == how]
-        fall = _average([move.fall for move in mine])
-        if len(mine) >= FEW and (fall or 0.0) < REACTS and not any(move.first == move.change.at for move in mine):
+        fall, found = _average([move.fall for move in mine]) or 0.0, sum(move.first == move.change.at for move in mine)
+        if len(mine) >= FEW and fall < BLIND and found / len(mine) < BLIND:
             kind = how.removeprefix("corrupt (").removesuffix(")")
-            yield f"{name} does not react to errors of the kind {kind!r}: none of {len(mine)} found"
+            share = f"{found} of {len(mine)} found"
+            yield f"{name} hardly reacts to errors of the kind {kind!r}: {share}, P(correct) falls by {fall:.3f}"
 
 
 def _mean(moves: Sequence[Move], how: str) -> float | None:

@@ -38,12 +38,12 @@ MATTERS = {"psi": 0.1, "ks": 0.1, "mean": 0.05, "accepted": 0.05, "unusable": 0.
 """From where on a change is called one, if chance cannot explain it either. 0.1 is the usual bound of a stability index."""
 
 WORDS = {
-    "psi": "the distribution of P(correct) moved (stability index {})",
-    "ks": "the distribution of P(correct) moved (distance {})",
-    "mean": "the mean P(correct) changed by {}",
-    "accepted": "the share of solutions found without error changed by {}",
-    "unusable": "the share of unusable judgements changed by {}",
-    "exact": "the share of first errors found exactly changed by {}",
+    "psi": "the distribution of P(correct) moved (stability index {:.3f})",
+    "ks": "the distribution of P(correct) moved (distance {:.3f})",
+    "mean": "the mean P(correct) changed by {:+.3f}",
+    "accepted": "the share of solutions found without error changed by {:+.3f}",
+    "unusable": "the share of unusable judgements changed by {:+.3f}",
+    "exact": "the share of first errors found exactly changed by {:+.3f}",
 }
 
 
@@ -98,7 +98,7 @@ def drift(
     q = dict(zip(keys, correct([found[part].p[name] for part, name in keys]), strict=True))
     significant = [key for key in keys if (value := q[key]) is not None and value < LEVEL]
     findings = [
-        f"{'' if part == ALL else part + ': '}{WORDS[name].format(_signed(found[part].changes[name]))}, q {q[part, name]:.3f}"
+        f"{'' if part == ALL else part + ': '}{WORDS[name].format(found[part].changes[name])}, q {q[part, name]:.3f}"
         for part, name in significant
         if abs(found[part].changes[name] or 0.0) >= MATTERS[name]
     ]

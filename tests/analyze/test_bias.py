@@ -83,6 +83,12 @@ def test_a_planted_bias_is_caught(score: Callable[..., float], number: str, word
     assert abs(found.numbers[number] or 0) > 0.2
 
 
+def test_a_correlation_that_moves_scores_by_next_to_nothing_is_none_to_speak_of() -> None:
+    found = bias(rows(lambda rng, truth, place, n, text: truth - 1e-4 * place + 1e-5 * rng.random()))
+    assert (found.numbers["position"] or 0) < -0.9
+    assert found.findings == ()
+
+
 def test_without_gold_a_note_says_that_it_may_be_merit() -> None:
     found = bias(rows(lambda rng, truth, place, n, text: truth + noise(rng), gold=False))
     assert any("150 of 150 solutions have no gold label" in note for note in found.notes)

@@ -65,7 +65,7 @@ async def test_a_kind_of_error_that_a_critic_passes_over_is_named() -> None:
     """The rule critic knows equations, not which numbers belong in them."""
     found = await counterfactual(sums(60), RuleCritic())
     [finding] = found.findings
-    assert finding.startswith("rules does not react to errors of the kind 'substitution': none of ")
+    assert finding.startswith("rules hardly reacts to errors of the kind 'substitution': 0 of ")
 
 
 async def test_each_change_does_what_it_says() -> None:

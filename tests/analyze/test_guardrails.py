@@ -82,3 +82,10 @@ def test_results_are_read_by_analysis_the_last_counts() -> None:
     assert numbers_in(rows) == {"drift": {"psi": 0.3}}
     with pytest.raises(InputError, match="x:1: this is no result"):
         numbers_in([({"id": "a"}, "x:1")])
+
+
+def test_every_number_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "analyze.md").read_text("utf-8")
+    for name in names():
+        for number, meaning in numbers_of(name).items():
+            assert f"| {name} | `{number}` | {meaning} |" in page
