@@ -6,7 +6,8 @@
 Throughput: as many clients as asked, one solution a request, the next request when the answer is there; the ratio to
 `label` over the same solutions. Latency: requests that arrive at random at 70% of that throughput, whether or not earlier ones
 are answered (an open loop: a slow server cannot slow its clients down). Each side runs `--rounds` times, in turn, and the
-medians are compared. The ratio is given by the clock and by processor time, which other work on the machine hardly changes.
+ratio is the median of the rounds'. It is given by the clock and by processor time, which other work on the machine hardly
+changes.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def main() -> None:
     for name, side, speed, work in zip(("in process", "served"), (inside, served), speeds, works, strict=True):
         each = ", ".join(f"{x:.0f}" for x, _ in side)
         print(f"{name:10} {speed:8.1f} solutions/s ({each}), {1000 * work:.2f} ms of the core each")
-    clock, core = speeds[1] / speeds[0], works[0] / works[1]
+    clock = statistics.median(other / one for (one, _), (other, _) in zip(inside, served, strict=True))
+    core = works[0] / works[1]
     print(f"ratio      {clock:8.2f} by the clock, {core:.2f} by the core's time; {args.clients} clients")
     for found in waits:
         p50, p99 = quantile(found, 0.5), quantile(found, 0.99)

@@ -68,7 +68,7 @@ async def serve(critic: Critic, settings: Settings, ready: Callable[[str], None]
 
 
 def server_of(app: Any, settings: Settings) -> uvicorn.Server:
-    """uvicorn with the limits of `settings`; it writes neither paths nor bodies into its log."""
+    """uvicorn with the limits of `settings`; it logs neither paths nor bodies, nor every broken request."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -76,7 +76,7 @@ def server_of(app: Any, settings: Settings) -> uvicorn.Server:
         ws="none",
         lifespan="on",
         log_config=None,
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
