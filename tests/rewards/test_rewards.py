@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from critic_prm.critic import Judging
 from critic_prm.errors import BudgetError, InputError, UsageError
 from critic_prm.rewards import DENSE, Dense, Guards, Reward, Solution, read_reward, shared_reward
 from tests.rewards.conftest import Oracle
@@ -224,3 +227,34 @@ def test_a_file_that_says_what_does_not_exist(tmp_path: Path, text: str, error: 
     path.write_text(text)
     with pytest.raises(error, match=match):
         read_reward(path)
+
+
+async def test_a_judge_is_asked_once_whatever_thread_asks(tmp_path: Path) -> None:
+    """Through prompt, cache and reader: two verdicts, a reply that cannot be read, and nothing bought twice."""
+    replies = tmp_path / "replies.jsonl"
+    rows = [
+        {"contains": "2 + 2", "text": "Step 1: right.\nVerdict: correct\n\nStep 2: no.\nVerdict: incorrect"},
+        {"contains": "broken", "text": "I would rather not say."},
+    ]
+    replies.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    judging = Judging(db=tmp_path / "cache.db", follow_ups=0, force=False, reasks=0)
+    made = Reward(f"scripted/{replies}", judging=judging, samples=2)
+    solutions = [Solution("sum", "2 + 2 = 4\n\n4 + 1 = 6"), Solution("sum", "broken\n\nsteps")]
+    first = await made.of_async(solutions)
+    assert [one.reward for one in first] == [0.0, None]
+    assert first[0].first_error == 1
+    client = made.home.kept["critic"].client
+    paid = client.money.requests
+    assert await asyncio.to_thread(made.of, solutions[:1]) == first[:1]
+    assert client.money.requests == paid
+    made.close()
+
+
+def test_the_file_on_the_page_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text("utf-8")
+    [text] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    path = tmp_path / "reward.toml"
+    path.write_text(text)
+    made = read_reward(path)
+    assert (made.critic, made.process, made.outcome, made.guards.most_steps) == ("verifier", 0.5, 0.5, 30)
+    assert (made.judging.rpm, made.judging.budget_usd) == (600, 20.0)
