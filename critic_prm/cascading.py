@@ -21,14 +21,15 @@ _NONE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One solution with gold. `p_correct` and `first` are the cheap critic's, `first` its own first error. `judged` is what the
+    """One solution with gold. `p_correct` and `first` are the cheap critic's, `first` its own first error; a step that it does
+    not score is always in doubt. `judged` is what the
     judge says of each step, asked about that step alone: True for right, None where nothing could be read; with one question a
     solution it is empty and `verdict` is the judge's first error, None likewise. `calls` is what the judge alone would take.
     """
 
     problem: str
     gold: int
-    p_correct: tuple[float, ...]
+    p_correct: tuple[float | None, ...]
     first: int
     judged: tuple[bool | None, ...] = ()
     verdict: int | None = None
@@ -99,7 +100,8 @@ class Flat:
         self.starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self.owner = np.repeat(np.arange(len(rows)), sizes)
         self.step = np.arange(sizes.sum()) - self.starts[self.owner]
-        self.error = 1 - np.array([p for row in rows for p in row.p_correct])
+        self.error = 1 - np.array([np.nan if p is None else p for row in rows for p in row.p_correct], dtype=np.float64)
+        self.known = self.error[~np.isnan(self.error)]
         self.gold = np.array([row.gold for row in rows])
         self.first = np.array([row.first for row in rows])
         self.by_step = bool(rows[0].judged)
@@ -114,7 +116,7 @@ class Flat:
 
     def run(self, low: float, high: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """First errors and calls of the cascade, a solution each."""
-        inside = (self.error >= low) & (self.error <= high)
+        inside = np.isnan(self.error) | ((self.error >= low) & (self.error <= high))
         if not self.by_step:
             asked = np.logical_or.reduceat(inside & self.before, self.starts)
             return np.where(asked, self.verdict, self.first), asked.astype(np.float64)
@@ -141,12 +143,12 @@ def halves(rows: Sequence[Heard], seed: int = 0) -> tuple[list[Heard], list[Hear
 
 
 def try_bands(rows: Sequence[Heard], grid: int = GRID) -> list[Tried]:
-    """Every band between quantiles of P(error), with nothing asked and everything asked at the ends."""
+    """Every band between quantiles of P(error); in the widest, the judge is asked about everything."""
     flat = Flat(rows)
     alone = sum(row.calls for row in rows)
-    bounds = np.unique(np.concatenate([[0.0], np.quantile(flat.error, np.linspace(0, 1, grid)), [1.0]]))
-    tried = [_tried(flat, 1.0, 1.0, alone)] if not (flat.error >= 1.0).any() else []
-    return tried + [_tried(flat, float(low), float(high), alone) for i, low in enumerate(bounds) for high in bounds[i:]]
+    inner = np.quantile(flat.known, np.linspace(0, 1, grid)) if len(flat.known) else np.empty(0)
+    bounds = np.unique(np.concatenate([[0.0], inner, [1.0]]))
+    return [_tried(flat, float(low), float(high), alone) for i, low in enumerate(bounds) for high in bounds[i:]]
 
 
 def _tried(flat: Flat, low: float, high: float, alone: int) -> Tried:

@@ -31,7 +31,7 @@ def search(
     depth: Annotated[int, typer.Option(help="The most steps.", rich_help_panel=HOW)] = 40,
     ahead: Annotated[int, typer.Option(help="Greedy steps that lookahead looks ahead.", rich_help_panel=HOW)] = 3,
     simulations: Annotated[int, typer.Option(help="Of mcts.", rich_help_panel=HOW)] = 64,
-    exploration: Annotated[float, typer.Option(help="PUCT's c.", rich_help_panel=HOW)] = 1.5,
+    exploration: Annotated[float, typer.Option(help="PUCT's c.", rich_help_panel=HOW)] = 0.25,
     prior: Annotated[str, typer.Option(help="PUCT's prior: critic or uniform.", rich_help_panel=HOW)] = "critic",
     backup: Annotated[str, typer.Option(help="What mcts brings back: mean or max.", rich_help_panel=HOW)] = "mean",
     rollout: Annotated[

@@ -92,7 +92,7 @@ def run_search(
     from critic_prm.search import Pricing, Task, open_method, search, search_row, tree_rows
     from critic_prm.search._account import Account
 
-    settings.check(method)
+    settings.check(method, by.replace("-", "_"))
     open_method(method)
     open_aggregation(by)
     by = by.replace("-", "_")

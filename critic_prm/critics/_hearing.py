@@ -18,7 +18,7 @@ from critic_prm.trajectory import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """`left_out` solutions have no gold, or no usable scores of the first critic on every step."""
+    """`left_out` solutions are those of which the first critic could say nothing."""
 
     rows: tuple[Heard, ...]
     left_out: int
@@ -53,13 +53,12 @@ async def hear(
     async for (trajectory, said), answers in in_order(pairs, work, workers=lambda: workers):
         gold, steps = trajectory.first_error(), len(trajectory.steps)
         p_correct = combine([said], steps).p_correct
-        scores = [p for p in p_correct if p is not None]
-        if gold is None or said.first_error is None or len(scores) < steps:
+        if gold is None or said.first_error is None:
             left_out += 1
             continue
         tokens += sum(answer.usage.input + answer.usage.output for answer in answers)
         label = judge.get(trajectory.id) if isinstance(judge, Mapping) else None
-        rows.append(_heard(problem_key(trajectory.problem), gold, tuple(scores), said.first_error, answers, label, by))
+        rows.append(_heard(problem_key(trajectory.problem), gold, p_correct, said.first_error, answers, label, by))
     return Hearing(tuple(rows), left_out, tokens)
 
 
@@ -74,7 +73,7 @@ async def _asked(trajectory: Trajectory, judge: Critic | Mapping[str, Label], by
 def _heard(
     problem: str,
     gold: int,
-    scores: tuple[float, ...],
+    scores: tuple[float | None, ...],
     first: int,
     answers: Sequence[Judgement],
     label: Label | None,
@@ -87,8 +86,8 @@ def _heard(
         verdicts = [verdict_on(answer, step) for step, answer in enumerate(answers)]
         judged = tuple(None if verdict is None else verdict.value == "correct" for verdict in verdicts)
     else:
-        p_correct = label.p_correct if label is not None else (None,) * len(scores)
-        judged = tuple(None if p is None else p >= 0.5 for p in p_correct)
+        said = label.p_correct if label is not None else (None,) * len(scores)
+        judged = tuple(None if p is None else p >= 0.5 for p in said)
     # The judge alone goes step by step, up to what it takes for the first error.
     stops = next((step for step, right in enumerate(judged) if right is not True), len(judged) - 1)
     return Heard(problem, gold, scores, first, judged=judged, calls=stops + 1)

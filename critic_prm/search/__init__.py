@@ -130,8 +130,8 @@ async def search(
     tokens are drawn beside it, which is what any search has to beat. Raises UsageError, and what stops policy or critic.
     """
     how, opened = open_aggregation(by), open_method(method)
-    settings.check(method)
     by = by.replace("-", "_")
+    settings.check(method, by)
     tree = open_tree(task.problem, policy, critic, how, budget=budget, pricing=pricing, seed=seed, samples=samples)
     ended = await opened.search(tree, settings)
     outcome = await _outcome(task, tree, ended, grader, by)

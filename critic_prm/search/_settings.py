@@ -10,6 +10,9 @@ from critic_prm.errors import UsageError
 Prior = Literal["critic", "uniform"]
 Backup = Literal["mean", "max"]
 
+DRIFTING = ("product", "sum")
+"""Aggregations that fall or rise with the number of steps."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -25,7 +28,7 @@ class Settings:
     depth: int = 40
     ahead: int = 3
     simulations: int = 64
-    c: float = 1.5
+    c: float = 0.25
     prior: Prior = "critic"
     temperature: float = 0.2
     backup: Backup = "mean"
@@ -36,8 +39,13 @@ class Settings:
         """Prefixes that go on."""
         return max(self.n // self.width, 1)
 
-    def check(self, method: str) -> None:
-        """Raises UsageError for numbers that do not fit."""
+    def check(self, method: str, by: str = "min") -> None:
+        """Raises UsageError for numbers that do not fit, and for an aggregation that the method cannot compare by."""
+        if method == "mcts" and by in DRIFTING:
+            raise UsageError(
+                f"mcts compares prefixes of different lengths, and {by} changes with every step whatever it is worth;"
+                " take geometric_mean, mean, min or last"
+            )
         for name in ("n", "width", "depth", "simulations"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be at least 1")

@@ -285,6 +285,8 @@ async def test_what_cannot_be_solved_or_asked_says_so() -> None:
     ):
         with pytest.raises(UsageError):
             await run(Policy(1, 1), SimulatedCritic(), method, 1, settings=settings)
+    with pytest.raises(UsageError, match="geometric_mean"):
+        await run(Policy(1, 1), SimulatedCritic(), "mcts", 1, by="product")
     with pytest.raises(UsageError, match="astar"):
         await run(Policy(1, 1), SimulatedCritic(), "astar", 1)
 

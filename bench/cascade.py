@@ -1,0 +1,193 @@
+"""What a cascade saves: a verifier distilled from some folders' records first, a simulated judge of known accuracy behind it.
+
+    python bench/cascade.py ../shared/data/open
+    python bench/cascade.py ../shared/data/open --sources 'eic_*' 'bbm_*' 'planbench_*' --sensitivity 0.7 --specificity 0.95
+
+The folder holds `<source>.jsonl` files of records with `problem`, `steps` and `label`. Half of the problems train the verifier,
+a fifth choose its calibration and threshold; of the rest, one half chooses the band and the other measures it. The judge is
+asked step by step; it finds the first error with P = sensitivity and leaves a right step alone with P = specificity, whatever
+the verifier says. `--draws` judges are simulated, each has a band chosen for its own F1, and the figures are means over them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fnmatch
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from critic_prm.cascading import Tuned, tune
+from critic_prm.critic import Critic
+from critic_prm.critics._hearing import Hearing, hear
+from critic_prm.critics.mixture import Mixture, Part
+from critic_prm.critics.rules import RuleCritic
+from critic_prm.dataset.splits import problem_key
+from critic_prm.judgement import Judgement, Verdict
+from critic_prm.trajectory import Trajectory, trajectory_from_json
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "formal": ("eic_*", "bbm_*", "planbench_*"),
+    "injected": ("eic_*", "bbm_*", "planbench_*", "perturbed_*", "prmbench_*"),
+    "all": ("*",),
+}
+"""Sources by how well a verifier can know them: arithmetic, puzzles and plans; those and injected errors; everything."""
+
+LEFT_OUT = ("outcome_*", "processbench_*")
+"""No step labels, and a benchmark that may choose nothing."""
+
+
+@dataclass
+class Judge:
+    """A judge of known accuracy: the same judge says the same of the same step."""
+
+    gold: Mapping[tuple[str, tuple[str, ...]], int]
+    sensitivity: float
+    specificity: float
+    seed: int
+    batch: int = 1
+    repeats: bool = False
+    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "simulated"})
+
+    async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
+        return [self.one(trajectory) for trajectory in trajectories]
+
+    def one(self, trajectory: Trajectory) -> Judgement:
+        """What it says of the last step: the question is about that one alone."""
+        step = len(trajectory.steps) - 1
+        gold = self.gold[trajectory.problem, tuple(trajectory.texts)]
+        luck = self.luck(trajectory)
+        if gold < 0 or step < gold:
+            wrong = luck >= self.specificity
+        elif step == gold:
+            wrong = luck < self.sensitivity
+        else:
+            wrong = luck < 0.5  # after an error that was missed; it no longer matters
+        return Judgement("ok", (Verdict(step, "incorrect" if wrong else "correct"),), step if wrong else None)
+
+    def luck(self, trajectory: Trajectory) -> float:
+        text = "\x00".join([str(self.seed), trajectory.problem, *trajectory.texts])
+        return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") / 2**64
+
+    async def close(self) -> None: ...
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--sources", nargs="*", help="patterns; without them all groups are measured")
+    parser.add_argument("--sensitivity", type=float, nargs="*", default=[0.6, 0.7, 0.8])
+    parser.add_argument("--specificity", type=float, nargs="*", default=[0.95, 0.95, 0.97])
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    groups = {"chosen": tuple(args.sources)} if args.sources else GROUPS
+    rows = {path.stem: read(path) for path in sorted(args.folder.glob("*.jsonl")) if not matches(path.stem, LEFT_OUT)}
+    if not any(rows.values()):
+        sys.exit(f"{args.folder}: no <source>.jsonl with step labels")
+    sides = split([row for found in rows.values() for row in found], args.seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        verifier = train(sides, Path(scratch), args.seed)
+        first = first_of(verifier)
+        print(
+            f"{'sources':10} {'judge':>12} {'solutions':>9} {'verifier':>8} {'judge':>7} {'cascade':>8} {'gap':>6} {'calls':>6}"
+        )
+        for name, patterns in groups.items():
+            for sensitivity, specificity in zip(args.sensitivity, args.specificity, strict=True):
+                held = [row for row in sides["held out"] if matches(str(row["source"]), patterns)]
+                found = [measure(held, first, sensitivity, specificity, seed) for seed in range(args.draws)]
+                print(line(name, sensitivity, specificity, found))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        return [row for row in map(json.loads, lines) if row["label"] is not None]
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
+def split(rows: Sequence[dict[str, Any]], seed: int) -> dict[str, list[dict[str, Any]]]:
+    """By problem: the sources share some."""
+    problems = sorted({problem_key(row["problem"]) for row in rows})
+    Random(seed).shuffle(problems)
+    bounds = {"train": 0.5, "dev": 0.7, "held out": 1.0}
+    side = {
+        problem: next(name for name, bound in bounds.items() if place < bound * len(problems))
+        for place, problem in enumerate(problems)
+    }
+    sides: dict[str, list[dict[str, Any]]] = {name: [] for name in bounds}
+    for row in rows:
+        sides[side[problem_key(row["problem"])]].append(row)
+    return sides
+
+
+def train(sides: Mapping[str, Sequence[dict[str, Any]]], scratch: Path, seed: int) -> Any:
+    from distill.run import distill
+    from distill.verifier import load_verifier
+
+    folder = scratch / "training-set"
+    folder.mkdir()
+    for name in ("train", "dev"):
+        with (folder / f"{name}.jsonl").open("w") as out:
+            for row in sides[name]:
+                label, steps = row["label"], row["steps"]
+                labels = [1.0] * len(steps) if label < 0 else [1.0] * label + [0.0] + [None] * (len(steps) - label - 1)
+                line = {
+                    "prompt": row["problem"],
+                    "completions": steps,
+                    "labels": labels,
+                    "weight": 1.0,
+                    "source": row["source"],
+                }
+                out.write(json.dumps({"id": f"{row['source']}/{row['id']}", **line}) + "\n")
+    distill(folder, scratch / "verifier", seed=seed, say=lambda text: print(f"  {text}", file=sys.stderr))
+    return load_verifier(scratch / "verifier")
+
+
+def first_of(verifier: Any) -> Mixture:
+    """Arithmetic that can be checked need not be guessed: where the rules find a false equation, they have the last word."""
+    parts = (Part("verifier", verifier), Part("rules", RuleCritic(), weight=0, gate=0.5))
+    return Mixture(parts, threshold=verifier.threshold)
+
+
+def measure(rows: Sequence[dict[str, Any]], first: Critic, sensitivity: float, specificity: float, seed: int) -> Tuned:
+    trajectories = [
+        trajectory_from_json({key: row[key] for key in ("problem", "steps", "label")}, f"{row['source']}:{row['id']}")
+        for row in rows
+    ]
+    gold: dict[tuple[str, tuple[str, ...]], int] = {}
+    for trajectory in trajectories:
+        label = trajectory.first_error()
+        assert label is not None
+        for length in range(1, len(trajectory.steps) + 1):
+            gold[trajectory.problem, tuple(trajectory.texts[:length])] = label
+    judge = Judge(gold, sensitivity, specificity, seed)
+    heard: Hearing = asyncio.run(hear(trajectories, first, judge, "step"))
+    return tune(heard.rows, seed=seed, replicates=200)
+
+
+def line(name: str, sensitivity: float, specificity: float, found: Sequence[Tuned]) -> str:
+    def mean(values: Sequence[float | None]) -> float:
+        known = [value for value in values if value is not None]
+        return sum(known) / len(known)
+
+    student, judge, cascade = (100 * mean([getattr(one, side).f1 for one in found]) for side in ("student", "judge", "cascade"))
+    share = mean([one.share for one in found])
+    solutions = sum(found[0].solutions)
+    return (
+        f"{name:10} {sensitivity:5.2f} /{specificity:5.2f} {solutions:9,} {student:8.1f} {judge:7.1f} {cascade:8.1f}"
+        f" {cascade - judge:+6.1f} {share:6.0%}"
+    )
+
+
+if __name__ == "__main__":
+    main()
