@@ -33,6 +33,7 @@ BINS = 10
 GRID = 200
 LEVEL = 0.05
 ALL = "all"
+SUBSETS = ("source", "benchmark", "subset")
 
 MATTERS = {"psi": 0.1, "ks": 0.1, "mean": 0.05, "accepted": 0.05, "unusable": 0.02, "exact": 0.05}
 """From where on a change is called one, if chance cannot explain it either. 0.1 is the usual bound of a stability index."""
@@ -60,10 +61,10 @@ class Run:
     gold: int | None
 
 
-def run_of(row: LabelledTrajectory, subset: str = "source") -> Run:
-    """`subset` names the field, of the row or its meta, that says which subset it belongs to."""
+def run_of(row: LabelledTrajectory, subset: str | None = None) -> Run:
+    """`subset` names the field, of the row or its meta, that says which subset it belongs to; None: the first of SUBSETS."""
     trajectory, label = row.trajectory, row.label
-    part = said(trajectory, subset)
+    part = said(trajectory, *([subset] if subset else SUBSETS))
     usable = label.status == "ok" and label.first_error is not None
     return Run(
         id=trajectory.id,
@@ -77,7 +78,7 @@ def run_of(row: LabelledTrajectory, subset: str = "source") -> Run:
 
 
 def drift(
-    old: Iterable[LabelledTrajectory], new: Iterable[LabelledTrajectory], *, subset: str = "source", seed: int = 0
+    old: Iterable[LabelledTrajectory], new: Iterable[LabelledTrajectory], *, subset: str | None = None, seed: int = 0
 ) -> Analysis:
     """Compare two runs, of one critic at two times or of two versions of it.
 
@@ -123,8 +124,8 @@ def drift(
 
 
 def _pairs(before: Sequence[Run], after: Sequence[Run]) -> list[tuple[Run, Run]]:
-    other = {run.id: run for run in after}
-    pairs = [(run, other[run.id]) for run in before if run.id in other and other[run.id].problem == run.problem]
+    other = {(run.id, run.problem): run for run in after}
+    pairs = [(run, other[run.id, run.problem]) for run in before if (run.id, run.problem) in other]
     if pairs and len(pairs) < 0.5 * min(len(before), len(after)):
         raise InputError(
             "the two runs",

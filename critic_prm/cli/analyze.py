@@ -150,7 +150,7 @@ def bias(
 def drift(
     old: Annotated[str, typer.Argument(metavar="OLD", help="A label file of an earlier run.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="A label file of a later run, or of another version.")],
-    subset: Annotated[str, typer.Option(metavar="FIELD", help="The field that says which subset a row belongs to.")] = "source",
+    subset: Annotated[str | None, typer.Option(metavar="FIELD", help="The field that says which subset a row is of.")] = None,
     as_json: AsJson = False,
     out: Out = None,
     bounds: Bounds = None,

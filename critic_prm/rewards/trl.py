@@ -8,6 +8,7 @@ from typing import Any
 
 from critic_prm.errors import UsageError
 from critic_prm.rewards import Reward, Rewarded, Solution, shared_reward
+from critic_prm.rewards.guards import length_correlation
 
 Rewards = list[float | None]
 LogMetric = Callable[[str, float], None]
@@ -34,7 +35,7 @@ def reward_function(
         **columns: Any,
     ) -> Rewards:
         found = opened.of(_solutions(opened, prompts, completions, columns, problem, gold))
-        return _told(found, name, log_metric, log_extra)
+        return _told(found, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
 
     critic_prm.__name__ = name
     return critic_prm
@@ -55,7 +56,7 @@ def async_reward_function(
         **columns: Any,
     ) -> Rewards:
         found = await opened.of_async(_solutions(opened, prompts, completions, columns, problem, gold))
-        return _told(found, name, log_metric, log_extra)
+        return _told(found, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
 
     critic_prm.__name__ = name
     return critic_prm
@@ -92,9 +93,16 @@ def _content(content: Any) -> str:
     return "\n".join(part["text"] for part in content or () if part.get("type") == "text")
 
 
-def _told(found: Sequence[Rewarded], name: str, log_metric: LogMetric | None, log_extra: LogExtra | None) -> Rewards:
-    if log_metric is not None:
+def _told(
+    found: Sequence[Rewarded], prompts: Sequence[str], name: str, log_metric: LogMetric | None, log_extra: LogExtra | None
+) -> Rewards:
+    if log_metric is not None and found:
         judged = [one for one in found if one.reward is not None]
+        pairs = [(one.reward, len(one.p_correct), prompt) for one, prompt in zip(found, prompts, strict=True)]
+        known = [(reward, length, prompt) for reward, length, prompt in pairs if reward is not None]
+        length = length_correlation([r for r, _, _ in known], [n for _, n, _ in known], [p for _, _, p in known])
+        if length is not None:
+            log_metric(f"{name}/length_correlation", length)
         log_metric(f"{name}/missing", 1 - len(judged) / len(found))
         if judged:
             log_metric(f"{name}/steps", fmean(len(one.p_correct) for one in judged))

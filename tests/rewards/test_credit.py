@@ -219,6 +219,14 @@ def test_repeating_oneself_is_seen() -> None:
     assert guards.Guards(repeats=None).apply(0.8, steps) == pytest.approx(0.8)
 
 
+def test_pay_for_length_is_seen_within_a_prompt() -> None:
+    lengths, groups = [1, 2, 3, 7, 8, 9], ["a"] * 3 + ["b"] * 3
+    assert guards.length_correlation([0.1, 0.2, 0.3, 0.1, 0.2, 0.3], lengths, groups) == pytest.approx(1)
+    assert guards.length_correlation([0.3, 0.2, 0.1, 0.9, 0.8, 0.7], lengths, groups) == pytest.approx(-1)
+    assert guards.length_correlation([0.1] * 3 + [0.9] * 3, lengths, groups) is None  # between prompts it means nothing
+    assert guards.length_correlation([], [], []) is None
+
+
 def test_bounds_that_cannot_be_are_refused() -> None:
     with pytest.raises(UsageError, match="the first must be the smaller"):
         guards.Guards(low=1.0, high=0.0)

@@ -84,6 +84,13 @@ def test_trl_columns_and_logs(make: Any, graded: Reward, oracle: Oracle) -> None
     assert extra == {"steps/first_error": [-1, None], "steps/status": ["ok", "unparseable"]}
 
 
+def test_trl_logs_whether_length_is_paid_for(make: Any, reward: Reward) -> None:
+    metrics: dict[str, float] = {}
+    long, longer = "0.7 a\n\n0.7 b", "0.9 a\n\n0.9 b\n\n0.9 c"
+    call(make(reward), prompts=["p"] * 4, completions=["0.5 a", long, longer, UNREADABLE], log_metric=metrics.__setitem__)
+    assert metrics["critic_prm/length_correlation"] == pytest.approx(1)
+
+
 def test_trl_says_which_column_is_missing(make: Any, graded: Reward) -> None:
     with pytest.raises(UsageError, match=r"no column 'gold_answer' with the gold answer; columns: .*solution"):
         call(make(graded), prompts=["p"], completions=[GOOD], solution=["4"])
