@@ -9,44 +9,28 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from critic_prm.critic import Critic
-from critic_prm.errors import CriticPrmError
-from critic_prm.serve.batching import Batcher, Full
+from critic_prm.serve.batching import Batcher
 from critic_prm.serve.connections import CONNECTION
 from critic_prm.serve.metrics import CONTENT_TYPE, Meters
-from critic_prm.serve.openapi import ERRORS, document
+from critic_prm.serve.openapi import document
+from critic_prm.serve.refusals import App, Receive, Refused, Scope, Send, drained, refusal_of
+from critic_prm.serve.refusals import refuse as answer
 from critic_prm.serve.schemas import SCHEMAS, STEPS, complaint
 from critic_prm.serve.settings import Settings, is_loopback
-from critic_prm.serve.shapes import SHAPES, Shape, Unusable
+from critic_prm.serve.shapes import SHAPES, Shape
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 log = logging.getLogger("critic_prm.serve")
 GONE = 499
 """Under which a request is counted whose client did not wait for the answer."""
-
-DRAINED, DRAINING = 16 << 20, 1.0
-"""How many bytes of a body that is refused are still read, and for how many seconds."""
-
-
-class Refused(Exception):
-    """A request that is answered with an error of openapi.ERRORS."""
-
-    def __init__(self, status: int, message: str = "", headers: dict[str, str] | None = None) -> None:
-        self.status, self.headers = status, headers or {}
-        self.message = message or ERRORS[status][1]
-        super().__init__(self.message)
 
 
 @dataclass(slots=True)
@@ -231,9 +215,9 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
             await send(message)
 
         async def refuse(refusal: Refused) -> None:
-            if not whole and not await _drained(receive):
+            if not whole and not await drained(receive):
                 refusal.headers["connection"] = "close"
-            await _refuse(refusal, scope, receive, noting)
+            await answer(refusal, scope, receive, noting)
 
         try:
             async with asyncio.timeout(settings.timeout):
@@ -245,7 +229,7 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
                 except Exception as error:
                     if code != GONE:
                         raise
-                    await refuse(_refusal(error, name))
+                    await refuse(refusal_of(error, name))
         except TimeoutError:
             if code == GONE:
                 await refuse(Refused(504, f"no answer within {settings.timeout:g} s"))
@@ -263,58 +247,6 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
                 connection.end()
 
     return app
-
-
-def _refusal(error: Exception, name: str) -> Refused:
-    """What an exception is answered with. What a request said stays out of the log: of an unexpected exception only its type
-    and place are written."""
-    from starlette.exceptions import HTTPException
-
-    if isinstance(error, Refused):
-        return error
-    if isinstance(error, Full):
-        return Refused(429, str(error), {"retry-after": str(error.retry_after)})
-    if isinstance(error, Unusable):
-        return Refused(502, str(error))
-    if isinstance(error, HTTPException):
-        return Refused(error.status_code, "", dict(error.headers or {}))
-    log.error("%s: the critic failed: %s", name, _place(error))
-    if isinstance(error, CriticPrmError):
-        return Refused(503, "the critic cannot work now; the server's log says why", {"retry-after": "60"})
-    return Refused(500)
-
-
-def _place(error: BaseException) -> str:
-    """The type of an exception and where it was raised; of our own errors, which hold no request text, also the message."""
-    said = f": {error}" if isinstance(error, CriticPrmError) else ""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-    return f"{type(error).__name__}{where}{said}"
-
-
-async def _refuse(refusal: Refused, scope: Scope, receive: Receive, send: Send) -> None:
-    from starlette.responses import Response
-
-    content = orjson.dumps({"error": {"code": ERRORS[refusal.status][0], "message": refusal.message}})
-    await Response(content, refusal.status, refusal.headers, "application/json")(scope, receive, send)
-
-
-async def _drained(receive: Receive) -> bool:
-    """Whether the rest of a body that is refused has come within the limits: a client that is cut off while it sends may
-    never read why."""
-    size = 0
-    try:
-        async with asyncio.timeout(DRAINING):
-            while size < DRAINED:
-                message = await receive()
-                size += len(message.get("body", b""))
-                if message["type"] == "http.disconnect" or not message.get("more_body"):
-                    return True
-    except TimeoutError:
-        pass
-    return False
 
 
 def _bearer(header: bytes) -> bytes:
