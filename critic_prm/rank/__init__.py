@@ -151,12 +151,14 @@ def choose(group: Group, by: str = "min", pick: Pick = "best") -> Choice:
     """Take the candidate with the highest score by the aggregation `by`; or with "vote" the answer whose candidates have the
     largest sum of scores, and of these the one with the highest.
 
-    Ties go to the higher single score, then to the one that came first. Candidates without a score come last and have no
+    Votes that tie go to the answer with the higher single score, scores that tie to the one with the higher mean over its
+    steps (calibrated scores tie often, and files have their order), then to the one that came first. Candidates without a score come last and have no
     weight; where none has a score, votes decide.
     """
     scores = [candidate.scores[by] for candidate in group.candidates]
     keys = [-np.inf if score is None else score for score in scores]
-    order = sorted(range(len(keys)), key=lambda place: -keys[place])
+    means = [candidate.scores["mean"] or 0.0 for candidate in group.candidates]
+    order = sorted(range(len(keys)), key=lambda place: (-keys[place], -means[place]))
     winner = _voted(group, scores) if pick == "vote" else None
     if winner is not None:
         order.sort(key=lambda place: group.candidates[place].answer != winner)

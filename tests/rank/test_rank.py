@@ -44,6 +44,11 @@ async def test_equal_answers_are_one_whatever_they_look_like() -> None:
     assert choose(group, pick="vote").order == (0, 1, 2, 3)
 
 
+async def test_scores_that_tie_are_told_apart_by_their_mean_not_by_their_place() -> None:
+    (group,) = await groups(candidate("p", "7", [0.5, 0.6]), candidate("p", "8", [0.5, 0.9]))
+    assert choose(group).taken.trajectory.final_answer == "8"
+
+
 async def test_an_answer_is_read_from_the_steps_and_may_be_missing() -> None:
     stated = Trajectory("a", "p", (Step("so it is \\boxed{7}"),), gold_answer="7")
     silent = Trajectory("b", "p", (Step("I do not know"),), gold_answer="7")
