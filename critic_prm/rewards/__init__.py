@@ -54,6 +54,11 @@ class Rewarded:
     steps: tuple[float | None, ...] = ()
     first_error: int | None = None
 
+    @property
+    def without_error(self) -> bool:
+        """Whether the solution was judged, and no step found wrong."""
+        return self.reward is not None and self.first_error == -1
+
 
 @dataclass(frozen=True)
 class Reward:

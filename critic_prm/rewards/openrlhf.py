@@ -65,7 +65,7 @@ def _reply(reward: Reward, found: Sequence[Rewarded], missing: float | None) -> 
         "scores": [min(max((value - low) / (high - low), 0.0), 1.0) for value in rewards],
         "extra_logs": {
             "judged": [float(one.reward is not None) for one in found],
-            "without_error": [float(one.first_error == -1) for one in found],
+            "without_error": [float(one.without_error) for one in found],
             "steps": [float(len(one.p_correct)) for one in found],
             "kept": [one.kept for one in found],
         },

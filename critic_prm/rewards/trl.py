@@ -106,7 +106,7 @@ def _told(
         log_metric(f"{name}/missing", 1 - len(judged) / len(found))
         if judged:
             log_metric(f"{name}/steps", fmean(len(one.p_correct) for one in judged))
-            log_metric(f"{name}/without_error", fmean(one.first_error == -1 for one in judged))
+            log_metric(f"{name}/without_error", fmean(one.without_error for one in judged))
             log_metric(f"{name}/guarded", fmean(one.kept < 1 for one in judged))
     if log_extra is not None:
         log_extra(f"{name}/first_error", [one.first_error for one in found])

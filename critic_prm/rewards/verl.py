@@ -79,7 +79,7 @@ def _row(reward: Reward, found: Rewarded, missing: float | None) -> dict[str, fl
     row = {
         "score": reward.missing(missing) if found.reward is None else found.reward,
         "judged": float(found.reward is not None),
-        "without_error": float(found.first_error == -1),
+        "without_error": float(found.without_error),
         "steps": float(len(found.p_correct)),
         "kept": found.kept,
     }

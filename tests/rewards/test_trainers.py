@@ -129,6 +129,15 @@ def test_verl_in_threads_with_a_recipe_and_what_else_it_passes(tmp_path: Path) -
     assert row == {"score": 1.0, "judged": 1, "without_error": 1, "steps": 2, "kept": 1, "acc": 1}
 
 
+def test_what_was_not_judged_is_not_without_error() -> None:
+    made = Reward("rules")
+    row = verl.compute_score_sync("d", "Hm.", "4", {"question": "2+2?"}, recipe=made)
+    assert (row["judged"], row["without_error"]) == (0, 0)
+    reply = openrlhf.reward_function(made)(["2+2?\n\nHm."], ["2+2?\n\n"], ["4"])
+    assert reply["extra_logs"]["without_error"] == [0]
+    made.close()
+
+
 def test_verl_sees_a_plain_coroutine_function(reward: Reward) -> None:
     compute = verl.score_function(reward, problem="asked", missing=-0.5)
     assert inspect.iscoroutinefunction(compute)
