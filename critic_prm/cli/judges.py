@@ -14,7 +14,7 @@ def open_judges(names: Sequence[str], judging: Judging, consensus: str, samples:
     spent: list[Account] = [] if samples.rule == "all" else [Spent(samples)]
     if len(names) == 1:
         opened = open_critic(names[0], judging)
-        return opened, [*spent, *_accounts(opened)]
+        return opened, [*spent, *accounts_of(opened)]
     from critic_prm.critics._agreement import Agreement
     from critic_prm.critics.consensus import Costs, connect_all
 
@@ -22,7 +22,7 @@ def open_judges(names: Sequence[str], judging: Judging, consensus: str, samples:
     return critic, [*spent, Agreement(names), Costs(critic.judges)]
 
 
-def _accounts(critic: Critic) -> list[Account]:
+def accounts_of(critic: Critic) -> list[Account]:
     """What a critic made of others wants counted: where a cascade sent its solutions, and what each critic within it cost."""
     from critic_prm.critics.cascade import Cascade
     from critic_prm.critics.consensus import Costs

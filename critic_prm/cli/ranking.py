@@ -45,6 +45,7 @@ def run_ranking(
 ) -> tuple[Ranking, dict[str, Any]]:
     """Rank and write the files that were asked for. Returns the ranking and the JSON that says all about it."""
     from critic_prm.aggregate import AGGREGATIONS, open_aggregation
+    from critic_prm.cli.judges import accounts_of
     from critic_prm.critic import open_critic
     from critic_prm.errors import UsageError
     from critic_prm.generate.answers import Grader
@@ -74,6 +75,9 @@ def run_ranking(
                 _say(grader.note)
             if opened is not None:
                 await opened.close()
+                for account in accounts_of(opened):
+                    for said in account.lines():
+                        _say(said)
 
     ranking = asyncio.run(run())
     kept, escalated = divide(ranking.choices, floor)

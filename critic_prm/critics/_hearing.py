@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from critic_prm.critic import Critic
 from critic_prm.critics.cascade import By, judge_step, verdict_on
 from critic_prm.dataset.splits import problem_key
 from critic_prm.engine.order import in_order
+from critic_prm.engine.together import together
 from critic_prm.evaluate import blind
 from critic_prm.judgement import Judgement, Label, combine
 from critic_prm.trajectory import Trajectory
@@ -67,7 +67,7 @@ async def _asked(trajectory: Trajectory, judge: Critic | Mapping[str, Label], by
         return []
     if by == "solution":
         return await judge.judge([trajectory])
-    return list(await asyncio.gather(*(judge_step(judge, trajectory, step) for step in range(len(trajectory.steps)))))
+    return await together(judge_step(judge, trajectory, step) for step in range(len(trajectory.steps)))
 
 
 def _heard(

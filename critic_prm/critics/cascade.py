@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from critic_prm.aggregate import spread
 from critic_prm.critic import Critic, Judging, open_critic
 from critic_prm.critics._band import Band, in_doubt
+from critic_prm.engine.together import together
 from critic_prm.errors import UsageError
 from critic_prm.escalation import Escalations
 from critic_prm.judgement import Judgement, Label, Verdict, combine, first_error_of
@@ -86,13 +87,7 @@ class Cascade:
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         firsts = await self.first.judge(trajectories, sample if self.first.repeats else 0)
         settle = self._by_step if self.by == "step" else self._by_solution
-        rows = await asyncio.gather(
-            *(settle(t, first, sample) for t, first in zip(trajectories, firsts, strict=True)), return_exceptions=True
-        )
-        for row in rows:
-            if isinstance(row, BaseException):
-                raise row  # only now: what the others were asked is in the cache
-        return [row for row in rows if not isinstance(row, BaseException)]
+        return await together(settle(t, first, sample) for t, first in zip(trajectories, firsts, strict=True))
 
     async def close(self) -> None:
         await asyncio.gather(*(critic.close() for _, critic in self.judges))

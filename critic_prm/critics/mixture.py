@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from critic_prm.critic import Critic, Judging, open_critic
+from critic_prm.engine.together import together
 from critic_prm.errors import UsageError
 from critic_prm.judgement import Judgement, Verdict, all_ways, combine, first_error_of
 from critic_prm.provider import Usage
@@ -116,12 +117,7 @@ class Mixture:
         return {"mixture": self.how, "threshold": self.threshold, "parts": parts}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        rows = await asyncio.gather(*(_ask(part, trajectories, sample) for part in self.parts), return_exceptions=True)
-        found: list[Sequence[Judgement | None]] = []
-        for row in rows:
-            if isinstance(row, BaseException):
-                raise row
-            found.append(row)
+        found = await together(_ask(part, trajectories, sample) for part in self.parts)
         return [self.merge(trajectory, [row[i] for row in found], sample) for i, trajectory in enumerate(trajectories)]
 
     async def close(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from critic_prm.aggregate import Aggregation, aggregate, open_aggregation
 from critic_prm.critic import Critic
+from critic_prm.engine.together import together
 from critic_prm.evaluate import blind
 from critic_prm.generate.answers import Grader, final_answer
 from critic_prm.generate.policy import Completion
@@ -157,7 +157,7 @@ async def _judge(trajectories: Sequence[Trajectory], critic: Critic, how: Aggreg
     if critic.batch > 1:
         judgements = await critic.judge(shown)
     else:
-        judgements = [row[0] for row in await asyncio.gather(*(critic.judge([one]) for one in shown))]
+        judgements = [row[0] for row in await together(critic.judge([one]) for one in shown)]
     found = []
     for trajectory, judgement in zip(trajectories, judgements, strict=True):
         costs.judge += judgement.usage
@@ -172,8 +172,8 @@ async def _write(
     kept, rejected = trajectory.texts[:at], trajectory.texts[at]
     samples = range(base, base + settings.tries)
     if settings.feedback:
-        return await asyncio.gather(*(policy.mend(trajectory.problem, kept, rejected, critique, n) for n in samples))
-    return await asyncio.gather(*(policy.complete(trajectory.problem, kept, n) for n in samples))
+        return await together(policy.mend(trajectory.problem, kept, rejected, critique, n) for n in samples)
+    return await together(policy.complete(trajectory.problem, kept, n) for n in samples)
 
 
 def _with_ending(trajectory: Trajectory, at: int, steps: Sequence[str]) -> Trajectory:

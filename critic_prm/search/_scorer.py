@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from critic_prm.critic import Critic
+from critic_prm.engine.together import together
 from critic_prm.judgement import Judgement, combine
 from critic_prm.provider import Usage
 from critic_prm.trajectory import Step, Trajectory
@@ -44,11 +44,7 @@ class Scorer:
         if self.critic.batch > 1:
             return await self.critic.judge(asked, sample)
         # A critic that waits for a network is asked about all at once.
-        rows = await asyncio.gather(*(self.critic.judge([one], sample) for one in asked), return_exceptions=True)
-        for row in rows:
-            if isinstance(row, BaseException):
-                raise row
-        return [judgement for row in rows if not isinstance(row, BaseException) for judgement in row]
+        return [judgement for row in await together(self.critic.judge([one], sample) for one in asked) for judgement in row]
 
     def _add(self, path: Path, judgements: Sequence[Judgement]) -> None:
         label = combine(judgements, len(path))

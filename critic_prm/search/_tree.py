@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from critic_prm.aggregate import Aggregation, aggregate
 from critic_prm.critic import Critic
+from critic_prm.engine.together import together
 from critic_prm.models import Prices
 from critic_prm.provider import Usage
 from critic_prm.search._policy import Stepper
@@ -133,9 +133,7 @@ class Tree:
         """One new child of each of `parents`, which may name a node several times; None where the policy failed."""
         asked = [(parent, parent.path) for parent in parents]
         samples = [self._next(path) for _, path in asked]
-        proposals = await asyncio.gather(
-            *(self.policy.step(self.problem, path, n) for (_, path), n in zip(asked, samples, strict=True))
-        )
+        proposals = await together(self.policy.step(self.problem, path, n) for (_, path), n in zip(asked, samples, strict=True))
         whole = [(*path, found.step) for (_, path), found in zip(asked, proposals, strict=True) if found.step]
         scores = iter(await self.scorer.score(whole))
         children: list[Node | None] = []
@@ -152,9 +150,7 @@ class Tree:
         """All steps that are left, from each of `parents`; the last node of each solution, None where the policy failed."""
         asked = [(parent, parent.path) for parent in parents]
         samples = [self._next(path) for _, path in asked]
-        found = await asyncio.gather(
-            *(self.policy.complete(self.problem, path, n) for (_, path), n in zip(asked, samples, strict=True))
-        )
+        found = await together(self.policy.complete(self.problem, path, n) for (_, path), n in zip(asked, samples, strict=True))
         whole = [(*path, *completion.steps) for (_, path), completion in zip(asked, found, strict=True) if completion.steps]
         scores = iter(await self.scorer.score(whole))
         ends: list[Node | None] = []
@@ -176,7 +172,7 @@ class Tree:
         going = [not node.done for node in nodes]
         for _ in range(steps):
             places = [place for place, on in enumerate(going) if on]
-            found = await asyncio.gather(*(self.policy.step(self.problem, paths[i], APART - 1, greedy=True) for i in places))
+            found = await together(self.policy.step(self.problem, paths[i], APART - 1, greedy=True) for i in places)
             for place, proposal in zip(places, found, strict=True):
                 self._count(proposal.usage, proposal.step)
                 if proposal.step:

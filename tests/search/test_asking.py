@@ -18,9 +18,10 @@ from critic_prm.generate.answers import Grader
 from critic_prm.generate.policy import with_provider as policy_over
 from critic_prm.provider import Provider, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.search import Settings, Task, search, search_row, tree_rows
+from critic_prm.search import Budget, Pricing, Settings, Task, search, search_row, tree_rows
 from critic_prm.search._policy import CUTS, Cut, LLMStepper, open_stepper, tidied
 from critic_prm.search._simulated import SimulatedCritic, chance
+from critic_prm.search._tree import open_tree
 
 STEPS = 3
 
@@ -198,3 +199,17 @@ def test_a_seed_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"text": "x"}\n')
     opened = open_stepper(f"scripted/{tmp_path / 'p.jsonl'}", Judging(db=tmp_path / "c.db", sampling=Sampling(seed=3)))
     assert opened.policy.sampling.seed is None
+
+
+async def test_what_is_under_way_when_one_request_stops_the_run_is_brought_in(tmp_path: Path) -> None:
+    """The third of four requests is not allowed any more; the two that were are in the cache."""
+    stepper, provider = policy(tmp_path / "c.db", max_requests=2)
+    tree_of = open_tree("p", stepper, SimulatedCritic(), min, budget=Budget(), pricing=Pricing(), seed=0, samples=1)
+    with pytest.raises(BudgetError):
+        await tree_of.grow([tree_of.root] * 4)
+    assert len(provider.asked) == 2
+    await stepper.close()
+    again, silent = policy(tmp_path / "c.db", offline=True)
+    assert [(await again.step("p", (), sample)).came for sample in range(3)] == ["ok", "ok", "provider_error"]
+    assert not silent.asked
+    await again.close()
