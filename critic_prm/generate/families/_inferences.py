@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from critic_prm.generate.families._quantified import ANYONE, Statement, fact, rel
 
+GENERAL = ("each", "one", "toward", "from")
+"""Statements about all of whom their first word is true."""
+
 
 class Move(NamedTuple):
     """Conclusions drawn from statements; `named` is the individual that gets its name here, if one does."""
@@ -32,6 +35,10 @@ def from_one(s: Statement, people: Sequence[int]) -> Iterator[Statement]:
     """What follows from a statement alone about these people."""
     if s.kind == "one":
         yield s._replace(kind="each")
+    if s.kind == "toward":
+        yield Statement("one", (*s.words, ANYONE))
+    if (s.kind, s.true) in (("some", True), ("all", False)):
+        yield s._replace(words=s.words[::-1])
     if s.words[0] == ANYONE:
         for who in people:
             if s.kind == "each":
@@ -44,6 +51,8 @@ def from_one(s: Statement, people: Sequence[int]) -> Iterator[Statement]:
 
 def from_two(s: Statement, t: Statement) -> Iterator[Statement]:
     """What follows from a statement and a second, more general one."""
+    if s.kind in GENERAL and t.kind == "all" and t.true and s.words[0] == t.words[1]:
+        yield s._replace(words=(t.words[0], *s.words[1:]))
     match s.kind, t.kind:
         case "fact", "all" if s.true and s.words[0] == t.words[0]:
             yield fact(t.words[1], s.who[0], t.true)
@@ -59,7 +68,7 @@ def from_two(s: Statement, t: Statement) -> Iterator[Statement]:
             yield Statement(s.kind, (s.words[0], t.words[1]), (), t.true)
         case "all", "each" if s.true and s.words[1] == t.words[0]:
             yield t._replace(words=(s.words[0], *t.words[1:]))
-        case (("each" | "has"), "all") if t.true and s.words[-1] == t.words[0]:
+        case (("each" | "one" | "has"), "all") if t.true and s.words[-1] == t.words[0]:
             yield s._replace(words=(*s.words[:-1], t.words[1]))
         case (("has" | "rel"), "subject") if s.true and s.words[0] == t.words[0]:
             yield fact(t.words[1], s.who[0])
@@ -71,6 +80,8 @@ def from_two(s: Statement, t: Statement) -> Iterator[Statement]:
             yield rel(t.words[1], s.who[0], s.who[1])
         case "rel", "fact" if s.true and t.true and s.who[1] == t.who[0]:
             yield Statement("has", (s.words[0], t.words[0]), s.who[:1])
+        case "toward", "fact" if t.true and s.who == t.who:
+            yield Statement("one", (*s.words, t.words[0]))
 
 
 def from_three(known: Sequence[Statement], rule: Statement) -> Iterator[tuple[Statement, Statement, Statement]]:
@@ -121,12 +132,7 @@ def _from_one_wrongly(s: Statement, people: Sequence[int]) -> Iterator[tuple[str
             if who not in s.who:
                 yield "witness", witness(s, who)
     if s.kind == "all" and s.true:
-        yield "converse", (s._replace(words=s.words[::-1]),)
-    for who in people:
-        if s.kind == "all":
-            yield "missing", (fact(s.words[1], who, s.true),)
-        elif s.kind == "each" and s.words[0] != ANYONE:
-            yield "missing", (Statement("has", s.words[1:], (who,)),)
+        yield "conversion", (s._replace(words=s.words[::-1]),)
 
 
 def _from_two_wrongly(s: Statement, t: Statement) -> Iterator[tuple[str, Statement]]:
@@ -154,7 +160,15 @@ def _from_two_wrongly(s: Statement, t: Statement) -> Iterator[tuple[str, Stateme
             yield "direction", rel(t.words[1], s.who[0], t.who[0])
         case (("all" | "some"), "all") if t.true and s.words[1] == t.words[1] and s.words[0] != t.words[0]:
             yield "middle", s._replace(words=(s.words[0], t.words[0]))
-        case (("has" | "each"), "all") if t.true and s.words[-1] == t.words[1]:
+        case (("has" | "each" | "one"), "all") if t.true and s.words[-1] == t.words[1]:
             yield "middle", s._replace(words=(*s.words[:-1], t.words[0]))
         case "fact", "both" if s.words[0] in t.words[:2]:
             yield "missing", fact(t.words[2], s.who[0], t.true)
+    # a fact that is not the one the rule asks for
+    if s.kind == "fact" and s.words[0] not in t.words:
+        if t.kind == "all":
+            yield "missing", fact(t.words[1], s.who[0], t.true)
+        elif t.kind == "each" and t.words[0] != ANYONE:
+            yield "missing", Statement("has", t.words[1:], s.who)
+        elif t.kind in ("toward", "from") and t.words[0] != ANYONE:
+            yield "missing", rel(t.words[1], *((s.who[0], t.who[0]) if t.kind == "toward" else (t.who[0], s.who[0])))

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import count
 from random import Random
 
-from critic_prm.generate.families._inferences import Move, mistakes, moves, witness
+from critic_prm.generate.families._inferences import GENERAL, Move, mistakes, moves, witness
 from critic_prm.generate.families._phrases import BINARY, RELATIONS, Phrases, draw_style
 from critic_prm.generate.families._propositions import PREDICATES
 from critic_prm.generate.families._quantified import ANYONE, Statement, fact, fails, least_model, rel
@@ -16,15 +16,16 @@ from critic_prm.generate.families._words import NAMES, NUMBERING, listed, number
 from critic_prm.generate.family import Solution, Task
 
 KINDS = {
-    "converse": 3.0,  # from "every A is B" and B to A: affirming the consequent
-    "inverse": 9.0,  # from "every A is B" and not A to not B: denying the antecedent
+    "converse": 5.0,  # from "every A is B" and B to A: affirming the consequent
+    "conversion": 0.5,  # from "every A is B" to "every B is A"
+    "inverse": 3.0,  # from "every A is B" and not A to not B: denying the antecedent
     "middle": 5.0,  # from "every A is C" and "every B is C" to "every A is B": the undistributed middle
-    "swap": 6.0,  # from "everyone has someone" to "there is one whom everyone has"
-    "witness": 6.0,  # the one who is said to exist gets the name of somebody known already
+    "swap": 3.0,  # from "everyone has someone" to "there is one whom everyone has"
+    "witness": 3.0,  # the one who is said to exist gets the name of somebody known already
     "direction": 6.0,  # the right rule, and the two people mixed up
     "missing": 2.0,  # a condition of the rule is not met
-    "overreach": 4.0,  # from "someone" to "everyone"
-    "verdict": 3.0,  # the right derivation, and the wrong conclusion about the statement
+    "overreach": 1.5,  # from "someone" to "everyone"
+    "verdict": 2.0,  # the right derivation, and the wrong conclusion about the statement
 }
 ASK = ("Does it follow that {}?", "Do the premises entail that {}?", "Is it a logical consequence that {}?",
        "Can one conclude that {}?", "Must it be the case that {}?")  # fmt: skip
@@ -38,8 +39,9 @@ OPPOSITE = ("This contradicts the statement, so it does not follow.", "The state
 OPEN = ("Nothing of this gives the statement, so it does not follow.",
         "The premises do not force the statement, so it does not follow.")  # fmt: skip
 STEPS = {1: (1, 2), 2: (2, 3), 3: (3, 4), 4: (4, 5), 5: (5, 7)}
-SPARE = {1: 2, 2: 2, 3: 3, 4: 3, 5: 4}
+SPARE = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
 TRIES = 6
+STARTS = ("fact", "fact", "some", "some", "all", "all", "each", "each", "one", "one", "rel", "toward", "from", "denied")
 CONTINUED = 0.5
 """How often the steps go on with the numbers of the premises and cite by number alone."""
 
@@ -97,7 +99,10 @@ class FirstOrderTask:
         before = self.derivation[:at]
         assumed = [*self.premises, *(new for move in before if move.named is not None for new in move.new)]
         wrong = [move for found, move in self._wrong[at] if found == kind]
-        for move in rng.sample(wrong, min(TRIES, len(wrong))):
+        rng.shuffle(wrong)
+        near = {*self.derivation[at].cites, *(before[-1].new if before else ())}
+        wrong.sort(key=lambda move: not near.intersection(move.cites))  # one goes wrong where one is
+        for move in wrong[:TRIES]:
             # an unsound inference may hit on something that does follow
             if any(fails(assumed, new) for new in move.new):
                 derivation = [*before, move]
@@ -235,7 +240,7 @@ def _grow(
         return None
     for _ in range(spare):
         premises += _astray(rng, rng.choice(known), named, fresh)
-    return _tidy(rng, premises, derivation)
+    return _tidy(rng, premises + _trap(rng, known, named, fresh), derivation)
 
 
 def _tidy(
@@ -274,11 +279,15 @@ def _anyone(rng: Random, fresh: _Fresh, share: float = 0.4) -> int:
 
 
 def _start(rng: Random, fresh: _Fresh) -> Statement:
-    kind = rng.choice(("fact", "some", "some", "all", "all", "each", "each", "one", "one", "rel"))
+    kind = rng.choice(STARTS)
     if kind == "fact":
         return fact(fresh.predicate(), fresh.person())
+    if kind == "denied":
+        return fact(fresh.predicate(), fresh.person(), False)
     if kind == "rel":
         return rel(fresh.relation(), fresh.person(), fresh.person())
+    if kind in ("toward", "from"):
+        return Statement(kind, (_anyone(rng, fresh), fresh.relation()), (fresh.person(),))
     if kind in ("all", "some"):
         return Statement(kind, (fresh.predicate(), fresh.predicate()))
     return Statement(kind, (_anyone(rng, fresh), fresh.relation(), _anyone(rng, fresh)))
@@ -343,6 +352,17 @@ def _ways_on(
         yield by(Statement("all", (words[2], q)), s._replace(words=(*words[:2], q)))
     elif s.kind == "one":
         yield [], Move((s,), (s._replace(kind="each"),))
+        if words[2] != ANYONE:
+            q = fresh.predicate()
+            yield by(Statement("all", (words[2], q)), s._replace(words=(*words[:2], q)))
+    elif s.kind == "toward":
+        said = [t for t in known if t.kind == "fact" and t.true and t.who == who]
+        yield [], Move((s, *said[:1]), (Statement("one", (*words, said[0].words[0] if said else ANYONE)),))
+    if (s.kind, s.true) in (("some", True), ("all", False)):
+        yield [], Move((s,), (s._replace(words=words[::-1]),))
+    if s.kind in GENERAL and words[0] != ANYONE:
+        q = fresh.predicate()
+        yield by(Statement("all", (q, words[0])), s._replace(words=(q, *words[1:])))
     if s.kind in ("all", "each", "toward", "from"):
         a = fresh.person()
         given = [fact(words[0], a)] if words[0] != ANYONE else []
@@ -355,7 +375,23 @@ def _ways_on(
         yield given, Move((*given, s), (new,))
     if s.kind in ("has", "some", "one") and not last:
         name = fresh.person()
-        yield [], Move((s,), witness(s, name), name)
+        # twice, as often as what else can be done with it: else the naming alone would tell a mistake
+        yield from [([], Move((s,), witness(s, name), name))] * 2
+
+
+def _trap(rng: Random, known: Sequence[Statement], named: Collection[int], fresh: _Fresh) -> list[Statement]:
+    """A rule and a fact or two that it does not apply to: without them some mistakes could be made late in a derivation only."""
+    people = [who for who in dict.fromkeys(who for s in known for who in s.who) if who not in named] or [fresh.person()]
+    who, p, q = rng.choice(people), fresh.predicate(), fresh.predicate()
+    shape = rng.choice(("converse", "converse", "converse", "inverse", "direction", "direction", "witness"))
+    if shape == "converse":
+        return [Statement("all", (q, p)), fact(p, who)]
+    if shape == "inverse":
+        return [Statement("all", (p, q)), fact(p, who, False)]
+    if shape == "direction":
+        kind, r, other = rng.choice(("turn", "along")), fresh.relation(), fresh.person()
+        return [Statement(kind, (r, fresh.relation())), rel(r, who, other)]
+    return [Statement("has", (fresh.relation(), _anyone(rng, fresh)), (who,))]
 
 
 def _astray(rng: Random, s: Statement, named: Collection[int], fresh: _Fresh) -> list[Statement]:
