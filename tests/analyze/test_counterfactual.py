@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
+from critic_prm.analyze import spread_out
 from critic_prm.analyze.counterfactual import HARMLESS, INTERVENTIONS, MASK, NUMBERS, counterfactual
 from critic_prm.critics.rules import RuleCritic
 from critic_prm.errors import InputError
+from critic_prm.formats import read_trajectories
 from critic_prm.trajectory import Step, Trajectory
 from tests.analyze.conftest import Simulated, sums
 
@@ -113,3 +116,15 @@ async def test_judgements_that_cannot_be_read_are_counted_not_guessed() -> None:
     assert found.numbers["masked"] is None
     assert found.numbers["unusable"] == pytest.approx(20 / len(found.details))
     assert found.findings == ()
+
+
+async def test_on_real_solutions_arithmetic_finds_what_arithmetic_shows(shared_data: Path) -> None:
+    path = shared_data / "open" / "processbench_gsm8k.jsonl"
+    solutions = spread_out(list(read_trajectories(path)), 150)
+    found = await counterfactual(solutions, RuleCritic())
+    assert (found.numbers["planted"] or 0) > 80
+    assert (found.numbers["noticed"] or 0) > 0.3
+    assert found.numbers["harmless_changed"] == 0
+    assert not any("does not react to planted errors" in finding for finding in found.findings)
+    deaf = await counterfactual(solutions, Simulated(lambda trajectory, step: 0.9))
+    assert deaf.findings[0].startswith("simulated does not react to planted errors")
