@@ -29,7 +29,9 @@ def rank(
     kept: Annotated[str | None, typer.Option(metavar="FILE", help="The candidate taken of each problem.")] = None,
     escalate: Annotated[str | None, typer.Option(metavar="FILE", help="Those below --floor.")] = None,
     n: Annotated[str | None, typer.Option("-n", metavar="1,2,4", help="The N of the curves; powers of two by default.")] = None,
-    bound: Annotated[str | None, typer.Option(help="Cautious scores from votes: wilson, jeffreys or posterior_cvar.")] = None,
+    bound: Annotated[
+        str | None, typer.Option(help="Cautious scores: wilson, jeffreys or posterior_cvar of votes, or spread.")
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Judgements a candidate.")] = 1,
     draw: Annotated[int, typer.Option(help="The seed of drawn subsets and of the intervals.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,

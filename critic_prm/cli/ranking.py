@@ -47,6 +47,7 @@ def run_ranking(
     from critic_prm.aggregate import AGGREGATIONS, open_aggregation
     from critic_prm.cli.judges import accounts_of
     from critic_prm.critic import open_critic
+    from critic_prm.engine.progress import watch
     from critic_prm.errors import UsageError
     from critic_prm.generate.answers import Grader
     from critic_prm.label import Tally
@@ -64,13 +65,16 @@ def run_ranking(
 
     async def run() -> Ranking:
         grader = Grader()
+        asked = opened is not None
+        watching = asyncio.create_task(watch(tally, getattr(opened, "client", None)) if asked else asyncio.sleep(0))
         try:
             rows = _stored(source, cards) if opened is None else _judged(source, opened, format, samples, judging, tally)
             extra = () if by in AGGREGATIONS else (by,)
             groups = await group_candidates(rows, grader, bound, extra)
             return rank(groups, by=by, pick=cast(Pick, pick), sizes=sizes, seed=seed)
         finally:
-            await grader.close()
+            watching.cancel()
+            await asyncio.gather(watching, grader.close(), return_exceptions=True)
             if grader.note:
                 _say(grader.note)
             if opened is not None:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from critic_prm.aggregate import AGGREGATIONS, aggregate, lower_bounds, open_aggregation
+from critic_prm.aggregate import AGGREGATIONS, aggregate, lower_bounds, open_aggregation, spread_bounds
 from critic_prm.errors import UsageError
 from critic_prm.generate.answers import Grader, final_answer
-from critic_prm.judgement import Label
+from critic_prm.judgement import Label, combine
 from critic_prm.labels import label_row
 from critic_prm.metrics import Array
 from critic_prm.rank.curve import Point, Pool, curve
@@ -93,8 +93,8 @@ async def group_candidates(
 ) -> list[Group]:
     """Bring candidates of one problem together, tell their answers apart, and score them by every aggregation at once.
 
-    Equal answers are found by `grader`. With a `bound` (wilson, jeffreys, posterior_cvar) scores are cautious ones, from the
-    votes. `extra` are aggregations with a parameter, such as "cvar:0.2". Raises UsageError for an unknown name.
+    Equal answers are found by `grader`. With a `bound` scores are cautious ones: from the votes (wilson, jeffreys,
+    posterior_cvar), or from how far the samples or judges behind a label differ (spread). `extra` are aggregations with a parameter, such as "cvar:0.2". Raises UsageError for an unknown name.
     """
     hows = {how: open_aggregation(how) for how in (*AGGREGATIONS, *extra)}
     problems: dict[str, list[tuple[Trajectory, Label]]] = {}
@@ -108,11 +108,19 @@ async def group_candidates(
         for trajectory, label in rows:
             answer = await _number(answer_of(trajectory), texts, grader)
             right = await _right(trajectory, answer, texts, truths, grader)
-            p = lower_bounds(label.votes, bound) if bound else label.p_correct
+            p = _cautious(label, bound) if bound else label.p_correct
             scores = {how: aggregate(p, function) for how, function in hows.items()}
             found.append(Candidate(trajectory, label, answer, right, scores))
         groups.append(Group(problem, tuple(texts), tuple(found)))
     return groups
+
+
+def _cautious(label: Label, bound: str) -> Sequence[float | None]:
+    if bound != "spread":
+        return lower_bounds(label.votes, bound)
+    voices = [voice for judgement in label.judgements for voice in (judgement.parts or (judgement,)) if voice.status == "ok"]
+    steps = len(label.p_correct)
+    return spread_bounds([combine([voice], steps).p_correct for voice in voices]) if voices else [None] * steps
 
 
 def answer_of(trajectory: Trajectory) -> str | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from critic_prm.critic import Judging
-from critic_prm.generate.policy import Completion, LLMPolicy, continuation, marked, open_policy, open_prompt
+from critic_prm.generate.policy import Completion, LLMPolicy, continuation, marked, open_policy, open_prompt, unmarked
 from critic_prm.provider import Message, Request
 from critic_prm.template import Shown, compile_template, render_block
 
@@ -39,7 +39,8 @@ class LLMMender:
         return {**self.policy.card, "refine": self.prompt}
 
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
-        return await self.policy.complete(problem, steps, sample)
+        found = await self.policy.complete(problem, steps, sample)
+        return replace(found, steps=_plain(found.steps))
 
     async def mend(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
         answer = await self.policy.client.ask(self.request(problem, steps, rejected, critique), sample)
@@ -48,7 +49,7 @@ class LLMMender:
             return Completion(sample, "provider_error", key=answer.key, note=str(answer.failure))
         if reply.finish != "stop" or not reply.text.strip():
             return Completion(sample, "truncated" if reply.finish == "length" else "refused", key=answer.key, usage=reply.usage)
-        return Completion(sample, "ok", reply.text, continuation(reply.text, len(steps)), answer.key, reply.usage)
+        return Completion(sample, "ok", reply.text, _plain(continuation(reply.text, len(steps))), answer.key, reply.usage)
 
     def request(self, problem: str, steps: Sequence[str], rejected: str, critique: str) -> Request:
         """The question for another way to go on from `steps`."""
@@ -72,6 +73,11 @@ class LLMMender:
 
     async def close(self) -> None:
         await self.policy.close()
+
+
+def _plain(steps: Sequence[str]) -> tuple[str, ...]:
+    """Steps without their marks: those that are kept may have none, or others."""
+    return tuple(text for step in steps if (text := unmarked(step)))
 
 
 def open_mender(name: str, judging: Judging, prompt: str = "solve", feedback: str = "feedback") -> LLMMender:

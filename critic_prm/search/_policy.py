@@ -80,7 +80,8 @@ class LLMStepper:
         return Proposal("ok", new[0], done, answer.key, reply.usage)
 
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
-        return await self.policy.complete(problem, steps, sample)
+        found = await self.policy.complete(problem, steps, sample)
+        return replace(found, steps=tuple(text for step in found.steps if (text := tidied(step))))
 
     async def close(self) -> None:
         await self.policy.close()

@@ -80,6 +80,20 @@ async def test_all_aggregations_at_once_and_cautious_ones_from_votes() -> None:
     assert cautious.candidates[0].scores["min"] == pytest.approx(0.2698, abs=1e-3)
     with pytest.raises(UsageError, match="median"):
         rank([group], by="median")
+    with pytest.raises(UsageError, match="no bound"):
+        await groups(candidate("p", "7", [0.9]), bound="agresti")
+
+
+async def test_judges_that_differ_make_a_cautious_score() -> None:
+    voices = [Judgement("ok", (Verdict(0, "correct", p_correct=p),), -1) for p in (0.7, 0.8, 0.9)]
+    trajectory = Trajectory("a", "p", (Step("x"),), final_answer="7")
+    (group,) = await groups((trajectory, combine(voices, 1)), bound="spread")
+    assert group.candidates[0].scores["min"] == pytest.approx(0.8 - 1.6448536 * 0.1)
+    whole = Judgement("ok", (Verdict(0, "correct", p_correct=0.8),), -1, parts=tuple(voices))
+    (group,) = await groups((trajectory, combine([whole], 1)), bound="spread")
+    assert group.candidates[0].scores["min"] == pytest.approx(0.8 - 1.6448536 * 0.1)
+    (group,) = await groups((trajectory, combine([Judgement("refused")], 1)), bound="spread")
+    assert group.candidates[0].scores["min"] is None
 
 
 async def test_a_score_that_pays_for_length_is_named() -> None:

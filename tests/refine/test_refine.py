@@ -166,12 +166,13 @@ async def test_the_policy_is_shown_what_was_wrong_and_its_reply_is_read(tmp_path
     provider = ScriptedProvider([{"text": "Step 2: 2 + 2 = 4\n\nStep 3: \\boxed{4}", "usage": {"completion_tokens": 9}}])
     mender = LLMMender(policy_over(provider, Judging(db=tmp_path / "c.db")))
     found = await mender.mend("the problem", ("begin",), "2 + 2 = 5", "false: it is 4")
-    assert [step.split(": ")[-1] for step in found.steps] == ["2 + 2 = 4", "\\boxed{4}"]
+    assert found.steps == ("2 + 2 = 4", "\\boxed{4}")
+    assert (await mender.complete("the problem", ("begin",))).steps == found.steps
     asked = provider.asked[0]["messages"][-1]["content"]
     for part in ("the problem", "Step 1: begin", "2 + 2 = 5", "false: it is 4", "Go on with Step 2."):
         assert part in asked
     await mender.mend("the problem", (), "2 + 2 = 5", "")
-    assert "reviewer" not in provider.asked[1]["messages"][-1]["content"]
+    assert "reviewer" not in provider.asked[-1]["messages"][-1]["content"]
     await mender.close()
 
 

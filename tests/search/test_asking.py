@@ -67,7 +67,9 @@ async def test_a_step_is_cut_off_by_a_stop_string(tmp_path: Path) -> None:
     last = await stepper.step("p", (first.step, "right 2"))
     assert last.done
     assert "\\boxed{1}" in last.step
-    assert (await stepper.complete("p", (first.step,))).steps[-1].endswith("\\boxed{1}")
+    rest = (await stepper.complete("p", (first.step,))).steps
+    assert rest[0].startswith(("right 2", "wrong 2"))
+    assert rest[-1].endswith("\\boxed{1}")
     await stepper.close()
 
 

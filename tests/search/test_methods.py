@@ -93,6 +93,14 @@ async def test_beam_with_several_kept_prefixes_is_what_simulation_says() -> None
     assert share(found) == pytest.approx(hits / trials, abs=NEAR)
 
 
+async def test_a_beam_finds_the_best_path_where_it_can_be_reached() -> None:
+    """Every second step drawn is right; the score counts right steps, so the path of right steps alone must come out."""
+    policy = Policy(6, 0.0, decide=lambda problem, path, sample: sample % 2 == 1)
+    (found,) = await run(policy, SimulatedCritic(), "beam", 1, settings=Settings(n=4, width=2), by="sum")
+    assert found.outcome.best is not None
+    assert is_right(found.outcome.best.taken.trajectory.texts)
+
+
 async def test_a_beam_that_prunes_nothing_is_independent_sampling() -> None:
     settings = Settings(n=4, width=1)
     found = await run(Policy(3, 0.7), SimulatedCritic(), "beam", settings=settings)
