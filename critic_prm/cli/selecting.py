@@ -159,13 +159,16 @@ def decontaminate(
     near: Annotated[float, typer.Option(help="Similarity with names and numbers masked from which it is the same.")] = 0.5,
     contained: Annotated[float, typer.Option(help="The share of one problem that stands in the other.")] = 0.8,
     passage: Annotated[float, typer.Option(help="The share of the shorter problem in shared runs of 10 words.")] = 0.5,
+    literal: Annotated[
+        bool, typer.Option("--literal", help="Mask no names and numbers: for benchmarks made from one template.")
+    ] = False,
     removed: Removed = None,
 ) -> None:
     """Leave out the problems of benchmarks: copies, near copies, and those with other names and numbers."""
     from critic_prm.dataset.decontaminate import decontaminate as run
     from critic_prm.dataset.overlap import Thresholds
 
-    report = run(source, against, out, Thresholds(near, contained, passage), _listing(out, removed))
+    report = run(source, against, out, Thresholds(near, contained, passage), _listing(out, removed), literal=literal)
     problems = report["problems"]
     tell(
         report,

@@ -25,10 +25,13 @@ def decontaminate(
     out: str | Path,
     thresholds: Thresholds = DEFAULT,
     removed: str | Path | None = None,
+    *,
+    literal: bool = False,
 ) -> dict[str, Any]:
     """Write the rows of `source` whose problem is none of `against` to `out`, list the others in `removed`; returns the report.
 
     Benchmarks are held (about a kilobyte a problem); rows are streamed, and each distinct problem is compared once.
+    `literal` masks neither names nor numbers (see Benchmark).
     Raises InputError for files that cannot be read and UsageError for thresholds out of range.
     """
     for name, value in asdict(thresholds).items():
@@ -45,7 +48,7 @@ def decontaminate(
     for entry in problems:
         distinct.setdefault(problem_key(entry[2]), entry)
     named = list(distinct.values())
-    benchmark = Benchmark((text for _, _, text in named), thresholds)
+    benchmark = Benchmark((text for _, _, text in named), thresholds, literal=literal)
     found: dict[bytes, Match | None] = {}
     rows_read = 0
     with ExitStack() as stack:
@@ -83,7 +86,7 @@ def decontaminate(
         "problems": {"distinct": len(found), "removed": sum(match is not None for match in found.values())},
         "removed_list": None if removed is None else Path(removed).name,
     }
-    report = account.summary(asdict(thresholds), more)
+    report = account.summary({**asdict(thresholds), "literal": literal}, more)
     write_report(out, report)
     return report
 

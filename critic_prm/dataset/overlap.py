@@ -44,11 +44,14 @@ class Benchmark:
     """The problems of one or more benchmarks, indexed; a problem takes about a kilobyte.
 
     Texts are compared with numbers, names and single letters masked, so that a problem whose names and numbers were changed is
-    found. Shingles weigh by their rarity in the benchmark: set phrases ("find the remainder when") weigh little.
+    found. Shingles weigh by their rarity in the benchmark: set phrases ("find the remainder when") weigh little. With `literal`
+    nothing is masked: of a benchmark whose problems are all made from one template, every other problem of that template would
+    be found otherwise.
     """
 
-    def __init__(self, problems: Iterable[str], thresholds: Thresholds | None = None) -> None:
+    def __init__(self, problems: Iterable[str], thresholds: Thresholds | None = None, *, literal: bool = False) -> None:
         self._thresholds = thresholds or Thresholds()
+        self._forms = words if literal else masked
         self._keys: dict[str, int] = {}
         self._masked: dict[str, int] = {}
         sets: list[Hashes] = []
@@ -59,8 +62,8 @@ class Benchmark:
             if key in self._keys:
                 continue
             number = self._keys[key] = len(sets)
-            mask = masked(problem)
-            for form in (mask, masked(problem.casefold())):
+            mask = self._forms(problem)
+            for form in (mask, self._forms(problem.casefold())):
                 self._masked.setdefault(" ".join(form), number)
             sets.append(shingles(mask, SHINGLE))
             plain = words(problem)
@@ -79,8 +82,11 @@ class Benchmark:
         """The benchmark's problem that this one is, or None. The surest sign is tried first."""
         if (number := self._keys.get(problem_key(problem))) is not None:
             return Match("same text", number, 1.0)
-        mask = masked(problem)
-        for form in (mask, masked(problem.casefold())):  # the second is for those who changed the case along with the numbers
+        mask = self._forms(problem)
+        for form in (
+            mask,
+            self._forms(problem.casefold()),
+        ):  # the second is for those who changed the case along with the numbers
             if (number := self._masked.get(" ".join(form))) is not None:
                 return Match("renamed", number, 1.0)
         if not len(self):

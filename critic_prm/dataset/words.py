@@ -18,9 +18,10 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]
 NUMBER, NAME, LETTER = "#", "@", "v"
 
 _TOKEN = re.compile(
-    r"\\[a-zA-Z]+|\d+(?:[.,]\d+)*|[^\W\d_]{2,}(?:-[^\W\d_]{2,})+|[^\W\d_]+(?:['’][^\W\d_]+)?|[-+*/=^<>%!|\[\](){}]"
+    r"\\[a-zA-Z]+|\d+(?:[.,]\d+)*|[^\W\d_]{2,}(?:-[^\W\d_]{2,})+|[^\W\d_]+(?:['’][^\W\d_]+)?|[-+*/=^<>%!|\[\]()]"
 )
-_BRACKETS = frozenset("[](){}")
+# the same in small letters, with compounds taken apart: a hyphen between two words is no minus
+_WORD = re.compile(r"\\[a-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[+*/=^<>%!|\[\]()]|(?<![^\W\d_])-|-(?![^\W\d_]{2})")
 _DELIMITERS = re.compile(
     r"\\[\[\]()]|\\(?:left|right|text|mathrm|mathbf|displaystyle|quad|qquad|[,;!])(?![a-zA-Z])"
     r"|(?<=\d)-(?=[^\W\d_]{2})"  # the hyphen of 3-hour is no minus
@@ -39,9 +40,8 @@ _PRONOUNS = {
 
 
 def words(text: str) -> list[str]:
-    """Words, numbers, LaTeX commands and operators of a text, without case, in order; brackets and punctuation are dropped."""
-    tokens = (part for token in _tokens(text) for part in _parts(token))
-    return [token.casefold() for token in tokens if token not in _BRACKETS] or text.split()
+    """Words, numbers, LaTeX commands and operators of a text, without case, in order; no punctuation or braces."""
+    return _WORD.findall(_plain(text).casefold()) or text.split()
 
 
 def masked(problem: str) -> list[str]:
@@ -49,7 +49,7 @@ def masked(problem: str) -> list[str]:
 
     Runs of one mask count once: "Mary Ann" and "Joe" are both one name, "twenty-five" and 25 both one number.
     """
-    tokens = [token for token in _tokens(problem) if token not in _BRACKETS]
+    tokens = _tokens(problem)
     names = [_is_name(token) for token in tokens if token[0].isalpha() and len(token) > 1]
     if sum(names) > 0.8 * len(names):  # written in capitals, or too short to tell: nothing would be left of it
         tokens = [token.casefold() for token in tokens]
@@ -82,7 +82,11 @@ def _runs(hashed: Hashes, size: int) -> Hashes:
 
 
 def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(_DELIMITERS.sub(" ", unicodedata.normalize("NFKC", text)))
+    return _TOKEN.findall(_plain(text))
+
+
+def _plain(text: str) -> str:
+    return _DELIMITERS.sub(" ", text if text.isascii() else unicodedata.normalize("NFKC", text))
 
 
 def _parts(token: str) -> list[str]:

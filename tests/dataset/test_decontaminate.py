@@ -148,6 +148,15 @@ def test_set_phrases_make_no_contamination() -> None:
     assert sum(index.match(problem) is not None for problem in problems[200:]) == 0
 
 
+def test_problems_of_one_template_are_compared_as_they_are_where_that_is_asked_for() -> None:
+    rng = random.Random(1)
+    problems = [f"Evaluate: (({rng.randrange(99)} + {rng.randrange(99)}) * {rng.randrange(99)}) =" for _ in range(300)]
+    assert sum(Benchmark(problems[:150]).match(problem) is not None for problem in problems[150:]) == 150
+    literal = Benchmark(problems[:150], literal=True)
+    assert sum(literal.match(problem) is not None for problem in problems[150:]) == 0
+    assert all(literal.match(problem.upper()) for problem in problems[:150])
+
+
 def test_an_empty_benchmark_matches_nothing() -> None:
     assert Benchmark([]).match("What is 3 + 4?") is None
 
