@@ -94,7 +94,8 @@ async def group_candidates(
     """Bring candidates of one problem together, tell their answers apart, and score them by every aggregation at once.
 
     Equal answers are found by `grader`. With a `bound` scores are cautious ones: from the votes (wilson, jeffreys,
-    posterior_cvar), or from how far the samples or judges behind a label differ (spread). `extra` are aggregations with a parameter, such as "cvar:0.2". Raises UsageError for an unknown name.
+    posterior_cvar), or from how far the samples or judges behind a label differ (spread). `extra` are
+    aggregations with a parameter, such as "cvar:0.2". Raises UsageError for an unknown name.
     """
     hows = {how: open_aggregation(how) for how in (*AGGREGATIONS, *extra)}
     problems: dict[str, list[tuple[Trajectory, Label]]] = {}
@@ -160,8 +161,8 @@ def choose(group: Group, by: str = "min", pick: Pick = "best") -> Choice:
     largest sum of scores, and of these the one with the highest.
 
     Votes that tie go to the answer with the higher single score, scores that tie to the one with the higher mean over its
-    steps (calibrated scores tie often, and files have their order), then to the one that came first. Candidates without a score come last and have no
-    weight; where none has a score, votes decide.
+    steps (calibrated scores tie often, and files have their order), then to the one that came first. Candidates without a
+    score come last and have no weight; where none has a score, votes decide.
     """
     scores = [candidate.scores[by] for candidate in group.candidates]
     keys = [-np.inf if score is None else score for score in scores]
