@@ -10,7 +10,8 @@ import pytest
 
 from critic_prm.errors import UsageError
 from critic_prm.generate.answers import Grader
-from critic_prm.search import Budget, Found, Settings, Task, method_names, search, search_row, tree_rows
+from critic_prm.models import Prices
+from critic_prm.search import Budget, Found, Pricing, Settings, Task, method_names, search, search_row, tree_rows
 from critic_prm.search._simulated import Policy, SimulatedCritic, is_right
 from critic_prm.search._tree import Node, open_tree
 from critic_prm.search.dvts import search as dvts
@@ -117,19 +118,13 @@ async def test_dvts_is_what_theory_says() -> None:
 async def test_subtrees_of_dvts_exchange_nothing() -> None:
     """Both subtrees draw from the root, and then each from its own head alone; scores go with their own steps."""
     tree = open_tree(
-        "p", Policy(3, 0.5), SimulatedCritic(spread=0.1), min, budget=Budget(), pricing=_unpriced(), seed=0, samples=1
+        "p", Policy(3, 0.5), SimulatedCritic(spread=0.1), min, budget=Budget(), pricing=Pricing(), seed=0, samples=1
     )
     ended = await dvts(tree, Settings(n=4, width=2))
     assert {node.path[0].split()[1] in "01" for node in ended} == {True, False}
     (again,) = {tuple(s) for s in await tree.scorer.score([ended[0].path])}
     assert ended[0].p == again
     assert all(node.score == min(p for p in node.p if p is not None) for node in ended)
-
-
-def _unpriced() -> Any:
-    from critic_prm.search import Pricing
-
-    return Pricing()
 
 
 async def test_lookahead_sees_what_the_next_step_gives_away() -> None:
@@ -304,3 +299,19 @@ def test_a_node_knows_its_path() -> None:
     child = Node(2, Node(1, root, "a"), "b")
     assert (child.path, child.depth, root.path, root.depth) == (("a", "b"), 2, (), 0)
     assert Place(root).value(Settings()) is None
+
+
+async def test_dollars_are_counted_and_bound_a_search() -> None:
+    """Each step reads 5 tokens and writes 10; the policy costs 1 and 2 dollars a million."""
+    pricing = Pricing(policy=Prices(input=1.0, output=2.0, source="test"))
+    (free,) = await run(Policy(5, 0.6), SimulatedCritic(), "beam", 1, settings=Settings(n=4, width=2), pricing=pricing)
+    spent = free.outcome.spent
+    assert spent.usd == pytest.approx(spent.calls * 25e-6)
+    assert (spent.written, spent.read) == (spent.calls * 10, spent.calls * 5)
+    budget = Budget(usd=2.5 * 4 * 25e-6)
+    (bound,) = await run(
+        Policy(5, 0.6), SimulatedCritic(), "beam", 1, settings=Settings(n=4, width=2), pricing=pricing, budget=budget
+    )
+    assert bound.outcome.spent.calls == 3 * 4
+    (unknown,) = await run(Policy(5, 0.6), SimulatedCritic(), "beam", 1, settings=Settings(n=4, width=2))
+    assert unknown.outcome.spent.usd is None
