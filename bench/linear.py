@@ -128,7 +128,7 @@ def measure(folder: Path, out: Path, tests: dict[str, list[dict[str, Any]]], see
     low, high = np.percentile(mean[4:].reshape(2, -1), [2.5, 97.5], axis=1)
     print(line("mean", mean, low, high))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(f"threshold {verifier.threshold:.4f} from dev (F1 there {100 * verifier.info['threshold_from']['f1']:.1f}), "
+    print(f"threshold {verifier.threshold:.4f} from dev (F1 there {100 * (verifier.info['threshold_from']['f1'] or 0):.1f}), "
           f"calibration {verifier.calibration.method}")  # fmt: skip
     print(f"training {train_s:.0f} s ({train_cpu:.0f} s CPU), peak {peak:.2f} GB; folder {size:.1f} MB; "
           f"scoring {steps / score_cpu:.0f} steps/s of CPU")  # fmt: skip

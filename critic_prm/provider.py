@@ -170,6 +170,9 @@ def open_provider(name: str, base_url: str | None = None) -> Provider:
                 raise
             from critic_prm.plugins import names
 
-            raise UsageError(f"no provider is called {kind!r}; there are: {', '.join(names('providers'))}") from None
+            there = ", ".join(names("providers"))
+            raise UsageError(
+                f"no provider is called {kind!r}; there are: {there}; and {name!r} is no folder with a verifier"
+            ) from None
     provider: Provider = connect(model, base_url)
     return provider

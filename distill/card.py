@@ -38,12 +38,13 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         "|---|---|---|---|---|---|---|---|",
         *(_metric_row(split, m) for split, m in metrics.items()),
         "",
-        "Dev chose calibration and threshold, so its own row is flattering; the test row is not.",
+        f"Dev chose {'calibration' if threshold['f1'] is None else 'calibration and threshold'}, so its own row is flattering;"
+        " the test row is not.",
         "",
         "## Reading the scores",
         "",
-        f"The first step with p < {info['threshold']:.4f} is judged the first error; it has the best first-error F1",
-        f"({threshold['f1']:.3f}) on the {threshold['solutions']} solutions of {threshold['data']} whose first error is known.",
+        f"The first step with p < {info['threshold']:.4f} is judged the first error;",
+        _chosen(threshold),
         "Scores after the first error are given but were not trained on.",
         f"Calibrated with: {info['calibration']['method']}.",
         "",
@@ -54,6 +55,13 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         "",
     ]
     return "\n".join(lines)
+
+
+def _chosen(threshold: Mapping[str, Any]) -> str:
+    where = f"the {threshold['solutions']} solutions of {threshold['data']} whose first error is known"
+    if threshold["f1"] is None:
+        return f"that was not chosen: {where} are all erroneous or all correct."
+    return f"it has the best first-error F1 ({threshold['f1']:.3f}) on {where}."
 
 
 def _sources(sources: Mapping[str, int]) -> str:

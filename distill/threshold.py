@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A threshold and what it gives where it was chosen: accuracy on erroneous and on correct solutions, and their F1."""
+    """A threshold and what it gives where it was chosen: accuracy on erroneous and on correct solutions, and their F1.
+
+    They are None where there was nothing to choose by.
+    """
 
     threshold: float
-    f1: float
-    erroneous: float
-    correct: float
+    f1: float | None
+    erroneous: float | None
+    correct: float | None
     solutions: int
 
 
@@ -36,7 +39,7 @@ def choose_threshold(
 
     Solutions whose gold is None are left out; `weights` (default 1) weigh solutions. Candidates are at most `grid` quantiles
     of the scores; of equal ones the middle is taken, so that one solution more or less does not move it far. Where one of the
-    two kinds is missing there is nothing to choose by: 0.5.
+    two kinds is missing there is nothing to choose by: 0.5, with an F1 of None.
     """
     known = [
         (np.asarray(s, dtype=np.float64), g, w)
@@ -46,7 +49,7 @@ def choose_threshold(
     bad = sum(w for _, g, w in known if g >= 0)
     good = sum(w for _, g, w in known if g < 0)
     if not bad or not good:
-        return Choice(0.5, 0.0, 0.0, 0.0, len(known))
+        return Choice(0.5, None, None, None, len(known))
     taus = _candidates(np.concatenate([s for s, _, _ in known]), grid)
     hit_bad, hit_good = np.zeros(len(taus)), np.zeros(len(taus))
     for s, g, w in known:

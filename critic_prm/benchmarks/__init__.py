@@ -73,7 +73,7 @@ def open_benchmark(spec: str) -> list[Part]:
     benchmark: Benchmark = plugins.load("benchmarks", name, "benchmark").BENCHMARK
     path = Path(rest)
     if not path.exists():
-        raise InputError(rest or spec, "there is no such file or folder", f"{benchmark.name} is at {benchmark.source}")
+        raise InputError(rest or spec, "there is no such file or folder", f"get it from {benchmark.source}")
     if path.is_file():
         return [Part(benchmark, path, benchmark.subset(path) or path.name.partition(".")[0])]
     files = [file for file in sorted(path.iterdir()) if file.is_file() and file.name.endswith(SUFFIXES)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from inspect import cleandoc
 from typing import Any
 
 import typer
@@ -44,16 +45,18 @@ def build() -> Any:
     for name in GROUPS:
         app.add_typer(import_module(f"critic_prm.cli.{name}").app, name=name)
     tree = typer.main.get_command(app)
-    _quiet(tree)
+    _tidy(tree)
     return tree
 
 
-def _quiet(command: Any) -> None:
-    """Every option has its variable, by one rule that the epilog states: the help need not repeat it for each."""
+def _tidy(command: Any) -> None:
+    """Every option has its variable, by one rule that the epilog states: the help need not repeat it for each. And a line of
+    a docstring ends where the source is full, which is not where a terminal is."""
     for parameter in command.params:
         parameter.show_envvar = False
+    command.help = "\n\n".join(" ".join(part.split()) for part in cleandoc(command.help or "").split("\n\n"))
     for child in getattr(command, "commands", {}).values():
-        _quiet(child)
+        _tidy(child)
 
 
 def _version(wanted: bool) -> None:

@@ -17,17 +17,22 @@ DB = Path("critic-prm.db")
 @app.command()
 def stats(db: Db = DB) -> None:
     """Replies, attempts and tokens by provider and model."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from critic_prm.cache import Cache
 
     found = Cache(db, readonly=True).count()
-    table = Table("model", "replies", "tokens in", "cached", "tokens out", "last", title=f"{db}: {found['bytes'] / 1e6:.1f} MB")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model", overflow="fold")
+    for heading in ("replies", "tokens in", "cached", "tokens out", "last"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in found["models"]:
         tokens = (f"{row[name] or 0:,}" for name in ("input_tokens", "cached_tokens", "output_tokens"))
-        table.add_row(f"{row['provider']}/{row['model']}", f"{row['replies']:,}", *tokens, row["last"][:16])
+        table.add_row(f"{row['provider']}/{row['model']}", f"{row['replies']:,}", *tokens, row["last"][:16].replace("T", " "))
     console = Console()
+    console.print(f"{db}: {found['bytes'] / 1e6:.1f} MB", highlight=False, markup=False)
     console.print(table)
     for row in found["attempts"]:
         console.print(f"attempts that brought no complete reply: {row['failure']} {row['attempts']:,}", highlight=False)

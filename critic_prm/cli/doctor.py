@@ -27,6 +27,12 @@ def doctor(
 
     from critic_prm.critics.llm import connect
     from critic_prm.doctor import Finding, examine
+    from critic_prm.errors import UsageError
+
+    if "/" not in judge or Path(judge).is_dir():
+        raise UsageError(
+            f"{judge!r} is no judge that is asked over a network; name one as provider/MODEL, such as openai/MODEL"
+        )
 
     async def run(folder: str) -> list[Finding]:
         critic = connect(judge, replace(judging, db=Path(folder) / "doctor.db"))

@@ -66,6 +66,8 @@ def label(
         on_error="skip" if skip_bad else "stop",
         complain=lambda error: typer.echo(f"skipped: {error}", err=True),
     )
+    if not judge:
+        typer.echo("no --judge: judged by `rules`, which checks written equations and nothing else", err=True)
     critic, accounts = open_judges(judge or ["rules"], judging, consensus, policy)
     if dry_run:
         from critic_prm.cli.estimating import print_estimates

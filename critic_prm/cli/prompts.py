@@ -15,12 +15,13 @@ Style = Annotated[str, typer.Argument(metavar="STYLE", help="A name of `critic-p
 @app.command("list")
 def list_styles() -> None:
     """The packaged styles: what one reply judges, how it is read, and what it is for."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from critic_prm.prompt import open_style, style_names
 
-    table = Table("style", "per", "reader", "what it asks for")
+    table = Table("style", "per", "reader", "what it asks for", box=box.SIMPLE_HEAD, pad_edge=False)
     for style in map(open_style, style_names()):
         table.add_row(style.name, style.per, style.reader, style.about)
     Console().print(table, markup=False)

@@ -1,4 +1,4 @@
-"""critic-prm score: trajectories in, the same rows with P(correct) per step and the first error out."""
+"""critic-prm score: trajectories in, the same rows with P(correct) per step and the first error out; a slim label file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ def score(
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
 ) -> None:
-    """Score every step: each row comes back with `p_correct` (per step, null if unjudged) and `first_error`."""
+    """Score every step: each row comes back with `p_correct` (per step, null if unjudged) and `first_error`.
+
+    The output is a label file without critiques: `rank`, `report` and `analyze` read it.
+    """
     import asyncio
 
     from critic_prm.critic import open_critic
     from critic_prm.formats import read_trajectories
     from critic_prm.label import label
+    from critic_prm.labels import label_row
     from critic_prm.records import RecordWriter
-    from critic_prm.trajectory import trajectory_to_json
 
     trajectories = read_trajectories(
         source,
@@ -36,10 +39,9 @@ def score(
         try:
             with RecordWriter(out) as sink:
                 async for trajectory, found in label(trajectories, opened):
-                    row = trajectory_to_json(trajectory) | {"p_correct": found.p_correct, "first_error": found.first_error}
-                    if found.status != "ok":
-                        row["status"] = found.status
-                        failed += 1
+                    row = label_row(trajectory, found, opened.card)
+                    del row["judgements"]
+                    failed += found.status != "ok"
                     sink.write(row)
             typer.echo(f"{sink.rows} trajectories scored" + (f", {failed} without a judgement" if failed else ""), err=True)
         finally:

@@ -50,7 +50,7 @@ class Bill:
         return sum(costs) if costs else None
 
     def _charge(self, card: Mapping[str, Any], usage: Usage) -> None:
-        if "provider" not in card:
+        if "model" not in card or card["provider"] == "verifier":
             return  # it computes, and costs nothing
         who = (str(card["provider"]), str(card["model"]))
         self.usage[who] = self.usage.get(who, Usage()) + usage

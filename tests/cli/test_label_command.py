@@ -80,3 +80,10 @@ def test_vllm_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None
     assert (body["logprobs"], body["logprob_token_ids"]) == (True, [1, 2])
     assert "top_logprobs" not in body
     assert "continue_final_message" not in provider.wire(Request(asked[:1], sampling))
+
+
+def test_a_judge_that_was_not_named_is_said(tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(source, "-o", str(tmp_path / "out.jsonl")) == 0
+    assert "no --judge: judged by `rules`" in capsys.readouterr().err
+    assert run(source, "-o", str(tmp_path / "out.jsonl"), "--judge", "rules") == 0
+    assert "no --judge" not in capsys.readouterr().err

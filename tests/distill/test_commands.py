@@ -73,6 +73,8 @@ def test_score_gives_the_rows_back_with_scores(verifier: Path, tmp_path: Path, c
     for row, before in zip(scored, rows, strict=True):
         p = row.pop("p_correct")
         assert row.pop("first_error") == next((i for i, x in enumerate(p) if x < opened.threshold), -1)
+        assert row.pop("votes") == [[int(x >= opened.threshold), 1] for x in p]
+        assert (row.pop("status"), row.pop("p_from"), row.pop("critic")["provider"]) == ("ok", "scores", "verifier")
         assert row == before
         assert p == pytest.approx(opened.score(before["problem"], before["steps"]))
 
@@ -83,6 +85,32 @@ def test_score_opens_any_critic(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert command("score", "rules", source) == 0
     row = json.loads(capsys.readouterr().out)
     assert (row["p_correct"], row["first_error"]) == ([0.0], 0)
+
+
+def test_scored_rows_can_be_ranked_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    rows = [{"problem": "2 plus 2?", "steps": [f"2 + 2 = {n}"], "final_answer": f"{n}", "gold_answer": "4"} for n in (5, 4)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert command("score", "rules", source, "-o", out) == 0
+    assert command("rank", out, "--json") == 0
+    assert command("report", out, "-o", tmp_path / "page.html") == 0
+    assert "2 trajectories scored" in capsys.readouterr().err
+
+
+def test_a_dev_split_of_one_kind_chooses_no_threshold(
+    verifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.jsonl").write_text((verifier.parent / "train.jsonl").read_text())
+    wrong = [row for row in sums(80, 2) if row["labels"][1] == 0.0][:20]
+    for kind, said in ((wrong, "all erroneous or all correct, so the threshold is 0.5"), (sums(20, 2), "rests on only 20")):
+        (data / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kind))
+        assert command("distill", data, "-o", tmp_path / "v") == 0
+        assert said in capsys.readouterr().err
+        chosen = json.loads((tmp_path / "v" / "verifier.json").read_text())["threshold_from"]
+        card = (tmp_path / "v" / "README.md").read_text()
+        assert (chosen["f1"] is None) == ("that was not chosen" in card) == (kind is wrong)
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,4 +46,5 @@ def test_weights_and_unknown_first_errors() -> None:
 
 
 def test_one_kind_of_solution_gives_nothing_to_choose_by() -> None:
-    assert choose_threshold([[0.3], [0.4]], [-1, -1]).threshold == 0.5
+    choice = choose_threshold([[0.3], [0.4]], [-1, -1])
+    assert (choice.threshold, choice.f1) == (0.5, None)

@@ -176,3 +176,13 @@ def test_the_tables_are_printed(tmp_path: Path, bench: Path, capsys: pytest.Capt
 def test_a_reference_cannot_be_shown_in_an_evaluation(bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("judge-eval", "rules", str(bench), "--with-reference") == 2
     assert "hides the reference answer" in capsys.readouterr().err
+
+
+def test_critics_that_compute_have_no_bill(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "b.jsonl").write_bytes(b"\n".join(orjson.dumps(trajectory_to_json(one)) for one in SOLUTIONS))
+    with pytest.raises(SystemExit) as stopped:
+        main(["judge-eval", "rules", str(tmp_path / "b.jsonl"), "--json", "--resamples", "100"])
+    assert stopped.value.code == 0
+    (one,) = orjson.loads(capsys.readouterr().out)["judges"]
+    assert one["mean"]["f1"]["value"] == 1.0
+    assert set(one["per_solution"].values()) == {None}
