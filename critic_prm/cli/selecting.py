@@ -1,4 +1,4 @@
-"""critic-prm dataset consensus, filter, dedupe, decontaminate, mix: rows in, those that stay out, and an account of the rest."""
+"""critic-prm dataset consensus, filter, dedupe, decontaminate, mix: rows in, those that stay and an account of the rest out."""
 
 from __future__ import annotations
 

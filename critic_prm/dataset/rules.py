@@ -175,6 +175,10 @@ def _matches_gold(row: Row, judgement: Judgement) -> str:
     end = len(gold) if judgement.first_error is None or judgement.first_error < 0 else judgement.first_error + 1
     for verdict in judgement.verdicts:
         wanted = gold[verdict.step]
-        if verdict.step < end and isinstance(wanted, float) and (verdict.value == "correct") != (wanted >= 0.5):
+        if verdict.step >= end or not isinstance(wanted, float):
+            continue
+        if verdict.value == "neutral":
+            return "neutral where gold is not"
+        if (verdict.value == "correct") != (wanted >= 0.5):
             return "differs from gold"
     return ""

@@ -7,7 +7,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from critic_prm.errors import InputError
-from critic_prm.formats._convention import Convention, Dropped, Options, count, has, id_of, rest, say, text_of, texts_of, unsaid
+from critic_prm.formats._convention import (
+    Convention,
+    Dropped,
+    Neutral,
+    Options,
+    count,
+    has,
+    id_of,
+    rest,
+    say,
+    text_of,
+    texts_of,
+    unsaid,
+)
 from critic_prm.judgement import Judgement, judgement_from_json
 from critic_prm.records import Record
 from critic_prm.trajectory import StepLabel, Trajectory
@@ -60,7 +73,7 @@ def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[
     The chain is that of the first readable judgement of a label file's row, or the one the trajectory came with. Steps after
     the first error are "-" there. Raises Dropped without a chain or without labels up to the first error.
     """
-    chain, right = _chain(trajectory)
+    chain, right = _chain(trajectory, options.neutral)
     labels = trajectory.gold()
     first = trajectory.first_error()
     open_steps = [i for i, label in enumerate(labels) if label is None or label == "neutral"]
@@ -86,27 +99,41 @@ def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[
 _LABEL_FILE = ("judgements", "p_correct", "p_from", "votes", "status", "first_error", "critic")
 
 
-def _chain(trajectory: Trajectory) -> tuple[str, bool | None]:
-    """The critiques of a judgement as one text, and whether it calls the solution right (None: unknown). Raises Dropped."""
+def _chain(trajectory: Trajectory, neutral: Neutral) -> tuple[str, bool | None]:
+    """The critiques of a judgement as one text, and whether it calls the solution right (None: unknown). Raises Dropped.
+
+    A chain calls every step right or wrong: a judgement with a neutral verdict is passed over, unless `neutral` says what it
+    is to be taken for.
+    """
     judgements = trajectory.extra.get("judgements")
+    reason = "no judgement with critiques"
     for row in judgements if isinstance(judgements, list) else ():
         try:
             judgement = judgement_from_json(row)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(trajectory.id, f'"judgements" cannot be read ({error})', "label the row again") from None
-        if judgement.status == "ok" and any(verdict.critique.strip() for verdict in judgement.verdicts):
-            first = judgement.first_error
-            return _written(judgement), None if first is None else first < 0
-    if isinstance(chain := trajectory.meta.get("cot"), str) and chain.strip():
-        return chain, None
-    raise Dropped("no judgement with critiques")
+        if judgement.status != "ok" or not any(verdict.critique.strip() for verdict in judgement.verdicts):
+            continue
+        if neutral in ("keep", "drop") and any(verdict.value == "neutral" for verdict in judgement.verdicts):
+            reason = "a neutral verdict in the chain"
+            continue
+        chain = _written(judgement, neutral)
+        whole = len(judgement.verdicts) == len(trajectory.steps)
+        wrong = chain.endswith("\\boxed{incorrect}")
+        return chain, False if wrong else True if whole else None
+    if isinstance(came := trajectory.meta.get("cot"), str) and came.strip():
+        return came, None
+    raise Dropped(reason)
 
 
-def _written(judgement: Judgement) -> str:
+def _written(judgement: Judgement, neutral: Neutral) -> str:
     said = []
     for verdict in judgement.verdicts:
-        end = f"The step is \\boxed{{{'correct' if verdict.value == 'correct' else 'incorrect'}}}"
-        said.append(f"Step {verdict.step + 1}: {' '.join((verdict.critique.strip(), end)).strip()}")
-        if verdict.step == judgement.first_error:
+        right = verdict.value == "correct" or (verdict.value == "neutral" and neutral == "good")
+        critique = verdict.critique.strip()
+        stop = "." if critique[-1:].isalnum() else ""
+        end = f"The step is \\boxed{{{'correct' if right else 'incorrect'}}}"
+        said.append(f"Step {verdict.step + 1}: {critique}{stop} {end}" if critique else f"Step {verdict.step + 1}: {end}")
+        if not right:
             break
     return "\n\n".join(said)

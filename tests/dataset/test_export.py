@@ -17,7 +17,8 @@ from critic_prm.dataset import DatasetOptions, build_dataset
 from critic_prm.dataset.card import About, write_card
 from critic_prm.dataset.export import export, targets
 from critic_prm.errors import InputError, UsageError
-from critic_prm.formats import read_trajectories
+from critic_prm.formats import options_from, read_trajectories
+from critic_prm.judgement import Judgement, Verdict
 from critic_prm.records import read_records, write_records
 
 
@@ -137,6 +138,21 @@ def test_kept_critiques_become_chains_to_train_on(tmp_path: Path, made: Any) -> 
     assert [one["id"] for one in chains] == ["s0#0", "s0#1", "s1"]
     assert chains[1]["messages"][1]["content"].endswith("correct? Yes")
     assert len(list(read_trajectories(tmp_path / "out.jsonl"))) == 3
+
+
+def test_a_neutral_verdict_is_no_verdict_of_a_chain(tmp_path: Path, made: Any) -> None:
+    verdicts = (Verdict(0, "correct", "Six sevens"), Verdict(1, "neutral", "No sum here."), Verdict(2, "correct", "Yes!"))
+    row = made.labelled(made.solution(0, label=-1), Judgement("ok", verdicts, -1))
+    write_records(tmp_path / "l.jsonl", [row, made.judged(made.solution(1), -1)])
+    report = export(tmp_path / "l.jsonl", "thinkprm", tmp_path / "out.jsonl")
+    assert report["left_out"] == {"a neutral verdict in the chain": {"correct": 1}}
+    endings = {"good": ("correct", "Yes"), "bad": ("incorrect", "No")}
+    for neutral, (verdict, whole) in endings.items():
+        export(tmp_path / "l.jsonl", "thinkprm", tmp_path / "out.jsonl", options_from({"neutral": neutral}))
+        said = read(tmp_path / "out.jsonl")[0]["messages"][1]["content"]
+        assert said.startswith("Step 1: Six sevens. The step is \\boxed{correct}\n\nStep 2: No sum here. The step is")
+        assert f"Step 2: No sum here. The step is \\boxed{{{verdict}}}" in said
+        assert said.endswith(f"Is the solution correct? {whole}")
 
 
 def test_rows_that_cannot_go_are_counted_by_reason(tmp_path: Path, made: Any) -> None:

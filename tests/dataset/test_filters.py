@@ -153,6 +153,13 @@ def test_the_gold_label_of_every_step_up_to_the_first_error_counts(tmp_path: Pat
     assert len(run(tmp_path, [same], FilterOptions(matches_gold=True))[1]) == 1
 
 
+def test_a_neutral_verdict_is_not_golds(tmp_path: Path, made: Any) -> None:
+    said = (Verdict(0, "correct", "x"), Verdict(1, "neutral", "y"), Verdict(2, "correct", "z"))
+    row = made.labelled(made.solution(0, label=-1), Judgement("ok", said, -1))
+    report, _ = run(tmp_path, [row], FilterOptions(matches_gold=True))
+    assert report["left_out"] == {"neutral where gold is not": {"correct": 1}}
+
+
 def test_the_preset_of_thinkprm(tmp_path: Path, made: Any) -> None:
     """Gold, length and completeness of chains; then the classes are made equal."""
     rows = []
