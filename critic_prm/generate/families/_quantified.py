@@ -142,10 +142,13 @@ class Model:
         return sum(map(len, self.has.values())) + sum(map(len, self.pairs.values()))
 
 
-def least_model(premises: Sequence[Statement]) -> Model | None:
-    """The model that holds no more than the premises demand (the chase); None where they contradict each other."""
+def least_model(premises: Sequence[Statement], people: Sequence[int] = ()) -> Model | None:
+    """The model that holds no more than the premises demand (the chase); None where they contradict each other.
+
+    `people` are there besides those whom the premises name.
+    """
     model = Model()
-    model.meet(*{who for s in premises for who in s.who}, STRANGER)
+    model.meet(*{who for s in premises for who in s.who}, *people, STRANGER)
     before = -1
     while before != (before := model.size()):
         for number, s in enumerate(premises):
@@ -171,5 +174,5 @@ def against(s: Statement) -> tuple[Statement, ...]:
 
 def fails(premises: Sequence[Statement], s: Statement) -> bool:
     """Whether a model was found in which the premises are true and the statement is false: it does not follow from them."""
-    model = least_model((*premises, *against(s)))
+    model = least_model((*premises, *against(s)), s.who)
     return model is not None and not model.holds(s)
