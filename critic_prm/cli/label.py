@@ -36,7 +36,7 @@ def label(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
     *,
     judging: Judging,
 ) -> None:
@@ -60,11 +60,17 @@ def label(
         judging = replace(judging, offline=True)
     policy = parse_samples(samples)
     counted = parse_prior(prior)
+    skipped: list[object] = []
+
+    def complain(error: object) -> None:
+        skipped.append(error)
+        typer.echo(f"skipped: {error}", err=True)
+
     trajectories = read_trajectories(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
-        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+        complain=complain,
     )
     if not judge:
         typer.echo("no --judge: judged by `rules`, which checks written equations and nothing else", err=True)
@@ -74,16 +80,15 @@ def label(
 
         print_estimates(critic, trajectories, policy, limit)
         raise typer.Exit
-    raise typer.Exit(
-        run_labelling(
-            trajectories,
-            critic,
-            out,
-            source=source,
-            samples=policy,
-            prior=counted,
-            workers=judging.connections,
-            limit=limit,
-            accounts=accounts,
-        )
+    code = run_labelling(
+        trajectories,
+        critic,
+        out,
+        source=source,
+        samples=policy,
+        prior=counted,
+        workers=judging.connections,
+        limit=limit,
+        accounts=accounts,
     )
+    raise typer.Exit(code or (3 if skipped else 0))

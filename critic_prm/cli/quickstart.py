@@ -134,11 +134,11 @@ def _evaluate(console: Console, folder: Path) -> None:
 def _farewell(console: Console, folder: Path) -> None:
     for name, what in (
         ("examples.labels.jsonl", "verdicts and critiques for the examples"),
-        ("critic-prm.db", "the cache: every reply, open to `critic-prm cache`"),
+        ("critic-prm.db", "every reply; see `critic-prm cache -h`"),
         ("arithmetic.labels.jsonl", "what the rule critic said"),
-        ("dataset/", "the training set; dataset.json accounts for every row"),
+        ("dataset/", "the training set, with its account"),
         ("verifier/", "the verifier, with its model card"),
     ):
         console.print(f"  {folder / name!s:36}{what}")
-    console.print(f"\n  critic-prm score {folder / 'verifier'} {folder / 'held-out.jsonl'} | head -3")
-    console.print("  critic-prm label SOLUTIONS.jsonl -o labels.jsonl --judge openai/MODEL --samples 4")
+    console.print(f"\n  critic-prm score {folder / 'verifier'} {folder / 'held-out.jsonl'} | head -3", soft_wrap=True)
+    console.print("  critic-prm label SOLUTIONS.jsonl -o labels.jsonl --judge openai/MODEL", soft_wrap=True)

@@ -12,7 +12,7 @@ def score(
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format `convert` reads; - is stdin.")],
     out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Where the rows go; - is stdout.")] = "-",
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
 ) -> None:
     """Score every step: each row comes back with `p_correct` (per step, null if unjudged) and `first_error`.
 
@@ -26,11 +26,17 @@ def score(
     from critic_prm.labels import label_row
     from critic_prm.records import RecordWriter
 
+    skipped: list[object] = []
+
+    def complain(error: object) -> None:
+        skipped.append(error)
+        typer.echo(f"skipped: {error}", err=True)
+
     trajectories = read_trajectories(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
-        complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+        complain=complain,
     )
 
     async def run() -> int:
@@ -46,6 +52,6 @@ def score(
             typer.echo(f"{sink.rows} trajectories scored" + (f", {failed} without a judgement" if failed else ""), err=True)
         finally:
             await opened.close()
-        return 3 if failed else 0
+        return 3 if failed or skipped else 0
 
     raise typer.Exit(asyncio.run(run()))

@@ -87,3 +87,15 @@ def test_a_judge_that_was_not_named_is_said(tmp_path: Path, source: str, capsys:
     assert "no --judge: judged by `rules`" in capsys.readouterr().err
     assert run(source, "-o", str(tmp_path / "out.jsonl"), "--judge", "rules") == 0
     assert "no --judge" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["label"], ["score", "rules"]])
+def test_rows_passed_over_show_in_the_exit_code(command: list[str], source: str, tmp_path: Path) -> None:
+    with Path(source).open("a") as rows:
+        rows.write('\n{"problem": "p", "steps": "one"}\n')
+    out = str(tmp_path / "out.jsonl")
+    for arguments, code in (([], 1), (["--skip-bad"], 3)):
+        with pytest.raises(SystemExit) as stopped:
+            main([*command, source, "-o", out, *arguments])
+        assert stopped.value.code == code
+    assert len(Path(out).read_bytes().splitlines()) == 4
