@@ -85,7 +85,8 @@ def card(
         parts.append(f"| {split} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
     parts += [
         "",
-        "A solution is erroneous when a step of it is labelled below 0.5. Steps after the first error carry no label.",
+        "A solution is erroneous when a step of it is labelled below 0.5, correct when all are labelled from 0.5 on, and partly"
+        " labelled otherwise. Steps after the first error carry no label.",
         "",
     ]
     parts += ["| column | meaning |", "|---|---|", *(f"| `{name}` | {meaning} |" for name, _, meaning in FEATURES), ""]

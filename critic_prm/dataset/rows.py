@@ -13,7 +13,6 @@ from typing import IO, Any, Literal, get_args
 
 import orjson
 
-from critic_prm.dataset.targets import Targets, from_gold
 from critic_prm.errors import InputError
 from critic_prm.labels import is_labelled, label_from_json
 from critic_prm.records import Record, encode, read_records
@@ -125,10 +124,11 @@ def _training(data: Mapping[str, Any], where: str) -> Row:
         row["id"] = data["id"]
     kept = {name: data[name] for name in ("source", "weight", "votes") if name in data}
     trajectory = trajectory_from_json({**row, **kept}, where)
-    targets = from_gold(trajectory)
-    if not isinstance(targets, Targets):
-        targets = Targets((None,) * len(texts), (), None)
-    return Row(where, dict(data), "training row", trajectory, targets.labels, targets.first_error)
+    labels = tuple(p if isinstance(p, float) else None for p in trajectory.gold())
+    # a training set says nothing after the first error, so a step without a label before it is only one nobody judged
+    bad = next((step for step, p in enumerate(labels) if p is not None and p < 0.5), None)
+    first = bad if bad is not None else None if None in labels else -1
+    return Row(where, dict(data), "training row", trajectory, labels, first)
 
 
 @contextmanager

@@ -207,6 +207,15 @@ def test_the_card_says_what_the_files_hold(training: Path, tmp_path: Path) -> No
         write_card(tmp_path)
 
 
+def test_a_card_counts_an_error_behind_a_step_nobody_judged(tmp_path: Path) -> None:
+    labels: list[list[float | None]] = [[1.0, None, 0.0, None], [1.0, 1.0], [None, 1.0]]
+    write_records(
+        tmp_path / "train.jsonl",
+        ({"prompt": f"p{i}", "completions": ["a"] * len(own), "labels": own} for i, own in enumerate(labels)),
+    )
+    assert "| train | 3 | 3 | 1 | 1 | 1 | 4 | 1 | 3 |" in write_card(tmp_path).read_text()
+
+
 LOAD = """
 import json, sys
 from datasets import load_dataset
