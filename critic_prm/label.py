@@ -86,6 +86,7 @@ class Tally:
 
     total: int | None = None
     rows: int = 0
+    skipped: int = 0
     judgements: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     how: Counter[str] = field(default_factory=Counter)
@@ -100,7 +101,8 @@ class Tally:
 
     @property
     def failed(self) -> int:
-        return self.rows - self.labels["ok"]
+        """Rows without a label, those that could not be read included."""
+        return self.rows - self.labels["ok"] + self.skipped
 
     @property
     def seconds(self) -> float:
@@ -111,6 +113,7 @@ class Tally:
         began = datetime.fromtimestamp(self.started, UTC)
         report: dict[str, Any] = {
             "rows": self.rows,
+            "rows_skipped": self.skipped,
             "rows_in_input": self.total,
             "labels": dict(self.labels),
             "judgements": dict(self.judgements),

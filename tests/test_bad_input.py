@@ -64,7 +64,8 @@ def test_a_broken_row_is_named_and_the_rows_before_it_are_written(
 def test_broken_rows_can_be_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     Path("in.jsonl").write_text(rows("{oops", {"id": "x", "steps": 7}))
     code, _ = run(["label", "in.jsonl", "-o", "out.jsonl", "--judge", "rules", "--skip-bad"], capsys)
-    assert code == 0
+    assert code == 3
+    assert json.loads(Path("out.jsonl.run.json").read_text())["exit_code"] == 3
     assert len(Path("out.jsonl").read_text().splitlines()) == 7
 
 

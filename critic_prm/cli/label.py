@@ -80,15 +80,17 @@ def label(
 
         print_estimates(critic, trajectories, policy, limit)
         raise typer.Exit
-    code = run_labelling(
-        trajectories,
-        critic,
-        out,
-        source=source,
-        samples=policy,
-        prior=counted,
-        workers=judging.connections,
-        limit=limit,
-        accounts=accounts,
+    raise typer.Exit(
+        run_labelling(
+            trajectories,
+            critic,
+            out,
+            source=source,
+            samples=policy,
+            prior=counted,
+            workers=judging.connections,
+            limit=limit,
+            accounts=accounts,
+            skipped=skipped,
+        )
     )
-    raise typer.Exit(code or (3 if skipped else 0))

@@ -38,8 +38,10 @@ def run_labelling(
     workers: int = 64,
     limit: int | None = None,
     accounts: Sequence[Account] = (),
+    skipped: Sequence[object] = (),
 ) -> int:
-    """Label `trajectories` into `out`, report on stderr, with `accounts`. Returns the exit code: 0, or 3 with failed rows.
+    """Label `trajectories` into `out`, report on stderr, with `accounts`. Returns the exit code: 0, or 3 with failed rows,
+    among which are those that reading has put into `skipped`.
 
     Raises what stopped the run; replies that had come in by then are in the cache, and labels before that place in `out`.
     """
@@ -54,6 +56,7 @@ def run_labelling(
         rows = islice(trajectories, limit)
         crew = workers if client is None else lambda: max(workers, client.gate.most)
         await label_into(sink, rows, critic, tally, samples=samples, prior=prior, workers=crew, stop=stop, each=count)
+        tally.skipped = len(skipped)
 
     return run_watched(body, out, tally, client, critic.close, accounts, clients_of(critic))
 
