@@ -25,8 +25,7 @@ KEEPALIVE = 30.0
 
 OWN_HEADERS = (
     *("host", "connection", "content-length", "content-type", "accept-encoding"),
-    *"x-stainless-retry-count",
-    "x-stainless-read-timeout",
+    *("x-stainless-retry-count", "x-stainless-read-timeout"),
 )
 """What of an SDK's headers is about its own transport and retries."""
 
