@@ -122,7 +122,8 @@ class Reporter:
         print(text, file=sys.stderr, flush=True)
 
     def finish(self, error: BaseException | None) -> None:
-        self.line(describe(self.tally, self.client, final=True))
+        if self.tally.rows or error is None:  # before an error of the first row there is nothing to tell
+            self.line(describe(self.tally, self.client, final=True))
         if self.tally.how.keys() - {"plain", "schema"}:
             self.line("how verdicts were got: " + ", ".join(f"{word} {n:,}" for word, n in self.tally.how.most_common()))
         for account in self.accounts:

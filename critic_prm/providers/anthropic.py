@@ -31,12 +31,13 @@ DEFAULT_MAX_TOKENS = 8192
 
 
 def connect(model: str, base_url: str | None) -> AnthropicProvider:
-    """ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL are read from the environment."""
+    """ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL are read from the environment.
+
+    Without a key, everything works that sends nothing; the first request says what is missing.
+    """
     base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
     key, token = os.environ.get("ANTHROPIC_API_KEY"), os.environ.get("ANTHROPIC_AUTH_TOKEN")
-    if not key and not token and not base_url:
-        raise ConfigError("anthropic needs a key: set ANTHROPIC_API_KEY, or name a server of your own with --base-url")
-    return AnthropicProvider(model, base_url, key or (None if token else "none"), None if key else token)
+    return AnthropicProvider(model, base_url, key or ("none" if base_url and not token else None), None if key else token)
 
 
 @dataclass
@@ -72,6 +73,8 @@ class AnthropicProvider:
         return body | dict(sampling.extra)
 
     async def complete(self, wire: Wire) -> Arrival:
+        if not self.key and not self.token:
+            raise ConfigError("anthropic needs a key: set ANTHROPIC_API_KEY, or name a server of your own with --base-url")
         post = self._post = self._post or AsTheSDK("/v1/messages", self._connect)
         return arrival(await post(orjson.dumps(wire)), wire, tuple(filter(None, (self.key, self.token))))
 

@@ -30,12 +30,12 @@ FINISH: dict[Any, Finish] = {"length": "length", "content_filter": "filter", "to
 
 
 def connect(model: str, base_url: str | None) -> OpenAIProvider:
-    """OPENAI_API_KEY and OPENAI_BASE_URL are read from the environment; a server of one's own needs no key."""
+    """OPENAI_API_KEY and OPENAI_BASE_URL are read from the environment; a server of one's own needs no key.
+
+    Without either, everything works that sends nothing: a dry run, reading the cache. The first request says what is missing.
+    """
     base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-    key = os.environ.get("OPENAI_API_KEY")
-    if not key and not base_url:
-        raise ConfigError("openai needs a key: set OPENAI_API_KEY, or name a server of your own with --base-url")
-    return OpenAIProvider(model, base_url, key or "none")
+    return OpenAIProvider(model, base_url, os.environ.get("OPENAI_API_KEY") or ("none" if base_url else ""))
 
 
 @dataclass
@@ -73,6 +73,8 @@ class OpenAIProvider:
             self._post = None
 
     def _open(self) -> Post:
+        if not self.key:
+            raise ConfigError("openai needs a key: set OPENAI_API_KEY, or name a server of your own with --base-url")
         direct = self.direct if self.direct is not None else not is_openai(self.base_url)
         if direct and self.base_url:
             allowed = basic_credentials(self.base_url) or f"Bearer {self.key}"

@@ -201,13 +201,14 @@ def test_logprobs_are_read() -> None:
     assert reply.logprobs[0].top == (("Yes", -0.1), ("No", -2.4))
 
 
-def test_a_key_is_needed_where_there_is_no_server_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_is_needed_to_send_anything_but_not_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigError, match="set OPENAI_API_KEY"):
-        open_provider("openai/gpt-4o")
-    with pytest.raises(ConfigError, match="set ANTHROPIC_API_KEY"):
-        open_provider("anthropic/claude-haiku-5-5")
+    for name, variable in (("openai/gpt-4o", "OPENAI_API_KEY"), ("anthropic/claude-haiku-5-5", "ANTHROPIC_API_KEY")):
+        provider = open_provider(name)
+        wire = provider.wire(Request((Message("user", "2+2?"),)))
+        with pytest.raises(ConfigError, match=f"set {variable}"):
+            await provider.complete(wire)
     assert open_provider("openai/local", "http://localhost:8000/v1").base_url == "http://localhost:8000/v1"
 
 
