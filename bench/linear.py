@@ -156,7 +156,7 @@ def report(
     ])  # fmt: skip
     low, high = np.percentile(draws, [2.5, 97.5], axis=0)
     row = np.concatenate([[auroc, f1, bad, good], draws.T.ravel()])
-    print(line(source, row, low, high), f"{100 * choose_threshold(scores, gold.tolist()).f1:9.1f}")
+    print(line(source, row, low, high), f"{100 * (choose_threshold(scores, gold.tolist()).f1 or 0.0):9.1f}")
     return row
 
 
