@@ -37,7 +37,14 @@ class Evaluation:
         """Where the first errors came from, in words."""
         own, scores = self.card.get("threshold"), self.scores
         if scores.threshold_from == "verdicts":
-            return "the critic's own verdicts" if own is None else f"the verifier's own threshold {own:.4g}, from its dev split"
+            if own is None:
+                return "the critic's own verdicts"
+            whence = (
+                "from its dev split"
+                if self.card.get("threshold_chosen", True)
+                else "which nothing chose: its dev split could not"
+            )
+            return f"the verifier's own threshold {own:.4g}, {whence}"
         words: dict[ThresholdFrom, str] = {
             "given": "given by hand",
             "oracle": "chosen on these very solutions, so F1 is an upper bound",

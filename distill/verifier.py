@@ -43,6 +43,7 @@ class Verifier:
             "student": self.info.get("student"),
             "base": self.info.get("base"),
             "threshold": self.threshold,
+            "threshold_chosen": (self.info.get("threshold_from") or {}).get("f1") is not None,
             "calibration": self.calibration.method,
             "fingerprint": self.info.get("fingerprint"),
         }

@@ -104,6 +104,8 @@ def test_a_perfect_critic_is_perfect() -> None:
 def test_a_verifiers_own_threshold_is_named() -> None:
     critic = Fake(knows, card={"provider": "verifier", "threshold": 0.4321})
     assert run(critic).threshold == "the verifier's own threshold 0.4321, from its dev split"
+    unchosen = Fake(knows, card={"provider": "verifier", "threshold": 0.5, "threshold_chosen": False})
+    assert "nothing chose" in run(unchosen).threshold
     assert run(critic, threshold=0.95).threshold == "threshold 0.95, given by hand"
     assert run(critic, threshold=0.95).scores.mean["accuracy_correct"].value == 0.0
     assert "upper bound" in run(critic, oracle=True).threshold

@@ -111,6 +111,7 @@ def test_a_dev_split_of_one_kind_chooses_no_threshold(
         chosen = json.loads((tmp_path / "v" / "verifier.json").read_text())["threshold_from"]
         card = (tmp_path / "v" / "README.md").read_text()
         assert (chosen["f1"] is None) == ("that was not chosen" in card) == (kind is wrong)
+        assert load_verifier(tmp_path / "v").card["threshold_chosen"] == (kind is not wrong)
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

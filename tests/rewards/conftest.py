@@ -20,7 +20,7 @@ class Oracle:
     repeats: bool = False
     card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "test", "model": "oracle"})
     seen: list[Trajectory] = field(default_factory=list)
-    loops: set[int] = field(default_factory=set)
+    loops: set[asyncio.AbstractEventLoop] = field(default_factory=set)
     threads: set[str] = field(default_factory=set)
     at_once: int = 0
     most_at_once: int = 0
@@ -28,7 +28,7 @@ class Oracle:
     fails: Exception | None = None
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        self.loops.add(id(asyncio.get_running_loop()))
+        self.loops.add(asyncio.get_running_loop())  # itself: the id of a loop that is gone may come again
         self.threads.add(threading.current_thread().name)
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
