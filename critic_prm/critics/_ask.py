@@ -12,7 +12,7 @@ from critic_prm.engine.client import Answer, Client
 from critic_prm.judgement import Judgement, all_ways, first_error_of
 from critic_prm.prompt import Style, expect, render, schema
 from critic_prm.provider import Request, Sampling, Usage
-from critic_prm.reader import Reading, Schema, read_reply
+from critic_prm.reader import Expect, Reading, Schema, read_reply
 from critic_prm.trajectory import Trajectory
 
 
@@ -65,14 +65,12 @@ class Asker:
 
     def first(self, trajectory: Trajectory, step: int | None) -> Request:
         """The question itself."""
-        messages = render(self.style, trajectory, step, reference=self.reference)
-        obey = schema(self.style, expect(self.style, trajectory, step)) if self.manner.schema else None
-        return Request(messages, self.sampling, obey)
+        return self._question(trajectory, step, expect(self.style, trajectory, step))
 
     async def ask(self, trajectory: Trajectory, sample: int, step: int | None) -> Asked:
         """Ask about all of `trajectory`, or its step `step`, and go on as `manner` says until there is a verdict to read."""
         style, expected = self.style, expect(self.style, trajectory, step)
-        begin = self.first(trajectory, step)
+        begin = self._question(trajectory, step, expected)
         talk, obey = Talk(begin.messages), begin.schema
         answer = await self._send(talk, obey, sample)
         keys, left = [answer.key], self.manner
@@ -98,6 +96,10 @@ class Asker:
             if turn.kind not in kinds:
                 kinds.append(turn.kind)
         return Asked(reading, tuple(keys), _how(talk, reading, obey, kinds), talk.reply.usage)
+
+    def _question(self, trajectory: Trajectory, step: int | None, expected: Expect) -> Request:
+        messages = render(self.style, trajectory, step, reference=self.reference)
+        return Request(messages, self.sampling, schema(self.style, expected) if self.manner.schema else None)
 
     async def _send(self, talk: Talk, obey: Schema | None, sample: int) -> Answer:
         # A cut reply that was paid for is good enough where its verdicts can be asked for.
