@@ -38,7 +38,7 @@ examples: .venv-dev/done
 
 .venv-dev/done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-dev
-	.venv-dev/bin/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev]"
+	.venv-dev/bin/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev,train,onnx,ray]"
 	touch $@
 
 clean:
