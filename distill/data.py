@@ -21,7 +21,7 @@ class Row:
     """One training row. `labels` holds P(correct) in [0, 1] per step, None where the step carries no loss.
 
     `votes` are (k, n): k of n judgements said correct; empty when the row came without them. `weight` multiplies the loss of
-    every step of the row.
+    every step of the row. `outcome` is 1 where the solution's final answer is right, 0 where it is wrong, None where unknown.
     """
 
     id: str
@@ -31,6 +31,7 @@ class Row:
     weight: float = 1.0
     votes: tuple[tuple[int, int], ...] = ()
     source: str = ""
+    outcome: float | None = None
 
     def first_error(self) -> int | None:
         """The first step whose label is below one half, -1 when every step is labelled and right, None when unknown."""
@@ -56,8 +57,8 @@ class TrainingSet:
 def read_training_set(folder: str | Path) -> TrainingSet:
     """Read `train.jsonl`, `dev.jsonl` and, if there is one, `test.jsonl` of `folder`.
 
-    Raises InputError for a folder that is none, a broken row, and for a train or dev split with labels of one class only: from
-    these nothing could be learned or calibrated.
+    Raises InputError for a folder that is none, a broken row, and for a train or dev split with labels of one class only and
+    outcomes of one kind only: from these nothing could be learned or calibrated.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -118,8 +119,9 @@ def row_from_json(value: Any, where: str) -> Row:
         steps=tuple(steps),
         labels=tuple(_label(label, index, where) for index, label in enumerate(labels)),
         weight=float(weight),
-        votes=tuple((int(k), int(n)) for k, n in value.get("votes") or ()),
+        votes=_votes(value.get("votes"), len(steps), where),
         source=str(value.get("source") or ""),
+        outcome=_outcome(value.get("outcome"), where),
     )
 
 
@@ -131,16 +133,55 @@ def _label(value: Any, index: int, where: str) -> float | None:
     raise InputError(where, f"label {index} is {str(value)[:60]!r}", "it is P(correct) from 0 to 1, true, false or null")
 
 
+def _votes(value: Any, steps: int, where: str) -> tuple[tuple[int, int], ...]:
+    if value is None or value == []:
+        return ()
+    if not isinstance(value, list) or len(value) != steps:
+        raise InputError(where, f'"votes" is {str(value)[:60]!r}', f"it needs one [k, n] for each of the {steps} steps")
+    for index, vote in enumerate(value):
+        if not (
+            isinstance(vote, list)
+            and len(vote) == 2
+            and all(_number(x) and x == int(x) for x in vote)
+            and 0 <= vote[0] <= vote[1]
+        ):
+            raise InputError(where, f"vote {index} is {str(vote)[:60]!r}", "it is [k, n]: k of n judgements said correct")
+    return tuple((int(k), int(n)) for k, n in value)
+
+
+def _outcome(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    if (_number(value) or isinstance(value, bool)) and value in (0, 1):
+        return float(value)
+    raise InputError(where, f'"outcome" is {str(value)[:60]!r}', "it is true or 1, false or 0, or null")
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _require_two_classes(rows: Sequence[Row], path: Path) -> None:
-    labels = [label for _, _, label, weight in labelled(rows) if weight > 0]
-    right, wrong = sum(x >= 0.5 for x in labels), sum(x < 0.5 for x in labels)
+def require_step_labels(rows: Sequence[Row], where: str, who: str) -> None:
+    """Raises InputError, in the name of `who` needs them, unless steps of both classes are labelled in the rows of `where`."""
+    right, wrong = _classes(rows)
     if not right or not wrong:
+        raise InputError(
+            where,
+            f"{right} steps are labelled right and {wrong} wrong in {len(rows)} rows, and {who} needs both",
+            "add trajectories or split the problems again; from outcomes alone learn freeprm and implicit",
+        )
+
+
+def _require_two_classes(rows: Sequence[Row], path: Path) -> None:
+    right, wrong = _classes(rows)
+    if not (right and wrong) and not {row.outcome for row in rows if row.weight > 0} >= {0.0, 1.0}:
         raise InputError(
             str(path),
             f"{right} steps are labelled right and {wrong} wrong in {len(rows)} rows",
             "a verifier needs both; add trajectories or split the problems again",
         )
+
+
+def _classes(rows: Sequence[Row]) -> tuple[int, int]:
+    labels = [label for _, _, label, weight in labelled(rows) if weight > 0]
+    return sum(x >= 0.5 for x in labels), sum(x < 0.5 for x in labels)

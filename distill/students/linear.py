@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from distill import features
 from distill.calibration import Floats, sigmoid
-from distill.data import Row, TrainingSet, labelled
+from distill.data import Row, TrainingSet, labelled, require_step_labels
 from distill.ngrams import char_grams, word_grams, words
 from distill.student import Item, Trained
 from distill.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
@@ -99,6 +99,7 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None]) -> Traine
     """Fit to `data.train`. The trees see text log odds from folds that did not see the row (see `_folds`)."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+    require_step_labels(data.train, f"{data.folder}/train.jsonl", "the linear student")
     settings, started = Settings(), time.monotonic()
     rows = [row for row in data.train if row.weight > 0]
     items: list[Item] = [(row.problem, row.steps) for row in rows]

@@ -1,0 +1,59 @@
+"""Votes, k of n for each step, under a Beta-Binomial whose mean is P(correct) and whose width the network gives (BetaPRM)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from distill.losses import Outputs, Targets, Want
+
+if TYPE_CHECKING:
+    from distill.settings import Settings
+
+WANTS: Want = "votes"
+
+KAPPA_MIN = 1e-3
+KAPPA_START = 4.0
+EVIDENCE = 0.05
+"""How hard a mean that misses the votes pulls kappa down (lambda_e of BetaPRM, arXiv 2605.15529)."""
+
+START: tuple[float, ...] = (math.log(math.expm1(KAPPA_START - KAPPA_MIN)),)
+EXTRA = len(START)
+
+
+def counts(want: Targets) -> Tensor:
+    return (want.n > 0) & ~want.p.isnan()
+
+
+def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+    """-log P(k | n, mu, kappa) + EVIDENCE |mu - k/n| kappa, where the second term moves kappa alone."""
+    z, width, known = out.log_odds(), kappa(out.extra), counts(want)
+    k, n = torch.where(known, want.k, 0.0), torch.where(known, want.n, 1.0)
+    missed = (torch.sigmoid(z).detach() - k / n).abs()
+    return torch.where(known, nll(z, width, k, n) + EVIDENCE * missed * width, 0.0)
+
+
+def kappa(extra: Tensor) -> Tensor:
+    """The concentration alpha + beta from the head's number, shape (n,); the belief's sd is sqrt(mu (1 - mu) / (kappa + 1))."""
+    return F.softplus(extra[:, 0].float()) + KAPPA_MIN
+
+
+def nll(z: Tensor, width: Tensor, k: Tensor, n: Tensor) -> Tensor:
+    """-log of the Beta-Binomial at k of n (shape (m,), whole numbers) for a mean of sigmoid(z) and concentration `width`.
+
+    As sums over the votes rather than differences of lgamma, which lose all their digits in float32 for a kappa above 1e5:
+
+        log C(n,k) + sum_{i<k} log(mu + i/kappa) + sum_{j<n-k} log(1 - mu + j/kappa) - sum_{i<n} log(1 + i/kappa)
+    """
+    most = max(int(n.max()), 1) if n.numel() else 1
+    i = torch.arange(most, device=z.device, dtype=z.dtype)
+    share = i.log() - width.log()[:, None]  # log(i / kappa), -inf for i = 0
+    right = torch.where(i < k[:, None], torch.logaddexp(F.logsigmoid(z)[:, None], share), 0.0)
+    wrong = torch.where(i < (n - k)[:, None], torch.logaddexp(F.logsigmoid(-z)[:, None], share), 0.0)
+    both = torch.where(i < n[:, None], torch.log1p(i / width[:, None]), 0.0)
+    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+    return -(ways + (right + wrong - both).sum(dim=1))

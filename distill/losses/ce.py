@@ -1,0 +1,24 @@
+"""Cross-entropy against hard labels: a step is right when P(correct) is one half or more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from distill.losses import Outputs, Targets, Want
+from distill.losses.soft import counts as counts
+from distill.losses.soft import cross_entropy
+
+if TYPE_CHECKING:
+    from distill.settings import Settings
+
+WANTS: Want = "labels"
+START: tuple[float, ...] = ()
+EXTRA = len(START)
+
+
+def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+    hard = torch.where(want.p.isnan(), want.p, (want.p >= 0.5).to(want.p.dtype))
+    return cross_entropy(out.logits, hard, settings)

@@ -1,0 +1,44 @@
+"""Outcomes alone: every step is taken for as good as the answer, and a third class may take what is not (FreePRM)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from distill.losses import Outputs, Targets, Want
+
+if TYPE_CHECKING:
+    from distill.settings import Settings
+
+WANTS: Want = "outcomes"
+
+START: tuple[float, ...] = (0.0,)
+EXTRA = len(START)
+
+BUFFER = 0.5
+"""How much of the buffer's mass counts for the outcome: at 1 a network that says "buffer" everywhere has no loss at all; at
+one half it has log 2 and learns (arXiv 2506.03570)."""
+
+
+def counts(want: Targets) -> Tensor:
+    return ~want.outcome.isnan()
+
+
+def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+    """Scores leave the buffer out: P(correct) is p_right / (p_right + p_wrong), the softmax of the two logits that are kept."""
+    share = torch.where(want.last, 0.0, BUFFER).to(out.logits.dtype)
+    return buffered(torch.cat([out.logits.float(), out.extra.float()], dim=1), want.outcome, share)
+
+
+def buffered(logits: Tensor, outcome: Tensor, share: Tensor) -> Tensor:
+    """-log(p_right + b p_buffer) where the outcome is right, -log(p_wrong + b p_buffer) where it is wrong, 0 where it is nan.
+
+    `logits` (n, 3): wrong, right, buffer. `share` (n,): b in [0, 1]; 0 on a row's last step, whose label is certain.
+    """
+    known = ~outcome.isnan()
+    meant = torch.where(torch.where(known, outcome, 0.0) >= 0.5, logits[:, 1], logits[:, 0])
+    buffer = torch.where(share > 0, logits[:, 2] + share.clamp(min=1e-30).log(), -math.inf)
+    return torch.where(known, torch.logsumexp(logits, dim=1) - torch.logaddexp(meant, buffer), 0.0)

@@ -1,0 +1,23 @@
+"""The squared error of P(correct)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from distill.losses import Outputs, Targets, Want
+from distill.losses.soft import counts as counts
+
+if TYPE_CHECKING:
+    from distill.settings import Settings
+
+WANTS: Want = "labels"
+START: tuple[float, ...] = ()
+EXTRA = len(START)
+
+
+def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+    known = counts(want)
+    return torch.where(known, (torch.sigmoid(out.log_odds()) - torch.where(known, want.p, 0.5)) ** 2, 0.0)

@@ -1,0 +1,37 @@
+"""Cross-entropy against soft labels: [P(correct), 1 - P(correct)] as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from distill.losses import Outputs, Targets, Want
+
+if TYPE_CHECKING:
+    from distill.settings import Settings
+
+WANTS: Want = "labels"
+START: tuple[float, ...] = ()
+EXTRA = len(START)
+
+
+def counts(want: Targets) -> Tensor:
+    return ~want.p.isnan()
+
+
+def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+    return cross_entropy(out.logits, want.p, settings)
+
+
+def cross_entropy(logits: Tensor, p: Tensor, settings: Settings) -> Tensor:
+    """-w1 q log P(correct) - w0 (1 - q) log P(incorrect), q = (1 - e) p + e / 2, with w0, w1 = `settings.class_weights` (1, 1
+    where None) and e = `settings.label_smoothing`; 0 where p is nan. As torch's own cross_entropy has it, for two classes."""
+    known = ~p.isnan()
+    smooth = settings.label_smoothing
+    q = (1 - smooth) * torch.where(known, p, 0.5).float() + smooth / 2
+    log_p = F.log_softmax(logits.float(), dim=-1)
+    wrong, right = settings.class_weights or (1.0, 1.0)
+    return torch.where(known, -right * q * log_p[:, 1] - wrong * (1 - q) * log_p[:, 0], 0.0)
