@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
 
 from critic_prm.generate.families._routes import SIZES, places_named
+from critic_prm.generate.families._runs import RunTask
 from critic_prm.generate.families._words import NUMBERING, listed, numbered
 from critic_prm.generate.family import Solution
 
 Needs = Mapping[str, frozenset[str]]
 """Task -> the tasks that have to come before it."""
-TRIES = 10
 
 
 @dataclass(frozen=True)
-class OrderTask:
+class Ordering:
     """Tasks in an order that respects their needs, always the first in the alphabet of those that are free."""
 
     needs: Needs
@@ -34,20 +33,10 @@ class OrderTask:
     def facts(self) -> Mapping[str, object]:
         return {"form": "order"}
 
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._run(-1, "", Random(0))
-        assert solution is not None
-        return solution
+    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
+        return (("early", "missed", "choice"),) * (steps - 1) + (("verdict",),)
 
-    @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        return (("early", "missed", "choice"),) * (len(self.right.steps) - 1) + (("verdict",),)
-
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
-
-    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
         done, texts = list[str](), list[str]()
         while len(done) < len(self.needs):
             wrong = kind if len(texts) == at else ""
@@ -71,7 +60,7 @@ class OrderTask:
         return Solution(numbered(texts, self.numbering), ", ".join(done))
 
 
-def draw_order(rng: Random, level: int) -> OrderTask:
+def draw_order(rng: Random, level: int) -> RunTask:
     """Every task needs at most three of those before it in some order."""
     names = places_named(rng, rng.randint(*SIZES[level]))
     order = rng.sample(names, len(names))
@@ -88,11 +77,11 @@ def draw_order(rng: Random, level: int) -> OrderTask:
     ask = rng.choice(("In which order are they done if, of the free ones, the first in the alphabet is always taken?",
                       "Give the order that always takes the alphabetically first free one."))  # fmt: skip
     free = rng.choice(("Free now", "Available", "These can be done"))
-    return OrderTask(needs, f"{intro} {'; '.join(told)}.", ask, free, rng.choice(NUMBERING))
+    return RunTask(Ordering(needs, f"{intro} {'; '.join(told)}.", ask, free, rng.choice(NUMBERING)))
 
 
 @dataclass(frozen=True)
-class CycleTask:
+class CycleSearch:
     """Whether arrows form a cycle: what no arrow ends at is taken away until nothing is left, or nothing more can go."""
 
     needs: Needs
@@ -109,21 +98,11 @@ class CycleTask:
     def facts(self) -> Mapping[str, object]:
         return {"form": "cycle"}
 
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._run(-1, "", Random(0))
-        assert solution is not None
-        return solution
-
-    @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
+    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
         # no right solution is shorter than three steps, so none gives up before the third
-        return (*((("early", "missed") if i > 1 else ("early",)) for i in range(len(self.right.steps) - 1)), ("verdict",))
+        return (*((("early", "missed") if i > 1 else ("early",)) for i in range(steps - 1)), ("verdict",))
 
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
-
-    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
         left, texts = sorted(self.needs), list[str]()
         while True:
             wrong = kind if len(texts) == at else ""
@@ -143,7 +122,7 @@ class CycleTask:
         return Solution(numbered(texts, self.numbering), "yes" if cycle else "no")
 
 
-def draw_cycle(rng: Random, level: int) -> CycleTask:
+def draw_cycle(rng: Random, level: int) -> RunTask:
     """Half of the graphs get one arrow back."""
     while True:
         names = places_named(rng, rng.randint(*SIZES[level]))
@@ -167,6 +146,6 @@ def draw_cycle(rng: Random, level: int) -> CycleTask:
             ("Is there a cycle?", "Do some of the arrows form a cycle?", "Does the graph contain a directed cycle?")
         )
         bare = rng.choice(("No arrow from what is left ends at {}.", "Nothing that is left points to {}."))
-        task = CycleTask(needs, told, ask, bare, rng.choice(NUMBERING))
+        task = RunTask(CycleSearch(needs, told, ask, bare, rng.choice(NUMBERING)))
         if len(task.right.steps) >= 3:
             return task

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
 
+from critic_prm.generate.families._runs import RunTask
 from critic_prm.generate.families._words import NUMBERING, listed, numbered
 from critic_prm.generate.family import Solution
 
@@ -17,7 +17,6 @@ TOWNS = (
 SIZES = {1: (4, 4), 2: (5, 5), 3: (6, 6), 4: (7, 7), 5: (8, 9)}
 Roads = Mapping[str, Mapping[str, int]]
 """Place -> neighbour -> length; a road that runs both ways is there twice."""
-TRIES = 10
 ONE_WAY = ("There are one-way streets", "Messages can be sent along these links", "The arrows of a graph are")
 TWO_WAY = ("There are two-way roads", "These pairs of places are joined by roads", "The edges of a graph are")
 
@@ -40,7 +39,7 @@ def connected(rng: Random, names: Sequence[str], extra: int, longest: int) -> di
 
 
 @dataclass(frozen=True)
-class ShortestTask:
+class ShortestWay:
     """The length of the shortest way, found by Dijkstra's algorithm, a settled place a step."""
 
     roads: Roads
@@ -60,23 +59,12 @@ class ShortestTask:
     def facts(self) -> Mapping[str, object]:
         return {"form": "shortest"}
 
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._run(-1, "", Random(0))
-        assert solution is not None
-        return solution
-
-    @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        steps = len(self.right.steps)
+    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
         return tuple(
             ("verdict", "choice") if i == steps - 1 else ("sum", "edge", "missed") + ("choice",) * bool(i) for i in range(steps)
         )
 
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
-
-    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
         """Settle places until it is the target's turn; None where the error changes nothing or leads to a dead end."""
         waiting, settled, texts = {self.start: 0}, set[str](), list[str]()
         while waiting:
@@ -133,7 +121,7 @@ class ShortestTask:
         return " ".join(said) or "No open place is next to it."
 
 
-def draw_shortest(rng: Random, level: int) -> ShortestTask:
+def draw_shortest(rng: Random, level: int) -> RunTask:
     """The target is the place that is settled last, or the one before."""
     names = places_named(rng, rng.randint(*SIZES[level]))
     roads = connected(rng, names, len(names) // 2 + level // 2, 9 if level < 4 else 30)
@@ -162,11 +150,12 @@ def draw_shortest(rng: Random, level: int) -> ShortestTask:
     )
     head = rng.choice(("The nearest open place is {} with {}.", "Next comes {} with {}.", "Settle {} at {}."))
     numbering = rng.choice(NUMBERING)
-    return ShortestTask(roads, start, target, f"{intro} {told}.", ask, head, rng.choice(("Open:", "Still open:")), numbering)
+    still = rng.choice(("Open:", "Still open:"))
+    return RunTask(ShortestWay(roads, start, target, f"{intro} {told}.", ask, head, still, numbering))
 
 
 @dataclass(frozen=True)
-class ReachTask:
+class Reaching:
     """Whether one place can be reached from another, found breadth first, a place left a step."""
 
     roads: Roads
@@ -184,20 +173,10 @@ class ReachTask:
     def facts(self) -> Mapping[str, object]:
         return {"form": "reach"}
 
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._run(-1, "", Random(0))
-        assert solution is not None
-        return solution
+    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
+        return (("missed", "edge"),) * (steps - 1) + (("verdict",),)
 
-    @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        return (("missed", "edge"),) * (len(self.right.steps) - 1) + (("verdict",),)
-
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
-
-    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
         reached, texts = [self.start], list[str]()
         while len(texts) < len(reached) and self.target not in reached:
             place = reached[len(texts)]
@@ -225,7 +204,7 @@ class ReachTask:
         return Solution(numbered([*texts, end], self.numbering), "yes" if yes else "no")
 
 
-def draw_reach(rng: Random, level: int) -> ReachTask:
+def draw_reach(rng: Random, level: int) -> RunTask:
     """One-way or two-way links in which about half of the targets can be reached."""
     while True:
         names = places_named(rng, rng.randint(*SIZES[level]) + 1)
@@ -244,7 +223,7 @@ def draw_reach(rng: Random, level: int) -> ReachTask:
         intro = rng.choice(ONE_WAY if one_way else TWO_WAY)
         told = f"{intro}: {', '.join(f'{a}{sign}{b}' for a, b in links)}."
         ask = rng.choice((f"Can one get from {start} to {target}?", f"Is there a way from {start} to {target}?"))
-        task = ReachTask(roads, start, target, told, ask, rng.choice(NUMBERING))
+        task = RunTask(Reaching(roads, start, target, told, ask, rng.choice(NUMBERING)))
         # most random pairs are joined within a step or two, or not at all
         if 3 <= len(task.right.steps) <= level + 4:
             return task

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
+from critic_prm.generate.families._runs import RunTask
 from critic_prm.generate.families._words import NUMBERING, numbered, sentence
 from critic_prm.generate.family import Solution, Task
 
@@ -33,7 +34,6 @@ MOVES = (
 NOW = ("Now: {}.", "The stacks are now {}.", "That gives {}.")
 DONE = ("The goal is reached: {}.", "This is the goal: {}.", "Done: {}.")
 TABLE = "table"
-TRIES = 10
 
 
 def tidy(stacks: Sequence[Sequence[str]]) -> Stacks:
@@ -76,7 +76,7 @@ def next_move(stacks: Stacks, goal: Stacks) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True)
-class PlanTask:
+class Planning:
     """Stacks and how they are to stand, and one way to write the plan."""
 
     start: Stacks
@@ -101,21 +101,10 @@ class PlanTask:
     def facts(self) -> Mapping[str, object]:
         return {}
 
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._run(-1, "", Random(0))
-        assert solution is not None
-        return solution
-
-    @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        steps = len(self.right.steps)
+    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
         return (("covered", "buried", "state"),) + (("covered", "buried", "state", "early"),) * (steps - 2) + (("state",),)
 
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
-
-    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
         """Plan on from whatever the stacks are, or, after an error, carry out the plan there was before it."""
         stacks, texts, plan = self.start, list[str](), list[tuple[str, str]]()
         blind = self._plan if at >= 0 and rng.random() < 0.5 else None
@@ -200,9 +189,9 @@ def draw(rng: Random, level: int) -> Task:
         start, goal = _arrange(rng, blocks), _arrange(rng, blocks)
         intro = (rng.choice(START), rng.choice(GOAL), rng.choice(ASK))
         words = (rng.choice(MOVES), block, rng.choice(NOW), rng.choice(DONE), rng.choice(NUMBERING))
-        task = PlanTask(start, goal, intro, *words, longest=level + 7)
-        if level < len(task._plan) < task.longest:
-            return task
+        planning = Planning(start, goal, intro, *words, longest=level + 7)
+        if level < len(planning._plan) < planning.longest:
+            return RunTask(planning)
 
 
 def _arrange(rng: Random, blocks: Sequence[str]) -> Stacks:

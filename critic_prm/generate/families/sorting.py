@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
 
+from critic_prm.generate.families._runs import RunTask
 from critic_prm.generate.families._words import NUMBERING, numbered
 from critic_prm.generate.family import Solution, Task
 
@@ -24,7 +24,6 @@ ASK = ("Sort the list {} in ascending order by {} sort.", "Use {1} sort to put {
        "Sort {} from the smallest to the largest with {} sort, showing the list after every pass.")  # fmt: skip
 LISTED = ("{}: {}.", "{}. The list is now {}.", "{}, which gives {}.")
 DONE = ("The sorted list is {}.", "Result: {}.", "So in order they are {}.")
-TRIES = 10
 
 List = list[int]
 
@@ -83,7 +82,7 @@ PASSES: Mapping[str, Callable[[List, int], tuple[str, List]]] = {
 
 
 @dataclass(frozen=True)
-class SortTask:
+class Sorting:
     """A list, a way of sorting, and one way to write it."""
 
     numbers: tuple[int, ...]
@@ -105,22 +104,11 @@ class SortTask:
     def _show(self, numbers: List) -> str:
         return self.brackets.format(", ".join(map(str, numbers)))
 
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._run(-1, "", Random(0))
-        assert solution is not None
-        return solution
-
-    @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        steps = len(self.right.steps)
+    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
         within = ("place", "choice", "lost", "twice", "changed")
         return (within,) * min(2, steps - 1) + ((*within, "early"),) * (steps - 3) + (("lost", "twice", "changed", "place"),)
 
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
-
-    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
         """Pass after pass on whatever the list is; the last step states the result."""
         numbers, texts, done = list(self.numbers), list[str](), 0
         passes = len(numbers) - 1
@@ -179,4 +167,4 @@ def draw(rng: Random, level: int) -> Task:
     numbers = tuple(rng.sample(range(1, HIGHEST[level] + 1), rng.randint(*SIZES[level])))
     how = rng.choice(list(PASSES))
     words = (rng.choice(("[{}]", "{}", "({})")), rng.choice(LISTED), rng.choice(DONE), rng.choice(NUMBERING))
-    return SortTask(numbers, how, rng.choice(ASK), *words)
+    return RunTask(Sorting(numbers, how, rng.choice(ASK), *words))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
 from typing import NamedTuple
 
+from critic_prm.generate.families._runs import RunTask
 from critic_prm.generate.families._words import NAMES, NUMBERING, listed, numbered, some
 from critic_prm.generate.family import Solution, Task
 
@@ -33,7 +33,6 @@ WORDS = (
 EVENTS = {1: (2, 3), 2: (3, 4), 3: (4, 5), 4: (5, 6), 5: (6, 8)}
 HOLDERS = {1: 3, 2: 3, 3: 4, 4: 5, 5: 6}
 PASS = "All of them pass what they have to the next, in the order {}, and {} to {}."
-TRIES = 10
 
 State = tuple[str, ...]
 Wrong = Callable[[State, Random], State]
@@ -49,7 +48,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TrackingTask:
+class Tracking:
     """A state, events and a question about the state they lead to. `show` writes a state, `read` answers the question of it."""
 
     told: str
@@ -71,20 +70,10 @@ class TrackingTask:
     def facts(self) -> Mapping[str, object]:
         return {"form": self.form}
 
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._run(-1, "", Random(0))
-        assert solution is not None
-        return solution
-
-    @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
+    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
         return (*(tuple(event.wrong) for event in self.events), ("answer",))
 
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        return next(filter(None, (self._run(at, kind, rng) for _ in range(TRIES))), None)
-
-    def _run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
         state, texts = self.start, list[str]()
         try:
             for index, event in enumerate(self.events):
@@ -105,10 +94,10 @@ class TrackingTask:
 
 def draw(rng: Random, level: int) -> Task:
     """Swaps between people, or changes of a list."""
-    return (_swaps if rng.random() < 0.5 else _changes)(rng, level)
+    return RunTask((_swaps if rng.random() < 0.5 else _changes)(rng, level))
 
 
-def _swaps(rng: Random, level: int) -> TrackingTask:
+def _swaps(rng: Random, level: int) -> Tracking:
     people = some(rng, NAMES, HOLDERS[level])
     thing, kinds = rng.choice(THINGS)
     held = tuple(some(rng, kinds, len(people)))
@@ -130,7 +119,7 @@ def _swaps(rng: Random, level: int) -> TrackingTask:
     owned = listed([f"{person} {one}" for person, one in zip(people, things, strict=True)])
     owned = owned.replace(" ", " has ", 1)
     ask = rng.choice((f"What does {people[who]} have in the end?", f"Which one is with {people[who]} at the end?"))
-    return TrackingTask(
+    return Tracking(
         told=f"At first {owned}.",
         ask=ask,
         start=held,
@@ -185,7 +174,7 @@ def _back(order: Sequence[int]) -> Wrong:
     return lambda state, rng: _rotate(order[::-1])(state)
 
 
-def _changes(rng: Random, level: int) -> TrackingTask:
+def _changes(rng: Random, level: int) -> Tracking:
     words = some(rng, WORDS, len(WORDS))
     start = tuple(words.pop() for _ in range(HOLDERS[level]))
     state, events = start, list[Event]()
@@ -195,7 +184,7 @@ def _changes(rng: Random, level: int) -> TrackingTask:
         events.append(event)
     where = rng.choice(("first", "last", *(("second", "third") if len(state) > 3 else ())))
     at = {"first": 0, "last": -1, "second": 1, "third": 2}[where]
-    return TrackingTask(
+    return Tracking(
         told=f"A list holds {', '.join(start)}.",
         ask=f"Which word is {where} in the list now?",
         start=start,
