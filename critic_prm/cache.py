@@ -107,11 +107,21 @@ class Cache:
             if readonly:
                 raise InputError(str(self.path), "this is not a critic-prm cache", "name the file that `label --db` wrote")
             # Several processes may open a new file at once: the first one makes the tables, the others wait for it.
-            with self._transaction():
+            with self.transaction():
                 migrations.apply(db)
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """For tables of others in the same file; what belongs together goes into one `transaction`."""
+        return self._conn
+
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
+        """All of a block or nothing; within another one, a part of that."""
+        within = self._conn.in_transaction
+        if within:
+            yield
+            return
         self._conn.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -129,7 +139,7 @@ class Cache:
     def request(self, key: str) -> Mapping[str, Any] | None:
         """The body that was sent for the reply under `key`, None if there is none."""
         rows = self._rows("SELECT prompt, params FROM reply WHERE key = ?", key)
-        return self._wire(rows[0]) if rows else None
+        return self.wire(rows[0]) if rows else None
 
     def known(self, keys: Sequence[str]) -> set[str]:
         """Which of `keys` are in the cache."""
@@ -165,21 +175,30 @@ class Cache:
     def add(self, entries: Iterable[Entry], attempts: Iterable[Attempt] = ()) -> None:
         """Store them in one transaction; a key that is there already changes nothing. Raises InputError (disk full)."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        instructions, prompts, replies = {}, {}, []
-        for entry in entries:
-            prompt, instruction, params = _split(entry.wire)
-            instructions[instruction[0]] = instruction
-            prompts[prompt[0]] = prompt
-            replies.append(_reply_row(entry, prompt[0], params, now))
+        entries = list(entries)
         failed = [_attempt_row(attempt, now) for attempt in attempts]
         try:
-            with self._transaction():
-                self._conn.executemany("INSERT OR IGNORE INTO instruction VALUES (?,?)", instructions.values())
-                self._conn.executemany("INSERT OR IGNORE INTO prompt VALUES (?,?,?)", prompts.values())
+            with self.transaction():
+                kept = self.keep(entry.wire for entry in entries)
+                replies = [_reply_row(entry, *parts, now) for entry, parts in zip(entries, kept, strict=True)]
                 self._conn.executemany(f"INSERT OR IGNORE INTO reply VALUES ({','.join('?' * 18)})", replies)
                 self._conn.executemany(f"INSERT INTO attempt VALUES (NULL{',?' * 10})", failed)
         except sqlite3.Error as error:
             raise _unusable(self.path, error) from error
+
+    def keep(self, wires: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+        """Store the prompts of bodies, each text once: (the prompt's hash, the parameters as JSON) of each, from which `wire`
+        puts it together again."""
+        instructions, prompts, parts = {}, {}, []
+        for wire in wires:
+            prompt, instruction, params = _split(wire)
+            instructions[instruction[0]] = instruction
+            prompts[prompt[0]] = prompt
+            parts.append((prompt[0], params))
+        with self.transaction():
+            self._conn.executemany("INSERT OR IGNORE INTO instruction VALUES (?,?)", instructions.values())
+            self._conn.executemany("INSERT OR IGNORE INTO prompt VALUES (?,?,?)", prompts.values())
+        return parts
 
     def close(self) -> None:
         self._conn.close()
@@ -202,14 +221,14 @@ class Cache:
         row = self._one(prefix)
         attempts = self._rows("SELECT failure, http_status, detail, created_at FROM attempt WHERE key = ?", row["key"])
         kept = {name: value for name, value in row.items() if name not in ("prompt", "params", "raw")}
-        return {**kept, "request": self._wire(row), "raw": orjson.loads(row["raw"]), "attempts": attempts}
+        return {**kept, "request": self.wire(row), "raw": orjson.loads(row["raw"]), "attempts": attempts}
 
     def explain(self, first: str, second: str) -> list[tuple[str, Any, Any]]:
         """Why two keys differ: (place in the request, value in the first, value in the second), in reading order."""
         sides = []
         for prefix in (first, second):
             row = self._one(prefix)
-            sides.append(_flat({"request": self._wire(row), "sample": row["sample"], "salt": row["salt"]}))
+            sides.append(_flat({"request": self.wire(row), "sample": row["sample"], "salt": row["salt"]}))
         left, right = sides
         return [
             (place, left.get(place), right.get(place)) for place in {**left, **right} if left.get(place) != right.get(place)
@@ -221,7 +240,7 @@ class Cache:
         names = [column[0] for column in cursor.description]
         for values in cursor:
             row = dict(zip(names, values, strict=True))
-            wire = self._wire(row)
+            wire = self.wire(row)
             del row["prompt"], row["params"]
             yield {**row, "wire": wire, "raw": orjson.loads(row["raw"])}
 
@@ -237,7 +256,8 @@ class Cache:
         problem = "no reply has a key that begins with" if not rows else "several replies have keys that begin with"
         raise UsageError(f"{problem} {prefix!r} in {self.path}; keys stand in label files and in table reply")
 
-    def _wire(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def wire(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The body whose `prompt` and `params` stand in `row`."""
         sql = "SELECT p.messages, i.text FROM prompt p LEFT JOIN instruction i ON p.instruction = i.hash WHERE p.hash = ?"
         messages, instruction = self._conn.execute(sql, (row["prompt"],)).fetchone()
         wire: dict[str, Any] = orjson.loads(row["params"])

@@ -42,12 +42,7 @@ async def label(
     policy = samples if isinstance(samples, Samples) else Samples(samples, samples)
 
     async def work(part: Sequence[Trajectory]) -> list[Label]:
-        rows: Sequence[Sequence[Judgement]]
-        if policy.rule == "all" or not critic.repeats:
-            rounds = await _judge(critic, part, range(policy.most if critic.repeats else 1))
-            rows = list(zip(*rounds, strict=True))
-        else:
-            rows = [await _until_decided(critic, trajectory, policy) for trajectory in part]
+        rows = await judgements(critic, part, policy)
         return [combine(row, len(trajectory.steps), prior) for row, trajectory in zip(rows, part, strict=True)]
 
     def crew() -> int:
@@ -58,6 +53,14 @@ async def label(
     pairs = in_order(trajectories, work, workers=crew, batch=critic.batch, window=WINDOW, stop=stop)
     async for trajectory, labelled in pairs:
         yield trajectory, labelled
+
+
+async def judgements(critic: Critic, part: Sequence[Trajectory], policy: Samples) -> Sequence[Sequence[Judgement]]:
+    """All judgements of each trajectory of `part` that `policy` wants."""
+    if policy.rule == "all" or not critic.repeats:
+        rounds = await _judge(critic, part, range(policy.most if critic.repeats else 1))
+        return list(zip(*rounds, strict=True))
+    return [await _until_decided(critic, trajectory, policy) for trajectory in part]
 
 
 async def _judge(critic: Critic, part: Sequence[Trajectory], samples: range) -> list[list[Judgement]]:

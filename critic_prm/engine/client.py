@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from critic_prm.addresses import without_secrets
-from critic_prm.cache import Attempt, Cache, Entry
+from critic_prm.cache import Cache
 from critic_prm.engine.deadlines import Deadlines
 from critic_prm.engine.gate import Gate
+from critic_prm.engine.keeping import Question, is_whole, kept, kept_failure, roomier_question
 from critic_prm.engine.limits import widened
 from critic_prm.engine.money import Money
 from critic_prm.engine.retries import Luck, try_again
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
-from critic_prm.provider import Provider, Reply, Request, Usage, Wire, request_key
+from critic_prm.provider import Provider, Reply, Request, Usage, request_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class Answer:
     usage: Usage = Usage()
 
 
+Elsewhere: TypeAlias = Callable[[Question], Awaitable[Answer]]
+"""Another road for what the cache cannot answer. It keeps what comes back itself, cut answers included."""
+
+
 class Client:
     """Asks one provider through one gate, and keeps what comes back. Belongs to one event loop; close it when done."""
 
@@ -63,6 +68,7 @@ class Client:
         self.luck = Luck()
         self.counts: Counter[str] = Counter()
         self.resting = 0
+        self.elsewhere: Elsewhere | None = None
         self.cache = open_cache()
         self._cut = self.cache.cut()
         self._writer = Writer(open_cache)
@@ -89,7 +95,7 @@ class Client:
             wider_key = request_key(wider, sample, salt)
             stored = self.cache.get(wider_key) or (self.cache.attempted(wider_key, "length") if cut_will_do else None)
             key = key if stored is None else wider_key
-        if stored is None and cut_will_do and key in self._cut:
+        if stored is None and cut_will_do and key in self._cut and self.elsewhere is None:
             stored = self.cache.attempted(key, "length")
         if stored is not None:
             self.counts["cached"] += 1
@@ -97,7 +103,12 @@ class Client:
         if self.settings.offline:
             self.counts["missing"] += 1
             return Answer(key, failure=ProviderError("no reply in the cache, and --offline asks for none", "row"))
-        return await self._fly(_Question(key, wire, sample, salt))
+        question = Question(key, wire, sample, salt)
+        return await (self._fly(question) if self.elsewhere is None else self.elsewhere(question))
+
+    def look_again(self) -> None:
+        """See what others have put into the cache since: answers that were cut are remembered, not looked up."""
+        self._cut = self.cache.cut()
 
     def halt(self, error: CriticPrmError) -> None:
         """Stop the run: whoever waits for anything but the network gets `error`, what is out is still brought in and kept."""
@@ -112,7 +123,7 @@ class Client:
         await self.provider.close()
         self.cache.close()
 
-    async def _fly(self, question: _Question) -> Answer:
+    async def _fly(self, question: Question) -> Answer:
         """Single flight: whoever asks the same in the meantime gets the same answer."""
         flight = self._flights[question.key] = asyncio.get_running_loop().create_future()
         try:
@@ -130,7 +141,7 @@ class Client:
         finally:
             del self._flights[question.key]
 
-    async def _send(self, question: _Question) -> Answer:
+    async def _send(self, question: Question) -> Answer:
         """Ask until the answer is whole. One that was cut is asked for again with twice the room, and kept under that key."""
         total, reply, asked = Usage(), None, question
         for asking in range(self.settings.reasks + 1):
@@ -141,20 +152,19 @@ class Client:
                     return await self._give_up(question.key, error, total)
                 break  # the server takes the question, but not with more room: the cut answer stands
             total += reply.usage
-            if reply.finish == "stop" and reply.text.strip():
-                await self._writer.put(self._entry(asked, reply, seconds))
+            await self._writer.put(kept(self.provider, asked, reply, seconds))
+            if is_whole(reply):
                 self.counts["paid"] += 1
                 break
-            await self._writer.put(self._attempt(asked.key, reply.finish if reply.text.strip() else "empty", reply=reply))
             self.counts["incomplete"] += 1
             if reply.finish == "length":
                 self._cut.add(question.key)
             if asking < self.settings.reasks:
                 self.counts["reasked"] += 1
-                asked = _roomier(question) if reply.finish == "length" else question
+                asked = roomier_question(question) if reply.finish == "length" else question
         return Answer(asked.key, reply, usage=total)
 
-    async def _get(self, question: _Question) -> tuple[Reply, float]:
+    async def _get(self, question: Question) -> tuple[Reply, float]:
         """One reply and its seconds; failures that may pass are tried again. Raises the ProviderError that remains."""
         try:
             return await self._once(question)
@@ -171,7 +181,7 @@ class Client:
                 halted=self._halting.is_set,
             )
 
-    async def _once(self, question: _Question) -> tuple[Reply, float]:
+    async def _once(self, question: Question) -> tuple[Reply, float]:
         """One round trip through the gate. The place is held while the request is out, never while waiting for the next try."""
         entered = await self.gate.enter()
         tokens, accepted, throttled = 0, False, None
@@ -204,7 +214,7 @@ class Client:
             else:
                 self.gate.leave(entered, tokens=tokens, accepted=accepted)
 
-    async def _failed(self, question: _Question, error: ProviderError) -> None:
+    async def _failed(self, question: Question, error: ProviderError) -> None:
         """A request came back with nothing: keep that as an attempt, and stop the run where it says that all will fail."""
         self.counts[error.failure] += 1
         who = f"{self.provider.name}/{self.provider.model}"
@@ -214,7 +224,7 @@ class Client:
             self.halt(BudgetError(f"{who}: {error}"))
         elif verdict := self.luck.failure(error):
             self.halt(ConfigError(f"{who}: {verdict}"))
-        await self._writer.put(self._attempt(question.key, error.failure, error=error))
+        await self._writer.put(kept_failure(self.provider, question.key, error))
 
     async def _give_up(self, key: str, error: ProviderError, usage: Usage) -> Answer:
         """A request failed for good: the row gets its status, unless the failure is the whole run's."""
@@ -233,37 +243,6 @@ class Client:
         finally:
             self.resting -= 1
 
-    def _entry(self, asked: _Question, reply: Reply, seconds: float) -> Entry:
-        where = (self.provider.name, self.provider.model, without_secrets(self.provider.base_url))
-        return Entry(
-            asked.key, asked.wire, asked.sample, asked.salt, *where, reply.raw, reply.text, reply.finish, reply.usage, seconds
-        )
-
-    def _attempt(self, key: str, failure: str, *, reply: Reply | None = None, error: ProviderError | None = None) -> Attempt:
-        who = (key, self.provider.name, self.provider.model, failure)
-        if error is not None:
-            return Attempt(*who, detail=error.detail or str(error), http_status=error.status)
-        assert reply is not None
-        return Attempt(*who, detail=reply.note, usage=reply.usage, raw=reply.raw)
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    key: str
-    wire: Wire
-    sample: int
-    salt: str
-    roomier: bool = False
-    """Whether this is another question's with more room for the answer, which the server may not grant."""
-
 
 class _Abandoned(Exception):
     """Whoever was asking was cancelled: ask for yourself."""
-
-
-def _roomier(question: _Question) -> _Question:
-    wider = widened(question.wire)
-    if wider is None:
-        return question
-    key = request_key(wider, question.sample, question.salt)
-    return _Question(key, wider, question.sample, question.salt, roomier=True)

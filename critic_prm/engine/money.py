@@ -71,16 +71,27 @@ class Money:
         self._out -= 1
         self._set_aside -= reserved.usd
         if usage is not None:
-            self.usage += usage
-            self._longest = max(self._longest, usage.output)
             if reserved.size:
                 self._ratio = max(self._ratio, usage.input / reserved.size)
-            if self.prices:
-                self.spent += self.prices.cost(usage)
+            self.spend(usage)
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
+
+    def spend(self, usage: Usage, *, batch: bool = False) -> float:
+        """Count what a reply used, and say what it cost in USD: 0 where the price is unknown."""
+        self.usage += usage
+        self._longest = max(self._longest, usage.output)
+        usd = self.prices.cost(usage, batch=batch) if self.prices else 0.0
+        self.spent += usd
+        return usd
+
+    def most(self, wire: Wire, *, batch: bool = False) -> float:
+        """The most that `wire` can cost in USD, 0 where the price is unknown."""
+        if self.prices is None:
+            return 0.0
+        return self._most(_prompt_bytes(wire), wire) * (self.prices.batch if batch else 1.0)
 
     def cost(self) -> float | None:
         """USD so far; None when the price is unknown."""

@@ -1,0 +1,39 @@
+"""What the engine asks of a gate, wherever it stands: in this process, or shared by all who send to one server."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from critic_prm.provider import Allowance
+
+
+class Door(Protocol):
+    """See `Gate` for what each of these means."""
+
+    @property
+    def most(self) -> int: ...
+
+    @property
+    def out(self) -> int: ...
+
+    @property
+    def limit(self) -> float: ...
+
+    @property
+    def pace(self) -> float | None: ...
+
+    async def enter(self) -> float: ...
+
+    def leave(self, entered: float, *, tokens: int = 0, accepted: bool = True) -> None: ...
+
+    def throttle(self, entered: float, retry_after: float | None) -> None: ...
+
+    def heed(self, allowance: Allowance) -> None: ...
+
+    def resize(self, most: int) -> None: ...
+
+    def waiting(self) -> float: ...
+
+    def shut(self, error: Exception) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,54 @@
+"""A reply or a failure -> the row that keeps it, in one way for every road by which it came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from critic_prm.addresses import without_secrets
+from critic_prm.cache import Attempt, Entry
+from critic_prm.engine.limits import widened
+from critic_prm.errors import ProviderError
+from critic_prm.provider import Provider, Reply, Wire, request_key
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One body to send, with the key under which the answer will be kept."""
+
+    key: str
+    wire: Wire
+    sample: int
+    salt: str
+    roomier: bool = False
+    """Whether this is another question's with more room for the answer, which the server may not grant."""
+
+
+def roomier_question(question: Question) -> Question:
+    """The same with room for twice as many tokens; as it is where it has no limit."""
+    wider = widened(question.wire)
+    if wider is None:
+        return question
+    key = request_key(wider, question.sample, question.salt)
+    return Question(key, wider, question.sample, question.salt, roomier=True)
+
+
+def is_whole(reply: Reply) -> bool:
+    """Whether a reply may answer later requests: it came to its end and says something."""
+    return reply.finish == "stop" and bool(reply.text.strip())
+
+
+def kept(provider: Provider, question: Question, reply: Reply, seconds: float) -> Entry | Attempt:
+    """What goes into the cache: a whole reply, or an attempt named after what was wrong with it."""
+    if is_whole(reply):
+        where = (provider.name, provider.model, without_secrets(provider.base_url))
+        told = (question.key, question.wire, question.sample, question.salt, *where)
+        return Entry(*told, reply.raw, reply.text, reply.finish, reply.usage, seconds)
+    failure = reply.finish if reply.text.strip() else "empty"
+    who = (question.key, provider.name, provider.model, failure)
+    return Attempt(*who, detail=reply.note, usage=reply.usage, raw=reply.raw)
+
+
+def kept_failure(provider: Provider, key: str, error: ProviderError) -> Attempt:
+    """A request that brought nothing."""
+    detail = error.detail or str(error)
+    return Attempt(key, provider.name, provider.model, error.failure, detail=detail, http_status=error.status)
