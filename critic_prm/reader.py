@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,7 +43,8 @@ class Reading:
 
 
 class Reader(Protocol):
-    """A module in `readers/` has `read` of this shape, and may have `schema(expect)`, the JSON schema to ask for."""
+    """A module in `readers/` has `read` of this shape, and may have `schema(expect)`, the JSON schema to ask for, and
+    `write(verdicts, expect)`, the reply that says these verdicts."""
 
     def __call__(self, text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading: ...
 
@@ -76,6 +77,15 @@ def read_reply(style: Style, expect: Expect, reply: Reply) -> Reading:
     if reading.status == "unparseable" and _REFUSAL.match(text):
         return Reading("refused", notes=(*notes, "the reply declines to judge"))
     return replace(reading, notes=notes)
+
+
+def write_reply(style: Style, expect: Expect, verdicts: Sequence[Verdict]) -> str | None:
+    """The reply to a prompt of `style` that says `verdicts` with their critiques, as the style asks for it; None where its
+    reader only reads. What a critique contains may keep it from being read back: see for yourself with `read_reply`."""
+    from critic_prm.plugins import load
+
+    write = getattr(load("readers", style.reader, "reader"), "write", None)
+    return None if write is None else str(write(verdicts, expect))
 
 
 def without_thinking(text: str, quotable: tuple[str, ...] = ()) -> tuple[str, bool]:

@@ -137,11 +137,11 @@ class _Rereader:
             if place:
                 sent = (self.cache.request(key) or {}).get("messages") or [{}]
                 talk = talk.resumed(sent[-1]["content"]) if sent[-1].get("role") == "assistant" else talk.ask("")
-            talk = talk.heard(_reply(raw))
+            talk = talk.heard(stored_reply(raw))
         return talk
 
 
-def _reply(raw: Mapping[str, Any]) -> Reply:
+def stored_reply(raw: Mapping[str, Any]) -> Reply:
     """A stored body, of whichever provider: its shape says which dialect it is in."""
     return AnthropicProvider("", None, None).read(raw) if isinstance(raw.get("content"), list) else read_chat(raw)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli import publishing, selecting
+from critic_prm.cli import chatting, publishing, selecting
 
 app = typer.Typer(help="Turn labels into a training set.", no_args_is_help=True)
 
@@ -76,3 +76,4 @@ for _name in ("consensus", "filter", "dedupe", "decontaminate", "mix"):
     app.command(_name)(getattr(selecting, "filter_" if _name == "filter" else _name))
 for _name in ("stats", "card", "export"):
     app.command(_name)(getattr(publishing, _name))
+app.command("sft")(chatting.sft)

@@ -3,6 +3,7 @@ r"""Critiques, then the index of the first error, or -1, in \boxed{} -> right up
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from critic_prm.judgement import Verdict
@@ -92,6 +93,13 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     if error >= 0 and not expect.stops and expect.step is None:
         expect = Expect(expect.steps, expect.base, True, None, expect.quotable, expect.cut)
     return settle(verdicts, expect)
+
+
+def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
+    """The reply that says these verdicts, for `read`; the index says what the steps without a critique are."""
+    said = [f"Paragraph {v.step + expect.base}: {v.critique.strip()}" for v in verdicts if v.critique.strip()]
+    first = next((verdict.step + expect.base for verdict in verdicts if verdict.value == "incorrect"), -1)
+    return "\n\n".join([*said, f"\\boxed{{{first}}}"])
 
 
 def _names(index: int | None, expect: Expect) -> bool:

@@ -3,7 +3,7 @@ r"""Sections "Step k: critique", each ending in a line `The step is \boxed{corre
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from critic_prm.judgement import Verdict, VerdictValue
@@ -100,6 +100,14 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     else:
         _in_order(text, sections, expect, tokens, found, notes)
     return settle(found, expect, notes)
+
+
+def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
+    """The reply that says these verdicts, for `read`."""
+    return "\n\n".join(
+        f"Step {verdict.step + expect.base}: {verdict.critique.strip()}\nThe step is \\boxed{{{verdict.value}}}"
+        for verdict in verdicts
+    )
 
 
 def _sections(text: str, expect: Expect) -> Iterator[_Section]:

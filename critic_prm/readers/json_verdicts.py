@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,15 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     if found.ended or reading.status == "ok":
         return reading
     return Reading("truncated", reading.verdicts, reading.notes)
+
+
+def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
+    """The reply that says these verdicts, for `read`, and obeys `schema`."""
+    items = [{"critique": verdict.critique.strip(), "verdict": verdict.value} for verdict in verdicts]
+    if expect.step is not None:
+        return json.dumps(items[0], ensure_ascii=False)
+    numbered = [{"step": v.step + expect.base, **item} for v, item in zip(verdicts, items, strict=True)]
+    return json.dumps({"steps": numbered}, ensure_ascii=False)
 
 
 def _object(properties: Mapping[str, Any]) -> Schema:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from critic_prm.judgement import Verdict
 from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
 from critic_prm.readers._chances import CORRECT_INCORRECT
@@ -25,3 +28,8 @@ _SHAPE = Shape(
 def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
     """Read a verdict line. See `read_line` for what counts."""
     return read_line(text, expect, logprobs, _SHAPE)
+
+
+def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
+    """The reply that says this one verdict, for `read`."""
+    return f"{verdicts[0].critique.strip()}\n\nVerdict: {verdicts[0].value}".lstrip()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from critic_prm.judgement import Verdict
 from critic_prm.provider import TokenLogprob
 from critic_prm.reader import Expect, Reading
 from critic_prm.readers._chances import YES_NO
@@ -27,3 +30,10 @@ _SHAPE = Shape(
 def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
     """Read the answer to "Is the step correct?". See `read_line` for what counts."""
     return read_line(text, expect, logprobs, _SHAPE)
+
+
+def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
+    """The reply that says this one verdict, for `read`."""
+    said = verdicts[0]
+    answer = {"correct": "Yes", "incorrect": "No"}.get(said.value, said.value)
+    return f"{said.critique.strip()}\n\nIs the step correct? {answer}".lstrip()

@@ -1,0 +1,307 @@
+"""Label files in, a folder of chats to fine-tune on out: a JSONL a split, and sft.json that accounts for every chain."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from critic_prm.dataset.account import fingerprint
+from critic_prm.dataset.balance import Thinning
+from critic_prm.dataset.folder import new_folder
+from critic_prm.dataset.rows import Row, read_rows
+from critic_prm.dataset.rules import CHARACTERS_A_TOKEN
+from critic_prm.dataset.splits import SPLITS, check_shares, problem_key, split_of
+from critic_prm.errors import InputError, UsageError
+from critic_prm.labels import without_labels
+from critic_prm.prompt import Style, open_style
+from critic_prm.records import encode
+from critic_prm.trajectory import trajectory_to_json
+from distill.sft.chains import STAGES, Candidate, ChainOptions, Chat, Count, Judged, Stored, candidates, judged, style_of
+
+FORMAT = "critic-prm chats 1"
+MARK = "sft.json"
+SOLUTIONS = "dev.solutions.jsonl"
+"""The solutions behind dev with their gold label, whether or not a chain of theirs was kept: what a judge is measured on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How judgements become chats.
+
+    `style` is the one the student will be asked in (None: the one the judge was asked in). `chains` is how many judgements of a
+    solution are kept at most, 0 for all. `balance` thins the train split until as many answers find an error
+    as do not.
+    """
+
+    style: str | None = None
+    chain: ChainOptions = field(default_factory=ChainOptions)
+    chains: int = 1
+    balance: bool = True
+    split: tuple[float, float, float] = (0.9, 0.05, 0.05)
+    seed: int = 0
+
+    def check(self) -> None:
+        """Raises UsageError for a value that does not exist."""
+        self.chain.check()
+        check_shares(self.split)
+        if self.chains < 0:
+            raise UsageError(f"--chains is {self.chains}; it must be at least 1, or 0 for all")
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What counts tokens, and what it is called in the account."""
+
+    by: str
+    count: Count
+
+
+ESTIMATED = Counting(f"an estimate of {CHARACTERS_A_TOKEN} characters a token", lambda text: len(text) // CHARACTERS_A_TOKEN)
+
+
+@dataclass(slots=True)
+class _Funnel:
+    """Chains at every stage: how many of each class came to it, and what was stopped there by reason."""
+
+    came: Counter[str] = field(default_factory=Counter)
+    stopped: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+
+    def stop(self, stage: str, reason: str, kind: str) -> None:
+        self.stopped.setdefault(stage, {}).setdefault(reason, Counter())[kind] += 1
+
+    def report(self) -> list[dict[str, Any]]:
+        here, stages = Counter(self.came), []
+        for stage in STAGES:
+            reasons = self.stopped.get(stage, {})
+            entry: dict[str, Any] = {"stage": stage, "in": here.total()}
+            here = here - sum(reasons.values(), Counter[str]())
+            entry |= {"out": here.total(), "erroneous": here["erroneous"], "correct": here["correct"]}
+            stages.append({**entry, "stopped": {reason: kinds.total() for reason, kinds in sorted(reasons.items())}})
+        return stages
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is held while the rows pass by."""
+
+    options: ChatOptions
+    counting: Counting
+    stored: Stored | None
+    barred: set[str]
+    style: Style | None = None
+    funnel: _Funnel = field(default_factory=_Funnel)
+    taken: Counter[str] = field(default_factory=Counter)
+    said: set[bytes] = field(default_factory=set)
+    solutions: Counter[str] = field(default_factory=Counter)
+    styles: Counter[str] = field(default_factory=Counter)
+    thinning: Thinning = field(default_factory=lambda: Thinning("none", 0))
+
+
+def build_chats(
+    inputs: Sequence[str | Path],
+    out: str | Path,
+    options: ChatOptions | None = None,
+    *,
+    exclude: Sequence[str | Path] = (),
+    counting: Counting = ESTIMATED,
+    stored: Stored | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Write the chats of label files (or of published chains with gold labels) to the folder `out`; returns its sft.json.
+
+    Every row of train, dev and test.jsonl is {"messages": [...]} with what is known of it beside. Problems are split as
+    `dataset build` splits them, so the same seed holds the same problems out. `counting` counts tokens for the length filter,
+    `stored` finds replies in a cache (None: answers are written from the critiques), `exclude` names files whose problems are
+    left out, `say` is told what deserves a warning. Rows are streamed. `out` appears whole or not at all.
+
+    Raises InputError for rows that cannot be read and when nothing is left, UsageError for options that do not exist.
+    """
+    options = options or ChatOptions()
+    options.check()
+    run = _Run(options, counting, stored, _barred(exclude))
+    run.thinning = Thinning("first-error" if options.balance else "none", options.seed)
+    with new_folder(out, MARK, "folder of chats") as work:
+        files = _collect(inputs, work, run)
+        splits = {name: _write(work, name, run) for name in SPLITS}
+        summary = _summary(files, exclude, splits, run)
+        (work / MARK).write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
+        if run.style is not None:
+            (work / f"{run.style.name}.jinja").write_text(run.style.source, encoding="utf-8")
+    for warning in summary["warnings"]:
+        say(warning)
+    return summary
+
+
+def _barred(exclude: Sequence[str | Path]) -> set[str]:
+    return {problem_key(row.trajectory.problem) for path in exclude for row in read_rows(path)}
+
+
+def _collect(inputs: Sequence[str | Path], work: Path, run: _Run) -> list[dict[str, Any]]:
+    """First pass: every chain that passes to its split, and the solutions of dev to theirs."""
+    files = []
+    with ExitStack() as stack:
+        parts = {name: stack.enter_context((work / f"{name}.part").open("wb")) for name in SPLITS}
+        solutions = stack.enter_context((work / SOLUTIONS).open("wb"))
+        for path in inputs:
+            rows = 0
+            for row in read_rows(path):
+                rows += 1
+                _take(row, Path(path).name.partition(".")[0], parts, solutions, run)
+            files.append({"name": Path(path).name, "rows": rows, "sha256": fingerprint(path)})
+    return files
+
+
+def _take(row: Row, source: str, parts: Mapping[str, IO[bytes]], solutions: IO[bytes], run: _Run) -> None:
+    if row.shape == "training row":
+        raise InputError(row.where, "a training set keeps labels, not critiques", "name the label file that it was built from")
+    options, key = run.options, problem_key(row.trajectory.problem)
+    named = style_of(row)
+    run.styles[named or "none"] += 1
+    if run.style is None:
+        run.style = open_style(options.style or named or "stepwise")
+    if key in run.barred:
+        run.solutions["excluded problem"] += 1
+        return
+    one = judged(row, options.chain)
+    run.solutions[one.kind] += 1
+    run.solutions["unchecked"] += one.unchecked
+    split = split_of(key, options.split, options.seed)
+    if split == "dev" and not isinstance(one.wanted, str) and not run.taken[row.content]:
+        solutions.write(encode({**trajectory_to_json(without_labels(row.trajectory)), "label": one.wanted}))
+    passed = candidates(one, run.style, options.chain, run.counting.count, run.stored)
+    for number, candidate in enumerate(passed):
+        run.funnel.came[one.kind] += 1
+        stage, reason = _limit(candidate, row.content, run)
+        if stage:
+            run.funnel.stop(stage, reason, one.kind)
+            continue
+        run.taken[row.content] += 1
+        for chat in candidate.chats:
+            lot = f"{row.content}:{number}:{chat.step}"
+            if split == "train":
+                run.thinning.note(chat.kind, (), lot)
+            parts[split].write(encode({"kind": chat.kind, "lot": lot, "row": _row(chat, one, source, run)}))
+
+
+def _limit(candidate: Candidate, content: str, run: _Run) -> tuple[str, str]:
+    """Where a candidate stops, now that it is known what else there is of its solution."""
+    if candidate.stage:
+        return candidate.stage, candidate.reason
+    answers = "\x00".join(chat.messages[-1].content for chat in candidate.chats)
+    digest = hashlib.sha256(f"{content}\x00{answers}".encode()).digest()[:12]
+    if digest in run.said:
+        return "chains a solution", "said before word for word"
+    run.said.add(digest)
+    if run.options.chains and run.taken[content] >= run.options.chains:
+        return "chains a solution", "enough chains of the solution"
+    return "", ""
+
+
+def _row(chat: Chat, one: Judged, source: str, run: _Run) -> dict[str, Any]:
+    trajectory = one.row.trajectory
+    assert run.style is not None
+    return {
+        "messages": [{"role": message.role, "content": message.content} for message in chat.messages],
+        "id": trajectory.id if chat.step is None else f"{trajectory.id}#{chat.step}",
+        "source": str(trajectory.extra.get("source") or source),
+        "style": run.style.name,
+        "finds_error": chat.kind == "erroneous",
+        "tokens": run.counting.count(chat.messages[-1].content),
+    }
+
+
+def _write(work: Path, name: str, run: _Run) -> dict[str, Any]:
+    """Second pass: thin train, write a split, and say what it holds."""
+    if name == "train":
+        run.thinning.decide()
+    kinds, thinned, tokens, longest = Counter[str](), 0, 0, 0
+    digest = hashlib.sha256()
+    part = work / f"{name}.part"
+    with part.open("rb") as lines, (work / f"{name}.jsonl").open("wb") as file:
+        for line in lines:
+            entry = orjson.loads(line)
+            if name == "train" and run.options.balance and run.thinning.thin(entry["kind"], (1.0,), entry["lot"]) != [1.0]:
+                thinned += 1
+                continue
+            row = entry["row"]
+            kinds[entry["kind"]] += 1
+            tokens, longest = tokens + row["tokens"], max(longest, row["tokens"])
+            written = encode(row)
+            digest.update(written)
+            file.write(written)
+    part.unlink()
+    return {
+        "chats": kinds.total(),
+        "erroneous": kinds["erroneous"],
+        "correct": kinds["correct"],
+        "thinned": thinned,
+        "tokens": tokens,
+        "longest": longest,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def _summary(
+    files: Sequence[Mapping[str, Any]], exclude: Sequence[str | Path], splits: Mapping[str, Mapping[str, Any]], run: _Run
+) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    options, style = run.options, run.style
+    summary: dict[str, Any] = {
+        "format": FORMAT,
+        "version": version("critic-prm"),
+        "options": {**asdict(options), "split": list(options.split), "exclude": [Path(path).name for path in exclude]},
+        "answers": "written from the critiques" if run.stored is None else "the replies themselves",
+        "tokens_by": run.counting.by,
+        "inputs": list(files),
+        "style": None
+        if style is None
+        else {"name": style.name, "fingerprint": style.fingerprint, "reader": style.reader, "per": style.per},
+        "solutions": dict(sorted(run.solutions.items())),
+        "funnel": run.funnel.report(),
+        "splits": dict(splits),
+    }
+    if not splits["train"]["chats"]:
+        stopped = ", ".join(f"{n} {why}" for stage in summary["funnel"] for why, n in stage["stopped"].items())
+        raise InputError(
+            ", ".join(str(file["name"]) for file in files) or "no input",
+            f"no chain of {run.funnel.came.total()} is left to train on" + (f" (left out: {stopped})" if stopped else ""),
+            "label more solutions or samples, or ask less of a chain",
+        )
+    return {**summary, "warnings": list(_warnings(summary, run))}
+
+
+def _warnings(summary: Mapping[str, Any], run: _Run) -> Iterator[str]:
+    train = summary["splits"]["train"]
+    if unchecked := run.solutions["unchecked"]:
+        yield (
+            f"{unchecked:,} solutions have one judgement and no gold label, so nothing checked it;"
+            " label with --samples 4, or put gold labels or a consensus in"
+        )
+    if not train["erroneous"] or not train["correct"]:
+        yield f"{train['erroneous']} answers of train find an error and {train['correct']} do not; a judge needs both"
+    if not summary["splits"]["dev"]["chats"]:
+        yield "dev is empty: give it a larger share with --split"
+    others = [name for name in run.styles if name not in ("none", summary["style"]["name"])]
+    base = run.style.base if run.style else 1
+    if others and run.stored is None:
+        shifted = [name for name in others if _base(name) not in (None, base)]
+        if shifted:
+            yield (
+                f"critiques of the style {', '.join(shifted)} count steps from another number than {summary['style']['name']};"
+                " where they name a step, they name the wrong one"
+            )
+
+
+def _base(name: str) -> int | None:
+    try:
+        return open_style(name).base
+    except UsageError:
+        return None
