@@ -24,10 +24,9 @@ NEEDED = ("student", "base", "threshold", "threshold_from", "calibration", "trai
 def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
     """Fill a temporary neighbour of `folder`, then put it in place in one rename.
 
-    A folder that was there is replaced if it is a verifier or empty, and refused otherwise: `-o ~` must not cost a home.
+    A folder that was there is replaced if it may be (see `check_target`).
     """
-    if folder.exists() and not (folder.is_dir() and ((folder / "verifier.json").is_file() or not any(folder.iterdir()))):
-        raise InputError(str(folder), "it exists and is no verifier", "name another folder, or remove this one yourself")
+    check_target(folder)
     folder = folder.absolute()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -53,6 +52,17 @@ def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
         ) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def check_target(folder: Path) -> None:
+    """Raises InputError unless `folder` is a verifier, empty or not there: `-o ~` must not cost a home."""
+    if folder.exists() and not (folder.is_dir() and ((folder / "verifier.json").is_file() or not any(folder.iterdir()))):
+        raise InputError(str(folder), "it exists and is no verifier", "name another folder, or remove this one yourself")
+
+
+def work_folder(folder: Path) -> Path:
+    """Where a run towards the verifier `folder` keeps what it needs to go on: a hidden neighbour, made by who uses it."""
+    return folder.absolute().with_name(f".{folder.absolute().name}.training")
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

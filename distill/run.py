@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import platform
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from distill.calibration import Calibration, brier, choose
 from distill.card import model_card
 from distill.data import Row, TrainingSet, labelled, read_training_set
-from distill.folder import FORMAT, VERSION, write_json, write_whole
-from distill.student import Scorer, open_student
+from distill.folder import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
+from distill.student import Scorer, Student, open_student
 from distill.threshold import choose_threshold, first_below
 from distill.verifier import fingerprint
 
 FEW = 50
 """Solutions below which a threshold is said to rest on little: a share of 0.5 in them has a standard error of 0.07."""
 
-PACKAGES = ("critic-prm", "numpy", "scikit-learn", "safetensors")
+PACKAGES = ("critic-prm", "numpy", "scikit-learn", "safetensors", "torch", "transformers", "peft", "accelerate")
+
+
+KEPT = ("training.jsonl", "training.png")
+"""What of a run's work folder goes with the verifier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +44,22 @@ def distill(
     data: str | Path | TrainingSet,
     out: str | Path,
     *,
-    student: str = "linear",
+    student: str | Student = "linear",
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Distilled:
     """Distill a training set (a folder, or one already read) into the verifier folder `out`.
 
-    `say` takes lines of progress. Raises UsageError for an unknown student and InputError for a training set that cannot be
-    learned from; `out` is then as it was.
+    `student` names a student without settings, or is one, such as `Transformer(base, settings)`. `say` takes lines of
+    progress. Raises UsageError for an unknown student and InputError for a training set that cannot be learned from; `out` is
+    then as it was. What a long run needs to go on after a kill lies in a hidden neighbour of `out` until the verifier is there.
     """
-    school = open_student(student)
+    school = cast(Student, open_student(student)) if isinstance(student, str) else student
+    target = Path(out)
+    check_target(target)
     rows = data if isinstance(data, TrainingSet) else read_training_set(data)
-    trained = school.train(rows, seed=seed, say=say)
+    work = work_folder(target)
+    trained = school.train(rows, seed=seed, say=say, work=work)
     say("calibration and threshold on dev")
     raw = score_rows(trained.scorer, rows.dev)
     calibration, briers = calibrate(raw, rows.dev)
@@ -63,7 +72,7 @@ def distill(
     info: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "student": student,
+        "student": trained.student,
         "base": trained.base,
         "threshold": choice.threshold,
         "threshold_from": {"data": f"{rows.folder}/dev", "by": "official first-error F1", **asdict(choice)},
@@ -79,16 +88,20 @@ def distill(
         },
         "versions": _versions(),
     }
-    target = Path(out)
 
     def fill(folder: Path) -> None:
         trained.scorer.save(folder)
+        for name in KEPT:
+            if (work / name).is_file():
+                shutil.copyfile(work / name, folder / name)
         info["fingerprint"] = fingerprint(folder)
         write_json(folder / "verifier.json", info)
         write_json(folder / "metrics.json", metrics)
         (folder / "README.md").write_text(model_card(target.absolute().name, info, metrics), encoding="utf-8")
 
-    write_whole(target, fill)
+    if trained.leads:
+        write_whole(target, fill)
+        shutil.rmtree(work, ignore_errors=True)
     return Distilled(target, info, metrics)
 
 
@@ -102,7 +115,7 @@ def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Any]:
 
 def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dict[str, float]]:
     """Choose and fit the calibration on labelled steps, cross-fitted by problem."""
-    found = list(labelled(rows))
+    found = _seen(raw, rows)
     p = np.array([raw[r][s] for r, s, _, _ in found])
     y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
     return choose(p, y, w, [rows[r].problem for r, *_ in found])
@@ -115,7 +128,7 @@ def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dic
     """
     from sklearn.metrics import roc_auc_score
 
-    found = list(labelled(rows))
+    found = _seen(scores, rows)
     p = np.array([scores[r][s] for r, s, _, _ in found])
     y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
     hard = y >= 0.5
@@ -135,6 +148,11 @@ def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dic
         "correct": c,
         "threshold": threshold,
     }
+
+
+def _seen(scores: Sequence[Any], rows: Sequence[Row]) -> list[tuple[int, int, float, float]]:
+    """The labelled steps that have a score; those beyond a student's context have none (nan)."""
+    return [found for found in labelled(rows) if not np.isnan(scores[found[0]][found[1]])]
 
 
 def _ece(p: Any, y: Any, bins: int = 10) -> float:

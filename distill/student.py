@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.errors import UsageError
 from distill.data import TrainingSet
+
+if TYPE_CHECKING:
+    from distill.settings import Settings
 
 Item: TypeAlias = tuple[str, Sequence[str]]
 """What is scored: a problem and the steps of one solution."""
@@ -43,19 +46,33 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What training gives: the scorer, and a summary for the verifier's folder (counts, settings, seconds)."""
+    """What training gives: the scorer, and a summary for the verifier's folder (counts, settings, seconds).
+
+    `student` names the module of `students/` whose `load` opens the folder. `leads` is false in all but one of several
+    processes that trained together: only that one writes.
+    """
 
     scorer: Scorer
     base: str
     summary: Mapping[str, Any] = field(default_factory=dict)
+    student: str = "linear"
+    leads: bool = True
 
 
 class Student(Protocol):
-    """A module in `students/`."""
+    """What trains: a module in `students/`, or an object that one of them defines for students with settings."""
 
-    def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None]) -> Trained:
-        """Learn from `data.train` (`data.dev` is for early stopping at most). `say` takes lines of progress."""
+    def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
+        """Learn from `data.train` (`data.dev` is for early stopping at most). `say` takes lines of progress.
+
+        `work` is a folder for what lets an interrupted run go on; what it holds as `training.jsonl` and `training.png` when
+        training ends is kept with the verifier.
+        """
         ...
+
+
+class StudentModule(Protocol):
+    """A module in `students/`."""
 
     def load(self, folder: Path) -> Scorer:
         """The inverse of `Scorer.save`. Raises OSError, ValueError or KeyError for a folder that is damaged."""
@@ -68,8 +85,30 @@ def student_names() -> list[str]:
     return sorted(m.name.replace("_", "-") for m in iter_modules(package.__path__) if not m.name.startswith("_"))
 
 
-def open_student(name: str) -> Student:
+def open_student(name: str) -> StudentModule:
     """Import the student called `name`. Raises UsageError that lists what there is instead."""
     if name.replace("_", "-") not in student_names():
         raise UsageError(f"no student is called {name!r}; there are: {', '.join(student_names())}")
-    return cast(Student, import_module(f"distill.students.{name.replace('-', '_')}"))
+    return cast(StudentModule, import_module(f"distill.students.{name.replace('-', '_')}"))
+
+
+def choose_student(name: str, settings: Settings) -> Student:
+    """The student that a command names: "linear", or any base (a hub name or a local folder) for a transformer.
+
+    Raises UsageError when settings are given that the student does not have.
+    """
+    if name in student_names() and hasattr(open_student(name), "train"):
+        changed = changed_settings(settings)
+        if changed:
+            raise UsageError(
+                f"the {name} student has no {', '.join(changed)}; name a base, such as --student FOLDER, to use them"
+            )
+        return cast(Student, open_student(name))
+    from distill.students.transformer import Transformer
+
+    return Transformer(name, settings)
+
+
+def changed_settings(settings: Settings) -> list[str]:
+    """The options that differ from their defaults, as the command line writes them."""
+    return [f"--{f.name.replace('_', '-')}" for f in fields(settings) if getattr(settings, f.name) != f.default]

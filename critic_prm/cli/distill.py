@@ -7,22 +7,96 @@ from typing import Annotated
 
 import typer
 
+MODEL, GOAL, TEXT, RUN = "A transformer's model", "What it learns", "What it reads", "How it trains"
+
 
 def distill(
     data: Annotated[Path, typer.Argument(metavar="DIR", help="A training set: a folder with train.jsonl and dev.jsonl.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="VERIFIER", help="The folder to write the verifier to.")],
-    student: Annotated[str, typer.Option(help="What to train.")] = "linear",
+    student: Annotated[
+        str,
+        typer.Option(
+            metavar="linear|BASE",
+            help="linear, or the base of a transformer: a causal model or an encoder, by hub name or folder.",
+        ),
+    ] = "linear",
     seed: Annotated[int, typer.Option(help="The same seed and data give the same verifier.")] = 0,
+    layers: Annotated[int | None, typer.Option(rich_help_panel=MODEL, help="Keep the first N layers of the base.")] = None,
+    freeze: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=MODEL, metavar="WHAT", help="Leave as it is: none, embeddings, all, or the first N layers."
+        ),
+    ] = "none",
+    lora: Annotated[str, typer.Option(rich_help_panel=MODEL, metavar="r=16", help="Train adapters, merged at the end.")] = "",
+    heads: Annotated[int, typer.Option(rich_help_panel=MODEL, help="Heads, whose spread is the uncertainty.")] = 1,
+    loss: Annotated[str, typer.Option(rich_help_panel=GOAL, help="A loss: see docs/distill.md.")] = "soft",
+    label_smoothing: Annotated[float, typer.Option(rich_help_panel=GOAL, help="A share from 0 to 1.")] = 0.0,
+    class_weights: Annotated[
+        tuple[float, float] | None,
+        typer.Option(rich_help_panel=GOAL, metavar="WRONG RIGHT", help="Weights of wrong and right steps."),
+    ] = None,
+    context_format: Annotated[
+        str, typer.Option(rich_help_panel=TEXT, help="default, trl, qwen or math-shepherd: what stands around the steps.")
+    ] = "default",
+    chat_template: Annotated[
+        bool, typer.Option("--chat-template", rich_help_panel=TEXT, help="Put the problem into the base's chat template.")
+    ] = False,
+    max_length: Annotated[int, typer.Option(rich_help_panel=TEXT, help="Tokens of a sequence, at most.")] = 2048,
+    allow_dropped: Annotated[
+        float, typer.Option(rich_help_panel=TEXT, help="The share of labels that may be lost to --max-length.")
+    ] = 0.01,
+    lr: Annotated[
+        float | None, typer.Option(rich_help_panel=RUN, help="Learning rate; 2e-5, with --lora 2e-4, heads alone 1e-3.")
+    ] = None,
+    weight_decay: Annotated[float, typer.Option(rich_help_panel=RUN, help="Of matrices.")] = 0.01,
+    epochs: Annotated[int, typer.Option(rich_help_panel=RUN, help="Times through the data, at most.")] = 3,
+    batch_tokens: Annotated[int, typer.Option(rich_help_panel=RUN, help="Tokens of one step of the optimizer.")] = 8192,
+    micro_tokens: Annotated[
+        int, typer.Option(rich_help_panel=RUN, help="Tokens at once in each process, padding included; 0 chooses.")
+    ] = 0,
+    schedule: Annotated[str, typer.Option(rich_help_panel=RUN, help="cosine, linear or constant.")] = "cosine",
+    warmup: Annotated[float, typer.Option(rich_help_panel=RUN, help="The share of steps in which the rate rises.")] = 0.05,
+    clip: Annotated[float, typer.Option(rich_help_panel=RUN, help="The greatest norm of a gradient; 0: any.")] = 1.0,
+    evaluations: Annotated[int, typer.Option(rich_help_panel=RUN, help="Looks at dev an epoch.")] = 1,
+    patience: Annotated[
+        int, typer.Option(rich_help_panel=RUN, help="Looks at dev without a better F1 before it stops; 0: never.")
+    ] = 3,
+    dtype: Annotated[str, typer.Option(rich_help_panel=RUN, help="auto, fp32 or bf16.")] = "auto",
+    device: Annotated[str, typer.Option(rich_help_panel=RUN, help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", rich_help_panel=RUN, help="Compute activations twice to save memory.")
+    ] = False,
+    save_minutes: Annotated[float, typer.Option(rich_help_panel=RUN, help="Minutes between checkpoints.")] = 5.0,
 ) -> None:
-    """Distill a training set into a small local verifier."""
+    """Distill a training set into a small local verifier.
+
+    A transformer's run that was killed goes on when the same command is given again. Several GPUs or processes: torchrun
+    --nproc-per-node N -m critic_prm distill ...
+    """
+    import os
+
     from rich.console import Console
     from rich.table import Table
 
     from distill.run import FEW
     from distill.run import distill as run
+    from distill.settings import Settings
+    from distill.student import choose_student
 
-    console = Console(stderr=True)
-    result = run(data, out, student=student, seed=seed, say=lambda line: console.print(line, style="dim", highlight=False))
+    settings = Settings(
+        layers=layers, freeze=freeze, lora=lora, heads=heads, loss=loss, label_smoothing=label_smoothing,
+        class_weights=class_weights, layout=context_format, chat_template=chat_template, max_length=max_length,
+        allow_dropped=allow_dropped, lr=lr, weight_decay=weight_decay, epochs=epochs, batch_tokens=batch_tokens,
+        micro_tokens=micro_tokens, schedule=schedule, warmup=warmup, clip=clip, evaluations=evaluations, patience=patience,
+        dtype=dtype, device=device, checkpointing=checkpointing, save_minutes=save_minutes,
+    )  # fmt: skip
+    console = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+    chosen_student = choose_student(student, settings)
+    result = run(
+        data, out, student=chosen_student, seed=seed,
+        say=lambda line: console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True),
+    )  # fmt: skip
     heads = {"solutions": "rows", "steps": "steps", "auroc": "AUROC", "brier": "Brier", "ece": "ECE", "f1": "F1"}
     heads |= {"erroneous": "err.", "correct": "corr."}
     chosen = result.info["threshold_from"]

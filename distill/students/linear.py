@@ -95,7 +95,7 @@ def load(folder: Path) -> LinearScorer:
     return LinearScorer(arrays["text.weights"], float(arrays["text.intercept"][0]), forest, settings)
 
 
-def train(data: TrainingSet, *, seed: int, say: Callable[[str], None]) -> Trained:
+def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
     """Fit to `data.train`. The trees see text log odds from folds that did not see the row (see `_folds`)."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 

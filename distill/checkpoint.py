@@ -1,0 +1,147 @@
+"""A training run to disk and back: weights, the optimizer's moments and the place in the schedule, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(slots=True)
+class State:
+    """Where a run is: steps done, tokens seen, seconds spent, the best dev record and how many looks at dev since."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: dict[str, Any] | None = None
+    stale: int = 0
+
+
+class Checkpoints:
+    """The checkpoints of one run in `folder` (None: the best weights are kept in memory alone, and nothing is resumed).
+
+    `run` names the run: a checkpoint of another one is not gone on from. A checkpoint is a folder `checkpoint-STEP` that gets
+    its name when it is whole; the best weights lie beside it, as `best-STEP.safetensors`. Only the process that `leads` writes.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        run: str,
+        parameters: Mapping[str, torch.nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+        *,
+        every: float,
+        leads: bool = True,
+    ) -> None:
+        self._folder, self._run, self._parameters, self._optimizer = folder, run, dict(parameters), optimizer
+        self._every, self._leads, self._saved = every, leads, time.monotonic()
+        self._best: dict[str, Tensor] = {}
+
+    def resume(self) -> State | None:
+        """Put the newest whole checkpoint of this run into parameters and optimizer; None where there is none."""
+        if self._folder is None:
+            return None
+        for place in sorted(self._folder.glob("checkpoint-*"), key=lambda p: -int(p.name.split("-")[1])):
+            stored = json.loads((place / "state.json").read_text("utf-8"))
+            if stored.pop("run") != self._run:
+                continue
+            state = State(**stored)
+            self._fill(_read(place / "weights.safetensors"))
+            self._fill_optimizer(_read(place / "optimizer.safetensors"), state.step)
+            if state.best is not None:
+                self._best = _read(self._best_path(state.best["step"]))
+            return state
+        return None
+
+    def keep_best(self, step: int) -> None:
+        """The weights as they are now are the best so far."""
+        self._best = {name: p.detach().to("cpu", copy=True).contiguous() for name, p in self._parameters.items()}
+        if self._folder is not None and self._leads:
+            write(self._best_path(step), self._best)
+
+    def restore_best(self) -> None:
+        if self._best:
+            self._fill(self._best)
+
+    def save_if_due(self, state: State) -> None:
+        if self._folder is not None and self._leads and time.monotonic() - self._saved >= self._every:
+            self.save(state)
+            self._saved = time.monotonic()
+
+    def save(self, state: State) -> None:
+        """Write a checkpoint and remove the one before. A full disk costs the checkpoint, not the run."""
+        assert self._folder is not None
+        fresh = self._folder / ".checkpoint"
+        try:
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir()
+            write(fresh / "weights.safetensors", {n: p.detach().contiguous() for n, p in self._parameters.items()})
+            write(fresh / "optimizer.safetensors", self._moments())
+            (fresh / "state.json").write_text(json.dumps({"run": self._run, **asdict(state)}), "utf-8")
+            place = self._folder / f"checkpoint-{state.step}"
+            shutil.rmtree(place, ignore_errors=True)
+            fresh.rename(place)
+        except OSError:
+            shutil.rmtree(fresh, ignore_errors=True)
+            return
+        kept = {place, self._best_path(state.best["step"])} if state.best else {place}
+        for old in {*self._folder.glob("checkpoint-*"), *self._folder.glob("best-*")} - kept:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+
+    def _best_path(self, step: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"best-{step}.safetensors"
+
+    def _fill(self, tensors: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(tensors[name])
+
+    def _moments(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, parameter in self._parameters.items():
+            for key in ("exp_avg", "exp_avg_sq"):
+                if key in self._optimizer.state[parameter]:
+                    found[f"{key}.{name}"] = self._optimizer.state[parameter][key].contiguous()
+        return found
+
+    def _fill_optimizer(self, moments: Mapping[str, Tensor], step: int) -> None:
+        for name, parameter in self._parameters.items():
+            if f"exp_avg.{name}" in moments:
+                self._optimizer.state[parameter] = {
+                    # On the parameter's device: the fused update reads it there.
+                    "step": torch.tensor(float(step), device=parameter.device),
+                    "exp_avg": moments[f"exp_avg.{name}"].to(parameter.device),
+                    "exp_avg_sq": moments[f"exp_avg_sq.{name}"].to(parameter.device),
+                }
+
+
+def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file, whole or not at all. Raises OSError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    fresh = path.with_name(path.name + ".new")
+    try:
+        save_file(dict(tensors), fresh)
+    except SafetensorError as error:  # a full disk, told by the library in its own way
+        fresh.unlink(missing_ok=True)
+        raise OSError(str(error)) from None
+    os.replace(fresh, path)
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    found: dict[str, Tensor] = load_file(path)
+    return found

@@ -1,0 +1,82 @@
+"""Training records in, a live bar out: loss, tokens/s, time left and dev scores; plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+EVERY = 30.0
+"""Seconds between lines where there is no terminal."""
+
+
+@contextmanager
+def watching(say: Callable[[str], None]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """What `loop.fit` calls with each of its records. Dev scores always become a line of `say`."""
+    if sys.stderr.isatty():
+        with _bar() as watch:
+            yield watch
+    else:
+        yield _lines(say)
+
+
+def dev_line(record: Mapping[str, Any]) -> str:
+    """ "dev after step 120 (epoch 1.00): F1 0.412, AUROC 0.731, loss 0.480 (best so far)"."""
+    dev = record["dev"]
+    cells = [f"{name} {dev[key]:.3f}" for key, name in NAMES.items() if dev.get(key) is not None]
+    best = " (best so far)" if record["best"] else ""
+    return f"dev after step {record['step']} (epoch {record['epoch']:.2f}): {', '.join(cells)}{best}"
+
+
+NAMES = {"f1": "F1", "auroc": "AUROC", "brier": "Brier", "loss": "loss"}
+
+
+def _lines(say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
+    last = time.monotonic()
+
+    def watch(record: Mapping[str, Any]) -> None:
+        nonlocal last
+        if "dev" in record:
+            say(dev_line(record))
+        elif time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            left = record["seconds"] / record["step"] * (record["of"] - record["step"])
+            say(
+                f"step {record['step']} of {record['of']}: loss {record['loss']:.4f},"
+                f" {record['tokens_per_second']:,.0f} tokens/s, {left / 60:.0f} min left"
+            )
+
+    return watch
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("loss {task.fields[loss]}"),
+        TextColumn("{task.fields[speed]} tokens/s"), TextColumn("{task.fields[dev]}"), TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", loss="-", speed="-", dev="")
+        smooth: float | None = None
+
+        def watch(record: Mapping[str, Any]) -> None:
+            nonlocal smooth
+            if "dev" in record:
+                progress.console.print(dev_line(record), style="dim", highlight=False)
+                f1 = record["dev"]["f1"]
+                if record["best"] and f1 is not None:
+                    progress.update(task, dev=f"best dev F1 {f1:.3f}")
+                return
+            speed = record["tokens_per_second"]
+            smooth = speed if smooth is None else 0.9 * smooth + 0.1 * speed
+            progress.update(
+                task, completed=record["step"], total=record["of"], loss=f"{record['loss']:.4f}", speed=f"{smooth:,.0f}"
+            )
+
+        yield watch

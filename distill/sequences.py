@@ -1,0 +1,122 @@
+"""A problem and its steps in, token ids and the place of every step's score out; built from tokens, never by joining text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from critic_prm.errors import UsageError
+from distill.layouts import LAYOUTS
+from distill.student import Item
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One solution as tokens. `ids` (length,) int32. `ends` (kept steps,) int32: where in `ids` each step's score is read.
+
+    `dropped` is how many steps at the end did not fit.
+    """
+
+    ids: Ints
+    ends: Ints
+    dropped: int = 0
+
+    def cut(self, steps: int) -> Encoded:
+        """The same up to the score of step number `steps` - 1: all that a causal model needs for these steps."""
+        return Encoded(self.ids[: self.ends[steps - 1] + 1], self.ends[:steps], self.dropped + len(self.ends) - steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Turns solutions into tokens, the same in training and in scoring. Made by `make_encoder`.
+
+    `start` are the ids before the problem's text, `close` those after the last step (an encoder's end token), `tag` and `gap`
+    those after each step. `max_length` counts all of them.
+    """
+
+    tokenizer: Any
+    before: str
+    between: str
+    start: Ints
+    tag: Ints
+    gap: Ints
+    close: Ints
+    max_length: int
+    chat: bool = False
+    lead: str = field(default="", repr=False)
+
+    def encode(self, problem: str, steps: Sequence[str]) -> Encoded:
+        """One solution. Steps that do not fit into `max_length` are dropped from the end, whole."""
+        return self.encode_many([(problem, steps)])[0]
+
+    def encode_many(self, items: Sequence[Item]) -> list[Encoded]:
+        """Many solutions at once: the tokenizer is several times faster so."""
+        heads = self.heads([problem for problem, _ in items])
+        pieces = iter(self.pieces([step for _, steps in items for step in steps]))
+        return [self.assemble(head, [next(pieces) for _ in steps]) for head, (_, steps) in zip(heads, items, strict=True)]
+
+    def heads(self, problems: Sequence[str]) -> list[Ints]:
+        """All that stands before the first step."""
+        if self.chat:
+            texts = [
+                self.tokenizer.apply_chat_template(
+                    [{"role": "user", "content": problem}], tokenize=False, add_generation_prompt=True
+                )
+                for problem in problems
+            ]
+            return self._ids(texts)
+        return [np.concatenate([self.start, ids]) for ids in self._ids([self.before + p + self.between for p in problems])]
+
+    def pieces(self, steps: Sequence[str]) -> list[Ints]:
+        """The tokens of each step, with its tag and without the gap."""
+        return [np.concatenate([ids, self.tag]) for ids in self._ids([self.lead + step for step in steps], len(self.lead))]
+
+    def assemble(self, head: Ints, pieces: Sequence[Ints]) -> Encoded:
+        """A sequence from its parts: head, then each step with the gap before the next one."""
+        room = self.max_length - len(head) - len(self.close)
+        lengths = np.array([len(piece) + len(self.gap) for piece in pieces], dtype=np.int64)
+        reach = np.cumsum(lengths) - len(self.gap)
+        kept = int(np.searchsorted(reach, room, side="right"))
+        parts = [head]
+        for number, piece in enumerate(pieces[:kept]):
+            parts += [self.gap, piece] if number else [piece]
+        ends = len(head) + reach[:kept] - 1
+        return Encoded(np.concatenate([*parts, self.close]), ends.astype(np.int32), len(pieces) - kept)
+
+    def _ids(self, texts: Sequence[str], lead: int = 0) -> list[Ints]:
+        if not texts:
+            return []
+        skip = len(self.tokenizer(self.lead, add_special_tokens=False)["input_ids"]) if lead else 0
+        found = self.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        return [np.array(ids[skip:], dtype=np.int32) for ids in found]
+
+
+def make_encoder(tokenizer: Any, layout: str, max_length: int, *, chat_template: bool = False, causal: bool = True) -> Encoder:
+    """The encoder of a tokenizer and a layout. Raises UsageError where they do not go together."""
+    form = LAYOUTS[layout]
+    if chat_template and not tokenizer.chat_template:
+        raise UsageError("the base's tokenizer has no chat template; leave --chat-template out")
+    # SentencePiece puts a space before a text; within a sequence a piece must not get one, so it is read after a line end.
+    probe = tokenizer.convert_ids_to_tokens(tokenizer("a", add_special_tokens=False)["input_ids"])
+    lead = "\n" if probe and probe[0].startswith("▁") else ""
+    skip = len(tokenizer(lead, add_special_tokens=False)["input_ids"]) if lead else 0
+
+    def alone(text: str) -> Ints:
+        ids = tokenizer(lead + text, add_special_tokens=False)["input_ids"] if text else []
+        return np.array(ids[skip:] if text else [], dtype=np.int32)
+
+    tag = alone(form.tag)
+    if not len(tag):
+        raise UsageError(f"the base's tokenizer has no tokens for {form.tag!r}; choose another --context-format")
+    begin = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
+    end = None if causal else tokenizer.sep_token_id
+    ids_of = [np.array([] if token is None else [token], dtype=np.int32) for token in (begin if form.begin else None, end)]
+    return Encoder(
+        tokenizer, form.before, form.between, ids_of[0], tag, alone(form.gap), ids_of[1], max_length, chat_template, lead
+    )

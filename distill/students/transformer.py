@@ -1,0 +1,261 @@
+"""The transformer student: a pretrained base fine-tuned to say after every step whether it is right."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from critic_prm.errors import ConfigError, InputError
+from distill.data import Row, TrainingSet
+from distill.settings import Settings
+from distill.student import Item, Scorer, Trained
+
+if TYPE_CHECKING:
+    from distill.batches import Prepared
+    from distill.calibration import Floats
+    from distill.loop import Team
+    from distill.network import Network
+    from distill.sequences import Encoded, Encoder
+
+SCORING = "scoring.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """A base (a hub name or a local folder) and how to train it. See `Student`."""
+
+    base: str
+    settings: Settings = field(default_factory=Settings)
+
+    def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
+        """Fine-tune on `data.train`, early stopping on `data.dev`. `work` takes checkpoints and metrics; see `loop.fit`.
+
+        Raises ConfigError without torch or the device asked for, InputError for a base or rows that cannot be used.
+        """
+        require_torch()
+        import torch
+
+        from distill.dev import look
+        from distill.loop import fit
+        from distill.losses import check_rows, open_loss
+        from distill.network import open_network, open_tokenizer
+        from distill.progress import watching
+
+        settings, loss = self.settings, open_loss(self.settings.loss)
+        check_rows(settings.loss, data.train, f"{data.folder}/train.jsonl")
+        team = open_team(settings)
+        if team.rank:
+            say = _silent
+        torch.manual_seed(seed)
+        tokenizer = open_tokenizer(self.base)
+        network = open_network(self.base, settings, extra=loss.START, seed=seed, say=say)
+        encoder = encoder_for(tokenizer, network.model.config, network.causal, settings)
+        train, rows = prepare_rows(
+            data.train, encoder, settings, f"{data.folder}/train", loss.WANTS == "outcomes", network.causal, say
+        )
+        dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, network.causal, say)
+        say(
+            f"{self.base}: {sum(p.numel() for p in network.trainable().values()):,} of"
+            f" {sum(p.numel() for p in network.model.parameters()):,} weights to train,"
+            f" on {network.head.weight.device} in {str(network.dtype).removeprefix('torch.')}"
+        )
+        with watching(say) as watch:
+            summary = fit(
+                network, train, lambda: look(network, dev, dev_rows, settings, team), settings, seed=seed, team=team, work=work,
+                run=run_name(self.base, settings, data, seed), watch=watch,
+            )  # fmt: skip
+        steps = sum(label is not None for row in rows for label in row.labels)
+        return Trained(
+            _scorer(network, encoder, settings),
+            self.base,
+            {"solutions": len(rows), "steps": steps, "processes": team.size, **summary, "settings": asdict(settings)},
+            "transformer",
+            team.rank == 0,
+        )
+
+
+def load(folder: Path) -> Scorer:
+    """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without torch."""
+    require_torch()
+    from transformers import AutoModelForTokenClassification
+
+    from distill.network import open_tokenizer, pick_device, pick_dtype, quiet
+    from distill.sequences import make_encoder
+
+    stored = json.loads((folder / SCORING).read_text("utf-8"))
+    with quiet():
+        model, report = AutoModelForTokenClassification.from_pretrained(folder, dtype="float32", output_loading_info=True)
+    if report["missing_keys"]:
+        raise ValueError(f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}")
+    encoder = make_encoder(
+        open_tokenizer(folder),
+        stored["layout"],
+        stored["max_length"],
+        chat_template=stored["chat_template"],
+        causal=stored["causal"],
+    )
+    device = pick_device("auto")
+    return TransformerScorer(model.to(device).eval(), encoder, stored, pick_dtype("fp32", device))
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerScorer:
+    """A model in plain Hugging Face form, its encoder, and what `scoring.json` says; see `Scorer`.
+
+    Steps that do not fit into the context have a score of nan.
+    """
+
+    model: Any
+    encoder: Encoder
+    stored: dict[str, Any]
+    dtype: Any
+    more: dict[str, Any] = field(default_factory=dict)
+    batch: int = 256
+
+    @property
+    def causal(self) -> bool:
+        return bool(self.stored["causal"])
+
+    def score(self, items: Sequence[Item]) -> list[Floats]:
+        import numpy as np
+        import torch
+
+        from distill.batches import collate, micro
+
+        encoded = self.encoder.encode_many(items)
+        out = [np.full(len(steps), np.nan) for _, steps in items]
+        lengths = np.array([len(e.ids) for e in encoded], dtype=np.int64)
+        full = np.array([n for n, e in enumerate(encoded) if len(e.ends)], dtype=np.int64)
+        device = self.model.device
+        with torch.no_grad():
+            for rows in micro(full, lengths, 4096):
+                batch = collate([encoded[r] for r in rows], self.encoder.tokenizer.pad_token_id, causal=self.causal).to(device)
+                logits = self.model(input_ids=batch.ids, attention_mask=batch.mask).logits.float().flatten(0, 1)[batch.at]
+                p = torch.sigmoid(logits[:, 1] - logits[:, 0]).double().cpu().numpy()
+                for r, scores in zip(rows, np.split(p, np.cumsum([len(encoded[r].ends) for r in rows])[:-1]), strict=True):
+                    out[r][: len(scores)] = scores
+        return out
+
+    def save(self, folder: Path) -> None:
+        from safetensors import SafetensorError
+
+        from distill.checkpoint import write
+        from distill.network import HEADS, quiet
+
+        try:
+            with quiet():
+                self.model.save_pretrained(folder)
+        except SafetensorError as error:  # a full disk, told by the library in its own way
+            raise OSError(str(error)) from None
+        self.encoder.tokenizer.save_pretrained(folder)
+        if self.more:
+            write(folder / HEADS, self.more)
+        (folder / SCORING).write_text(json.dumps(self.stored, indent=2) + "\n", encoding="utf-8")
+
+
+def require_torch() -> None:
+    """Raises ConfigError where the packages for transformer students are not installed."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("torch", "transformers", "accelerate") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"a transformer student needs {', '.join(missing)}; install it with: pip install 'critic-prm[train]'")
+
+
+def open_team(settings: Settings) -> Team:
+    """The processes that torchrun or accelerate launch started, or this one alone."""
+    from accelerate import PartialState
+
+    from distill.loop import Team
+
+    state = PartialState(cpu=settings.device == "cpu")
+    return Team(state.process_index, state.num_processes)
+
+
+def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: Settings) -> Encoder:
+    """The encoder of a base: the settings' layout, and the shorter of their length and the base's."""
+    from distill.sequences import make_encoder
+
+    limits = [settings.max_length, getattr(config, "max_position_embeddings", None) or settings.max_length]
+    if not causal:
+        limits.append(tokenizer.model_max_length)  # RoBERTa counts positions from 2: its tokenizer knows, its config does not
+    return make_encoder(tokenizer, settings.layout, min(limits), chat_template=settings.chat_template, causal=causal)
+
+
+def prepare_rows(
+    rows: Sequence[Row],
+    encoder: Encoder,
+    settings: Settings,
+    where: str,
+    whole: bool,
+    causal: bool,
+    say: Callable[[str], None],
+) -> tuple[Prepared, list[Row]]:
+    """Rows that can be learned from, with their sequences. Unless `whole`, a causal model's sequences end at the last step with
+    a label, since nothing after it reaches the loss. Says how many steps were dropped; raises InputError when too many labels
+    were."""
+    from distill.batches import prepare
+
+    rows = [row for row in rows if row.weight > 0]
+    encoded = encoder.encode_many([(row.problem, row.steps) for row in rows])
+    labels = sum(label is not None for row in rows for label in row.labels)
+    lost = sum(label is not None for row, e in zip(rows, encoded, strict=True) for label in row.labels[len(e.ends) :])
+    if lost > settings.allow_dropped * labels:
+        raise InputError(
+            where,
+            f"{lost} of {labels} labels are lost: their steps do not fit into {encoder.max_length} tokens",
+            f"raise --max-length, split long steps, or allow it with --allow-dropped {math.ceil(1000 * lost / labels) / 1000:g}",
+        )  # fmt: skip
+    dropped = sum(e.dropped for e in encoded)
+    if dropped:
+        say(f"{where}: {dropped} steps, {lost} with a label, do not fit into {encoder.max_length} tokens and are dropped")
+    kept: list[tuple[Row, Encoded]] = []
+    for row, e in zip(rows, encoded, strict=True):
+        last = max(
+            (n + 1 for n in range(len(e.ends)) if row.labels[n] is not None or (row.votes and row.votes[n][1])), default=0
+        )
+        steps = len(e.ends) if whole else last
+        if steps:
+            kept.append((row, e.cut(steps) if causal and not whole else e))
+    if not kept:
+        raise InputError(where, "no row has a step that fits", "raise --max-length, or take other rows")
+    domains = {source: number for number, source in enumerate(sorted({row.source for row in rows}))}
+    pad = encoder.tokenizer.pad_token_id
+    return prepare([row for row, _ in kept], [e for _, e in kept], pad, causal=causal, domains=domains), [
+        row for row, _ in kept
+    ]
+
+
+def run_name(base: str, settings: Settings, data: TrainingSet, seed: int) -> str:
+    """A fingerprint of all that a run's numbers follow from."""
+    told = settings_that_matter(settings)
+    digest = data.fingerprint or hashlib.sha256(repr((data.train, data.dev)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([base, told, digest, seed], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def settings_that_matter(settings: Settings) -> dict[str, Any]:
+    return {name: value for name, value in asdict(settings).items() if name not in ("save_minutes", "device")}
+
+
+def _scorer(network: Network, encoder: Encoder, settings: Settings) -> Scorer:
+    from distill.network import plain_model
+
+    model, more = plain_model(network)
+    stored = {
+        "layout": settings.layout,
+        "chat_template": settings.chat_template,
+        "max_length": encoder.max_length,
+        "causal": network.causal,
+        "loss": settings.loss,
+        "heads": settings.heads,
+    }
+    return TransformerScorer(model.eval(), encoder, stored, network.dtype, {name: t.cpu() for name, t in more.items()})
+
+
+def _silent(line: str) -> None:
+    """Only one of several processes speaks."""

@@ -1,0 +1,86 @@
+"""Models small enough to train in a test, made by code: random weights, and a tokenizer that knows bytes and a few words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def tiny_base(
+    folder: Path, kind: str = "qwen2", *, layers: int = 2, size: int = 32, length: int = 512, pad: bool = True
+) -> Path:
+    """Save a causal base ("qwen2", "llama") or an encoder ("bert", "modernbert") with random weights; returns the folder."""
+    import torch
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+    causal = kind in ("qwen2", "llama")
+    tokenizer = tiny_tokenizer(encoder=not causal, pad=pad)
+    config = AutoConfig.for_model(
+        kind, vocab_size=len(tokenizer), hidden_size=size, intermediate_size=2 * size, num_hidden_layers=layers,
+        num_attention_heads=4, max_position_embeddings=length,
+        pad_token_id=tokenizer.pad_token_id, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        **({"num_key_value_heads": 2} if causal else {}),
+        **({"cls_token_id": None, "sep_token_id": None} if kind == "modernbert" else {}),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = (AutoModelForCausalLM if causal else AutoModel).from_config(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def tiny_tokenizer(*, encoder: bool = False, pad: bool = True) -> Any:
+    """A byte-level BPE with a token for a blank line, begin and end tokens of an encoder where asked, and a chat template."""
+    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [("Ċ", "Ċ"), ("t", "h"), ("Ġ", "a"), ("Ġ", "th"), ("i", "n")]
+    vocabulary = {token: number for number, token in enumerate([*alphabet, *(a + b for a, b in merges)])}
+    raw = Tokenizer(BPE(vocab=vocabulary, merges=merges))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.add_special_tokens(
+        [AddedToken(t, special=True) for t in ("<|end|>", "<|pad|>", "<extra_0>", "<|im_start|>", "<|im_end|>")]
+    )
+    names = {"eos_token": "<|end|>"} | ({"pad_token": "<|pad|>"} if pad else {})
+    if encoder:
+        raw.add_special_tokens([AddedToken("[CLS]", special=True), AddedToken("[SEP]", special=True)])
+        names |= {"cls_token": "[CLS]", "sep_token": "[SEP]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=512, **names)
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    return tokenizer
+
+
+def sums(count: int, seed: int, most: int = 4) -> list[dict[str, Any]]:
+    """Training rows of one to `most` steps about additions; a wrong step says "wrong", so that little has to be learned."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        length = int(generator.integers(1, most + 1))
+        first = int(generator.integers(-1, length))
+        steps, labels, total = [], [], 1
+        for step in range(length):
+            more = int(generator.integers(1, 9))
+            steps.append(f"{total} + {more} = {total + more}" + (" wrong" if step == first else ""))
+            labels.append(None if 0 <= first < step else 0.0 if step == first else 1.0)
+            total += more
+        rows.append(
+            {"id": f"{seed}-{number}", "prompt": "Add them up.", "completions": steps, "labels": labels, "source": "sums"}
+        )
+    return rows
+
+
+def training_set(folder: Path, train: int = 60, dev: int = 30, seed: int = 1) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, count) in enumerate((("train", train), ("dev", dev))):
+        rows = sums(count, seed + number)
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
