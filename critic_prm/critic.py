@@ -40,6 +40,16 @@ class Critic(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the work goes with --engine ray. `address` is a running cluster's, None for the one in RAY_ADDRESS or else a Ray of
+    its own on this machine. `workers` is how many there are, `gpus` what each asks for (None: what its model asks for)."""
+
+    workers: int = 2
+    address: str | None = None
+    gpus: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Judging:
     """How an LLM is asked: all that its name does not say. Other critics have no use for it.
 
@@ -50,7 +60,8 @@ class Judging:
 
     A reply without a verdict that can be read is followed up to `follow_ups` times by a question that says what was wrong, one
     that stays cut is forced to its verdicts if `force`, and one that is read is gone over again for `think_rounds` rounds.
-    `schema` asks for structured outputs in the styles that have a schema.
+    `schema` asks for structured outputs in the styles that have a schema. With `cluster`, its workers send the requests;
+    critics that compute are spread over it, too.
     """
 
     style: str = "stepwise"
@@ -74,6 +85,7 @@ class Judging:
     budget_usd: float | None = None
     max_requests: int | None = None
     prices: Prices | None = None
+    cluster: Cluster | None = None
 
 
 def open_critic(name: str, judging: Judging | None = None) -> Critic:
@@ -84,6 +96,11 @@ def open_critic(name: str, judging: Judging | None = None) -> Critic:
     """
     from critic_prm import plugins
 
+    computes = name == "rules" or (Path(name) / "verifier.json").is_file()
+    if computes and judging is not None and judging.cluster is not None:
+        from critic_prm.cluster.critic import connect as connect_cluster
+
+        return connect_cluster(name, judging.cluster)
     if (Path(name) / "verifier.json").is_file():
         from distill.verifier import load_verifier
 

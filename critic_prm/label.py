@@ -47,7 +47,8 @@ async def label(
 
     def crew() -> int:
         if critic.batch > 1:
-            return 1  # a critic that computes has nothing to wait for
+            # A critic that computes has nothing to wait for, unless it does so elsewhere.
+            return int(getattr(critic, "lanes", 1))
         return workers if isinstance(workers, int) else workers()
 
     pairs = in_order(trajectories, work, workers=crew, batch=critic.batch, window=WINDOW, stop=stop)

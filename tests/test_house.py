@@ -32,6 +32,7 @@ FLOORS = {
         "rank",
         "refine",
         "cascading",
+        "cluster",
         "escalation",
         "rewards",
     ),

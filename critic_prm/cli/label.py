@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 from critic_prm.cli.options import with_judging
 from critic_prm.critic import Judging
 
@@ -37,12 +38,17 @@ def label(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
+    workers: Workers = 2,
+    worker_gpus: WorkerGpus = None,
     *,
     judging: Judging,
 ) -> None:
     """Label every step: critique, verdict and votes. Run the same command again to go on where it stopped."""
     from dataclasses import replace
 
+    from critic_prm.cli.clusters import on_cluster
     from critic_prm.cli.judges import open_judges
     from critic_prm.cli.rereading import is_label_file, run_rereading
     from critic_prm.cli.running import run_labelling
@@ -58,6 +64,7 @@ def label(
         if is_label_file(source):
             raise typer.Exit(run_rereading(source, out, judging, limit))
         judging = replace(judging, offline=True)
+    judging = on_cluster(judging, engine, ray_address, workers, worker_gpus)
     policy = parse_samples(samples)
     counted = parse_prior(prior)
     skipped: list[object] = []

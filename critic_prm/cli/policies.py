@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 from critic_prm.cli.options import with_policy
 from critic_prm.critic import Judging
 
@@ -108,12 +109,17 @@ def rollout(
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
+    workers: Workers = 2,
+    worker_gpus: WorkerGpus = None,
     *,
     judging: Judging,
 ) -> None:
     """Monte Carlo step labels: how many of K completions from after each step reach the gold answer."""
     from itertools import islice
 
+    from critic_prm.cli.clusters import on_cluster
     from critic_prm.cli.running import run_labelling
     from critic_prm.critics.rollout import How, connect
     from critic_prm.formats import read_trajectories
@@ -124,6 +130,7 @@ def rollout(
     table = parse_rollouts(k)
     enough = Enough(max(n for _, n in table), stop, theta)  # type: ignore[arg-type]  # checked there
     how = How(enough, search, target, epsilon, recheck, table if len(table) > 1 else ())  # type: ignore[arg-type]
+    judging = on_cluster(judging, engine, ray_address, workers, worker_gpus)
     critic = connect(policy, judging, how, prompt)
     trajectories = read_trajectories(
         source,

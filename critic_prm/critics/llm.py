@@ -12,6 +12,7 @@ from critic_prm.critic import Judging
 from critic_prm.critics._ask import Asked, Asker, as_judgement, is_enough
 from critic_prm.critics._turns import Manner
 from critic_prm.engine.client import Client, Settings
+from critic_prm.engine.door import Door
 from critic_prm.engine.gate import START, Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import UsageError
@@ -63,10 +64,15 @@ def open_client(provider: Provider, judging: Judging) -> Client:
         )
     # A server of one's own has no limits to find out about: it may be filled at once.
     start = judging.connections if is_near(provider.base_url) else START
+    gate: Door = Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
+    if judging.cluster is not None:
+        from critic_prm.cluster.provider import spread
+
+        provider, gate = spread(provider, judging, start)
     return Client(
         provider,
         lambda: Cache(judging.db, durable=judging.durable, readonly=judging.offline),
-        Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start),
+        gate,
         Money(prices, judging.budget_usd, judging.max_requests),
         Settings(
             retries=judging.retries,

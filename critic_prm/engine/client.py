@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from critic_prm.cache import Cache
 from critic_prm.engine.deadlines import Deadlines
-from critic_prm.engine.gate import Gate
+from critic_prm.engine.door import Door
 from critic_prm.engine.keeping import Question, is_whole, kept, kept_failure, roomier_question
 from critic_prm.engine.limits import widened
 from critic_prm.engine.money import Money
@@ -59,7 +59,7 @@ class Client:
         self,
         provider: Provider,
         open_cache: Callable[[], Cache],
-        gate: Gate,
+        gate: Door,
         money: Money | None = None,
         settings: Settings = Settings(),
     ) -> None:

@@ -189,6 +189,14 @@ class Gate:
             if left == 0 and reset:
                 self.until = max(self.until, self._clock() + min(reset, LONGEST_COOLDOWN))
 
+    def restrict(self, *, rpm: float | None = None, tpm: float | None = None) -> None:
+        """Take over limits that are stricter than those that hold."""
+        now = self._clock()
+        if rpm and (self._requests is None or rpm / 60 < self._requests.rate):
+            self._requests = Bucket(rpm / 60, now)
+        if tpm and (self._tokens is None or tpm / 60 < self._tokens.rate):
+            self._tokens = Bucket(tpm / 60, now)
+
     def resize(self, most: int) -> None:
         """Change the ceiling while running."""
         self.most = max(most, 1)

@@ -1,0 +1,160 @@
+"""Items go to the worker that has the least to do; workers that are lost are replaced, wherever the cluster has room."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from critic_prm.cluster import session
+from critic_prm.cluster.desk import Desk, Work, own_version, result_of
+from critic_prm.cluster.line import Line, Lost
+from critic_prm.critic import Cluster
+from critic_prm.errors import ConfigError, CriticPrmError
+
+PATIENCE = 120.0
+"""Seconds until a worker must have been placed somewhere; loading what it works with may take longer."""
+
+STILLBORN = 5
+"""Workers lost one after another, without one answer between them, that show that no more need be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a worker asks of its node."""
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+
+class Pool:
+    """`cluster.workers` desks with the same work. Begins at the first item; close it when done.
+
+    `lost` counts workers that went away in the middle.
+    """
+
+    def __init__(self, cluster: Cluster, opener: Callable[[], Work], needs: Needs = Needs()) -> None:
+        self.cluster, self.needs = cluster, needs
+        self.lost = 0
+        self._opener = opener
+        self._job = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        self._lines: dict[int, Line] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._there = asyncio.Event()
+        self._starting: asyncio.Task[None] | None = None
+        self._failed: CriticPrmError | None = None
+        self._stillborn = 0
+
+    async def do(self, item: Any) -> Any:
+        """The result of `item`. Raises Lost when its worker is lost, ConfigError when there are no workers to be had, and what
+        the work raised."""
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start())
+        if not self._lines:
+            await asyncio.shield(self._starting)
+            await self._there.wait()
+        if self._failed is not None:
+            raise self._failed
+        line = min(self._lines.values(), key=lambda line: line.out)
+        return await line.ask(item)
+
+    @property
+    def alive(self) -> int:
+        return len(self._lines)
+
+    async def close(self) -> None:
+        """End the workers, and leave the cluster."""
+        if self._starting is None:
+            return
+        with suppress(CriticPrmError):
+            await self._starting
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        if self._starting.exception() is None:
+            await asyncio.to_thread(session.leave)
+        self._starting = None
+
+    async def _start(self) -> None:
+        await asyncio.to_thread(session.join, self.cluster)
+        opener = session.ray_module().cloudpickle.dumps(self._opener)
+        self._keepers = [asyncio.create_task(self._keep(slot, opener)) for slot in range(self.cluster.workers)]
+
+    async def _keep(self, slot: int, opener: bytes) -> None:
+        """One worker after another, until there is no sense in it any more."""
+        while self._failed is None:
+            line: Line | None = None
+            desk = self._hire()
+            try:
+                await self._begin(desk, opener)
+                line = self._lines[slot] = Line(desk, self._job)
+                self._there.set()
+                await line.run()
+            except CriticPrmError as error:
+                if not self._lines:
+                    self._give_up(error)
+            except session.ray_module().exceptions.RayError as error:
+                self._not_placed(error)
+            finally:
+                self._lines.pop(slot, None)
+                if not self._lines and self._failed is None:
+                    self._there.clear()
+                with suppress(Exception):
+                    session.ray_module().kill(desk)
+            if line is not None:
+                self.lost += 1
+            self._stillborn = 0 if line is not None and line.answers else self._stillborn + 1
+            if self._stillborn >= STILLBORN * self.cluster.workers:
+                self._give_up(ConfigError(f"workers are lost as soon as they begin ({session.free()}); see the logs of Ray"))
+            await asyncio.sleep(0.2 if line is not None else 1.0)
+
+    def _hire(self) -> Any:
+        ray = session.ray_module()
+        return (
+            ray.remote(Desk)
+            .options(
+                num_cpus=self.needs.cpus,
+                num_gpus=self.needs.gpus,
+                max_restarts=0,  # the pool hires another itself, and knows what the lost one had in hand
+                max_concurrency=1000,
+                scheduling_strategy="SPREAD",
+            )
+            .remote()
+        )
+
+    async def _begin(self, desk: Any, opener: bytes) -> None:
+        """Wait until the worker has a place, then until it has what it works with."""
+        placed = asyncio.ensure_future(_of(desk.here.remote()))
+        done, _ = await asyncio.wait({placed}, timeout=PATIENCE)
+        if not done:
+            placed.cancel()
+            asked = f"{self.needs.cpus:g} CPU" + (f" and {self.needs.gpus:g} GPU" if self.needs.gpus else "")
+            raise ConfigError(
+                f"no worker with {asked} could be placed in {PATIENCE:g} s: the cluster has {session.free()};"
+                " ask for fewer with --workers, or add nodes"
+            )
+        await placed
+        there, here = result_of(await desk.open.remote(opener)), own_version()
+        if there != here:
+            raise ConfigError(f"a node of the cluster has critic-prm {there!r}, here it is {here!r}; install the same")
+
+    def _not_placed(self, error: Exception) -> None:
+        said = str(error).strip().split("\n")
+        missing = next((line for line in said if "ModuleNotFoundError" in line or "ImportError" in line), None)
+        if missing is not None and not self._lines:
+            self._give_up(ConfigError(f"the cluster's nodes cannot run critic-prm: {missing.strip()}; install it there, too"))
+
+    def _give_up(self, error: CriticPrmError) -> None:
+        self._failed = self._failed or error
+        self._there.set()
+
+
+async def _of(reference: Any) -> Any:
+    return await reference
+
+
+__all__ = ["Lost", "Needs", "Pool"]

@@ -1,0 +1,93 @@
+"""Requests -> workers that complete them, each through a provider of its own; all else about asking stays in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from critic_prm.cluster.gate import LeasedGate
+from critic_prm.cluster.line import Lost
+from critic_prm.cluster.pool import Needs, Pool
+from critic_prm.critic import Judging
+from critic_prm.engine.door import Door
+from critic_prm.engine.gate import Gate
+from critic_prm.errors import ProviderError
+from critic_prm.provider import Arrival, Provider, Reply, Request, Wire
+
+
+def spread(provider: Provider, judging: Judging, start: int) -> tuple[RemoteProvider, Door]:
+    """The provider whose requests are completed by the workers of `judging.cluster`, and the gate that they all go through.
+
+    A server's limits are kept by one gate for the whole cluster, whoever asks. A model that each worker loads for itself
+    has no limits but its own queue.
+    """
+    cluster = judging.cluster
+    assert cluster is not None
+    gpus = cluster.gpus if cluster.gpus is not None else float(getattr(provider, "gpus", 0.0))
+    pool = Pool(cluster, partial(_open, provider), Needs(gpus=gpus))
+    if getattr(provider, "in_process", False):
+        return RemoteProvider(provider, pool), Gate(judging.connections, fixed=True)
+    gate = LeasedGate(judging.connections, provider, cluster, rpm=judging.rpm, tpm=judging.tpm, start=start)
+    return RemoteProvider(provider, pool, gate), gate
+
+
+@dataclass
+class RemoteProvider:
+    """`inner` turns requests into bodies and reads replies, here; a worker's copy of it sends them."""
+
+    inner: Provider
+    pool: Pool
+    gate: LeasedGate | None = field(default=None, repr=False)
+    name: str = field(init=False)
+    model: str = field(init=False)
+    base_url: str | None = field(init=False)
+    gives: frozenset[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.model, self.base_url = self.inner.name, self.inner.model, self.inner.base_url
+        self.gives = frozenset(getattr(self.inner, "gives", ()))
+
+    def wire(self, request: Request) -> Wire:
+        return self.inner.wire(request)
+
+    async def complete(self, wire: Wire) -> Arrival:
+        """Raises ProviderError. A lost worker is a failure that may pass: what it had in hand is asked again, and counted."""
+        try:
+            arrival: Arrival = await self.pool.do(wire)
+        except Lost as error:
+            raise ProviderError(f"the worker was lost: {error}", "transient", detail="worker lost") from error
+        return arrival
+
+    def read(self, raw: Mapping[str, Any]) -> Reply:
+        return self.inner.read(raw)
+
+    async def close(self) -> None:
+        await self.pool.close()
+        if self.gate is not None:
+            await self.gate.close()
+        await self.inner.close()
+
+
+def _open(provider: Provider) -> Completing:
+    return Completing(provider)
+
+
+@dataclass
+class Completing:
+    """In a worker: bodies out, whatever the provider brings back."""
+
+    provider: Provider
+
+    async def do(self, job: str, item: Wire) -> Arrival:
+        return await self.provider.complete(item)
+
+    def state(self) -> Any:
+        return None
+
+    def gone(self, job: str) -> None:
+        """The desk has cancelled what was under way."""
+
+    async def close(self) -> None:
+        await self.provider.close()
