@@ -54,7 +54,7 @@ def _gold(row: Row, seen: int) -> int | None:
 @torch.no_grad()
 def score(network: Network, data: Prepared, settings: Settings, team: Team) -> tuple[list[list[float]], float]:
     """Raw P(correct) of every kept step of every row, and the loss."""
-    loss, device = open_loss(settings.loss), network.head.weight.device
+    loss, device = open_loss(settings.loss), network.device
     half = torch.ones((len(data.encoded), network.heads), dtype=torch.bool) * 0.5
     p = torch.zeros(len(data.want.p), device=device)
     sums = torch.zeros(2, device=device)

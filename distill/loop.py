@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from critic_prm.errors import CriticPrmError
 from distill.batches import Indices, Prepared, micro, move, plan
@@ -39,6 +39,64 @@ class Team:
                 torch.distributed.all_reduce(tensor)
 
 
+class Task(Protocol):
+    """What is trained: a model, and rows of so many tokens each on which it has a loss."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def lengths(self) -> Indices:
+        """Tokens of each row, shape (rows,)."""
+        ...
+
+    def trainable(self) -> dict[str, nn.Parameter]: ...
+
+    def weight(self, rows: Indices) -> float:
+        """What the loss of these rows is divided by."""
+        ...
+
+    def loss(self, rows: Indices) -> Tensor:
+        """The sum of the loss over these rows, a number with its gradient, not divided yet."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepTask:
+    """The task of a network that scores steps. `half`: which rows each head learns from."""
+
+    network: Network
+    data: Prepared
+    of: Loss
+    half: Tensor
+    settings: Settings
+
+    @property
+    def model(self) -> Any:
+        return self.network.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    @property
+    def lengths(self) -> Indices:
+        return self.data.lengths
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        return self.network.trainable()
+
+    def weight(self, rows: Indices) -> float:
+        return float(weighed(self.of, self.data.batch(rows)[1]).sum())
+
+    def loss(self, rows: Indices) -> Tensor:
+        batch, want = self.data.batch(rows)
+        return total_loss(self.network(batch.to(self.device)), move(want, self.device), self.half, self.of, self.settings)
+
+
 def fit(
     network: Network,
     data: Prepared,
@@ -51,33 +109,52 @@ def fit(
     run: str = "",
     watch: Callable[[Record], None] = lambda record: None,
 ) -> Record:
-    """Train, score dev now and then, and leave the weights with the best dev F1 in the network.
+    """Train a network to score steps; see `train`."""
+    half = halves(len(data.encoded), network.heads, seed)
+    task = StepTask(network, data, open_loss(settings.loss), half, settings)
+    places = micro_tokens(settings, task.device)
+    return train(task, dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=watch)
+
+
+def train(
+    task: Task,
+    dev: Callable[[], Mapping[str, Any]],
+    settings: Settings,
+    *,
+    places: int,
+    seed: int = 0,
+    team: Team = Team(),
+    work: Path | None = None,
+    run: str = "",
+    watch: Callable[[Record], None] = lambda record: None,
+) -> Record:
+    """Train, score dev now and then, and leave the weights with the best dev F1 in the model.
 
     `dev` scores the dev split and gives at least "f1" (None where it is not defined) and "loss". With `work`, a folder, metrics
     go to `training.jsonl` there and checkpoints beside them; a run of the same name `run` (a fingerprint of all that matters)
     goes on from the last one and gives the same losses as if it had never stopped: nothing in here is drawn at random but the
-    order of rows, which follows from seed and epoch. `watch` sees every record. Returns steps, tokens, seconds and the best look.
+    order of rows, which follows from seed and epoch. At most `places` tokens, padding included, go through the model at
+    once. `watch` sees every record. Returns steps, tokens, seconds and the best look.
 
     Raises CriticPrmError when the loss is no number any more.
     """
-    loss, parameters = open_loss(settings.loss), network.trainable()
-    optimizer = make_optimizer(network, settings)
-    epochs = [plan(data.lengths, settings.batch_tokens, np.random.default_rng([seed, e])) for e in range(settings.epochs)]
+    parameters = task.trainable()
+    optimizer = make_optimizer(parameters, settings)
+    epochs = [plan(task.lengths, settings.batch_tokens, np.random.default_rng([seed, e])) for e in range(settings.epochs)]
     schedule = [(epoch, number, rows) for epoch, steps in enumerate(epochs) for number, rows in enumerate(steps)]
-    half = halves(len(data.encoded), network.heads, seed)
     if work is not None:
         work.mkdir(parents=True, exist_ok=True)
     checkpoints = Checkpoints(work, run, parameters, optimizer, every=60 * settings.save_minutes, leads=team.rank == 0)
     state = checkpoints.resume() or State()
     log = Log(work if team.rank == 0 else None, state.step, watch)
     started = time.monotonic() - state.seconds
-    network.model.train()
+    task.model.train()
     for step in range(state.step, len(schedule)):
         epoch, number, rows = schedule[step]
         lr = default_lr(settings) * rate(step, len(schedule), settings)
         began = time.monotonic()
-        value, norm = one_step(network, loss, data, rows, half, optimizer, lr, settings, team)
-        tokens = int(data.lengths[rows].sum())
+        value, norm = one_step(task, rows, optimizer, lr, places, settings, team)
+        tokens = int(task.lengths[rows].sum())
         state.tokens += tokens
         state.step, state.seconds = step + 1, time.monotonic() - started
         speed = tokens / max(1e-9, time.monotonic() - began)
@@ -89,9 +166,9 @@ def fit(
         if not math.isfinite(value):
             raise CriticPrmError(f"the loss is {value} at step {step + 1}; lower --lr (it was {lr:.1e}), or take --dtype fp32")
         if due(number, len(epochs[epoch]), settings.evaluations):
-            network.model.eval()
+            task.model.eval()
             found = dict(dev())
-            network.model.train()
+            task.model.train()
             better = state.best is None or quality(found) > quality(state.best)
             state.stale = 0 if better else state.stale + 1
             if better:
@@ -102,24 +179,20 @@ def fit(
                 break
         checkpoints.save_if_due(state)
     checkpoints.restore_best()
-    network.model.eval()
+    task.model.eval()
     return {"optimizer_steps": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "best": state.best}
 
 
 def one_step(
-    network: Network, loss: Loss, data: Prepared, rows: Indices, half: Tensor, optimizer: torch.optim.Optimizer, lr: float,
-    settings: Settings, team: Team,
-) -> tuple[float, float]:  # fmt: skip
+    task: Task, rows: Indices, optimizer: torch.optim.Optimizer, lr: float, places: int, settings: Settings, team: Team
+) -> tuple[float, float]:
     """One step of the optimizer on these rows, shared out among the processes. Returns the loss and the gradient's norm."""
-    device = network.head.weight.device
-    divisor = float(weighed(loss, data.batch(rows)[1]).sum()) or 1.0
-    own = rows[np.argsort(-data.lengths[rows], kind="stable")][team.rank :: team.size]
-    total = torch.zeros((), device=device)
+    divisor = task.weight(rows) or 1.0
+    own = rows[np.argsort(-task.lengths[rows], kind="stable")][team.rank :: team.size]
+    total = torch.zeros((), device=task.device)
     optimizer.zero_grad(set_to_none=True)
-    for part in micro(own, data.lengths, micro_tokens(settings, device)):
-        batch, want = data.batch(part)
-        want = move(want, device)
-        value = total_loss(network(batch.to(device)), want, half, loss, settings) / divisor
+    for part in micro(own, task.lengths, places):
+        value = task.loss(part) / divisor
         value.backward()
         total += value.detach()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -155,9 +228,9 @@ def halves(rows: int, heads: int, seed: int) -> Tensor:
     return torch.from_numpy(drawn < 0.5)
 
 
-def make_optimizer(network: Network, settings: Settings) -> torch.optim.Optimizer:
+def make_optimizer(trainable: Mapping[str, nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
     """AdamW; decay for matrices alone, since it pulls biases and norms to where they mean something else."""
-    parameters = list(network.trainable().values())
+    parameters = list(trainable.values())
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},

@@ -51,6 +51,10 @@ class Network:
     causal: bool
     dtype: torch.dtype
 
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
     def __call__(self, batch: Batch) -> list[Outputs]:
         """What each head gives at the batch's step ends."""
         self.head.at = batch.at
@@ -75,7 +79,7 @@ def open_tokenizer(base: str | Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(base))
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise InputError(str(base), f"its tokenizer does not open: {_first_line(error)}", MEND) from None
+        raise InputError(str(base), f"its tokenizer does not open: {first_line(error)}", MEND) from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = next(
             (t for t in (tokenizer.eos_token, tokenizer.unk_token, tokenizer.bos_token) if t is not None),
@@ -118,18 +122,18 @@ def open_network(
     """
     model = _load(base, say)
     causal = is_causal(model.config)
-    _remove_dropout(model)
+    remove_dropout(model)
     if settings.layers is not None:
-        _keep_layers(model, settings.layers)
+        keep_layers(model, settings.layers)
     model.config.id2label, model.config.label2id = dict(LABELS), {name: n for n, name in LABELS.items()}
     model.config.problem_type = "single_label_classification"
     place, old = find_head(model)
     head = _make_head(old, settings.heads, extra, seed)
     setattr(place, head_name(model), head)
     if settings.lora:
-        model = _adapters(model, settings.lora)
+        model = add_adapters(model, settings.lora)
     else:
-        _freeze(model, settings.freeze)
+        freeze_base(model, settings.freeze)
     head.requires_grad_(True)
     if settings.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -202,7 +206,7 @@ def pick_device(wanted: str) -> torch.device:
         device = torch.device(wanted)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, ValueError) as error:
-        raise ConfigError(f"the device {wanted!r} cannot be used here: {_first_line(error)}; leave --device out") from None
+        raise ConfigError(f"the device {wanted!r} cannot be used here: {first_line(error)}; leave --device out") from None
     return device
 
 
@@ -229,7 +233,7 @@ def _load(base: str, say: Callable[[str], None]) -> Any:
     try:
         config = AutoConfig.from_pretrained(base)
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(base, f"it does not open as a model: {_first_line(error)}", MEND) from None
+        raise InputError(base, f"it does not open as a model: {first_line(error)}", MEND) from None
     named = (getattr(config, "architectures", None) or [""])[0]
     again = named.endswith("ForTokenClassification")
     if again and config.num_labels != 2:
@@ -246,7 +250,7 @@ def _load(base: str, say: Callable[[str], None]) -> Any:
                 base, num_labels=2, dtype=torch.float32, ignore_mismatched_sizes=not again, output_loading_info=True
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(base, f"it does not open for token classification: {_first_line(error)}", MEND) from None
+        raise InputError(base, f"it does not open for token classification: {first_line(error)}", MEND) from None
     absent = [name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + ".")]
     if absent or (again and report["missing_keys"]):
         raise InputError(base, f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}", "copy or download it again")
@@ -267,7 +271,7 @@ def _make_head(old: Any, heads: int, extra: tuple[float, ...], seed: int) -> Ste
     return StepHead(weight, bias)
 
 
-def _remove_dropout(model: Any) -> None:
+def remove_dropout(model: Any) -> None:
     """Numbers in training are then those of scoring; on data of this size dropout gives nothing that weight decay does not."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -276,7 +280,7 @@ def _remove_dropout(model: Any) -> None:
             module.attention_dropout = 0.0
 
 
-def _keep_layers(model: Any, count: int) -> None:
+def keep_layers(model: Any, count: int) -> None:
     parent, name, layers = find_layers(model)
     if count > len(layers):
         raise UsageError(f"layers is {count}, and the base has {len(layers)}")
@@ -286,7 +290,7 @@ def _keep_layers(model: Any, count: int) -> None:
         model.config.layer_types = model.config.layer_types[:count]
 
 
-def _freeze(model: Any, what: str) -> None:
+def freeze_base(model: Any, what: str) -> None:
     if what == "none":
         return
     if what == "all":
@@ -301,7 +305,7 @@ def _freeze(model: Any, what: str) -> None:
             layer.requires_grad_(False)
 
 
-def _adapters(model: Any, text: str) -> Any:
+def add_adapters(model: Any, text: str) -> Any:
     from peft import LoraConfig, get_peft_model
 
     lora = parse_lora(text)
@@ -309,8 +313,8 @@ def _adapters(model: Any, text: str) -> Any:
     try:
         return get_peft_model(model, config)
     except ValueError as error:
-        raise UsageError(f"lora: {_first_line(error)}") from None
+        raise UsageError(f"lora: {first_line(error)}") from None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
