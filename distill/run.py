@@ -86,7 +86,7 @@ def distill(
             "seed": seed,
             **trained.summary,
         },
-        "versions": _versions(),
+        "versions": versions(),
     }
 
     def fill(folder: Path) -> None:
@@ -163,7 +163,8 @@ def _ece(p: Any, y: Any, bins: int = 10) -> float:
     return float(gap[size > 0].sum() / len(p))
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of python and the packages that made a student."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
