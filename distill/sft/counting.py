@@ -13,9 +13,9 @@ def counted_by(tokenizer: str | None) -> Counting:
     """Count by the tokenizer of a model's folder or hub name, None to estimate. Raises InputError for one that is not there."""
     if tokenizer is None:
         return ESTIMATED
-    from distill.sft.base import load_tokenizer
+    from distill.sft.tokens import open_chat_tokenizer
 
-    loaded = load_tokenizer(tokenizer)
+    loaded = open_chat_tokenizer(tokenizer)
     return Counting(f"the tokenizer of {tokenizer}", lambda text: len(loaded(text, add_special_tokens=False)["input_ids"]))
 
 

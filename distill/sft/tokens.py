@@ -19,6 +19,16 @@ Tokenizer: TypeAlias = Any
 _THINKS = re.compile(r"<(think|thinking|reasoning)>\s*\Z")
 
 
+PLAIN = (
+    "{%- for message in messages -%}"
+    "{{ message['role'] | capitalize + ':\\n' + message['content'] }}"
+    "{{ eos_token if message['role'] == 'assistant' else '' }}{{ '\\n\\n' }}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ 'Assistant:\\n' }}{%- endif -%}"
+)
+"""The chat template of a base that has none. It is saved with the student, so that a server asks as training did."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """`ids` (n,) int32, and `learn` (n,) bool: which ids carry loss, those of assistants with the token that ends the turn."""
@@ -44,6 +54,18 @@ class _Turn:
     asked: str
     answer: list[int]
     said: str
+
+
+def open_chat_tokenizer(base: str) -> Tokenizer:
+    """The base's tokenizer, with a chat template. Raises InputError."""
+    from distill.network import open_tokenizer
+
+    tokenizer = open_tokenizer(base)
+    if tokenizer.eos_token_id is None:
+        raise InputError(base, "its tokenizer has no token that ends a text", "choose a base whose tokenizer has an eos_token")
+    if tokenizer.chat_template is None:
+        tokenizer.chat_template = PLAIN
+    return tokenizer
 
 
 def sequences(tokenizer: Tokenizer, messages: Messages, where: str = "a chat") -> list[Tokens]:

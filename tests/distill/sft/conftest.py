@@ -29,7 +29,7 @@ def solution(number: int, first: int, steps: int = 2) -> Trajectory:
     return Trajectory(f"s{number}", f"Add to {number}.", tuple(map(Step, texts)), label=first)
 
 
-def chain(trajectory: Trajectory, first: int, style: str = "stepwise", tail: str = "") -> str:
+def chain(trajectory: Trajectory, first: int, style: str | Path = "stepwise", tail: str = "") -> str:
     """What a judge says who finds the first error at `first`."""
     last = len(trajectory.steps) if first < 0 else first + 1
     verdicts = [

@@ -1,0 +1,119 @@
+"""A trained student and solutions in; its greedy answers to the style's questions, and how often it is right, out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from critic_prm.dataset.splits import unit
+from critic_prm.prompt import Style, expect, questions, render
+from critic_prm.provider import Reply
+from critic_prm.reader import Reading, read_reply
+from critic_prm.trajectory import Trajectory
+from distill.sft.tokens import ending_of, prompt_ids
+
+PLACES = 8192
+"""Places of prompts, padding included, that are answered at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answerer:
+    """A causal model with its tokenizer; an answer ends after `limit` tokens at the latest."""
+
+    model: Any
+    tokenizer: Any
+    limit: int
+
+    def answers(self, prompts: Sequence[Sequence[int]]) -> list[Reply]:
+        """Greedy answers to prompts (token ids), in their order; those that were cut say so."""
+        import torch
+        from transformers import GenerationConfig
+
+        stops = stop_ids(self.tokenizer)
+        config = GenerationConfig(
+            do_sample=False, max_new_tokens=self.limit, eos_token_id=stops, pad_token_id=stops[0], use_cache=True
+        )
+        lengths = np.array([len(prompt) for prompt in prompts])
+        order = np.argsort(-lengths, kind="stable")
+        found: dict[int, Reply] = {}
+        start = 0
+        while start < len(order):
+            width = int(lengths[order[start]])
+            part = order[start : start + max(1, PLACES // (width + self.limit))]
+            ids, mask = np.full((len(part), width), stops[0], np.int64), np.zeros((len(part), width), np.int64)
+            for row, number in enumerate(part):
+                size = int(lengths[number])
+                ids[row, width - size :], mask[row, width - size :] = prompts[number], 1
+            device = self.model.device
+            said = self.model.generate(
+                torch.from_numpy(ids).to(device), attention_mask=torch.from_numpy(mask).to(device), generation_config=config
+            )
+            for number, row in zip(part, said[:, width:].tolist(), strict=True):
+                found[int(number)] = self._reply(row, stops)
+            start += len(part)
+        return [found[number] for number in range(len(prompts))]
+
+    def _reply(self, ids: list[int], stops: Sequence[int]) -> Reply:
+        end = next((place for place, token in enumerate(ids) if token in stops), None)
+        text = self.tokenizer.decode(ids[:end], skip_special_tokens=True)
+        return Reply(text, "length" if end is None else "stop", {})
+
+    def readings(self, style: Style, trajectories: Sequence[Trajectory]) -> list[list[Reading]]:
+        """What is read in the answers to all questions of the style about each solution."""
+        asked = [(number, step) for number, one in enumerate(trajectories) for step in questions(style, one)]
+        prompts = []
+        for number, step in asked:
+            messages = [{"role": m.role, "content": m.content} for m in render(style, trajectories[number], step)]
+            prompts.append(prompt_ids(self.tokenizer, messages))
+        out: list[list[Reading]] = [[] for _ in trajectories]
+        for (number, step), reply in zip(asked, self.answers(prompts), strict=True):
+            out[number].append(read_reply(style, expect(style, trajectories[number], step), reply))
+        return out
+
+
+def stop_ids(tokenizer: Any) -> list[int]:
+    """The tokens at which an answer ends: what ends the assistant's turn in the chat template, and eos."""
+    return sorted({ending_of(tokenizer).id, int(tokenizer.eos_token_id)})
+
+
+def found_error(readings: Sequence[Reading]) -> int | None:
+    """The first error that answers name, -1 for none, None where one before it could not be read."""
+    for reading in readings:
+        if reading.status != "ok":
+            return None
+        for verdict in reading.verdicts:
+            if verdict.value == "incorrect":
+                return verdict.step
+    return -1
+
+
+def measure(answerer: Answerer, style: Style, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """How the student judges solutions with a known first error, by greedy decoding: the share it `read`s out in the style's
+    form, and of all of them (what cannot be read is wrong) the official first-error figures; None where there are none."""
+    found = [found_error(readings) for readings in answerer.readings(style, trajectories)]
+    gold = [trajectory.first_error() for trajectory in trajectories]
+    hits = {kind: [f == g for f, g in zip(found, gold, strict=True) if g is not None and (g < 0) == right]
+            for kind, right in (("erroneous", False), ("correct", True))}  # fmt: skip
+    shares = {kind: sum(some) / len(some) if some else None for kind, some in hits.items()}
+    a, c = shares["erroneous"], shares["correct"]
+    every = [hit for some in hits.values() for hit in some]
+    return {
+        "solutions": len(every),
+        "read": sum(f is not None for f in found) / len(found) if found else None,
+        "accuracy": sum(every) / len(every) if every else None,
+        **shares,
+        "f1": None if a is None or c is None else 2 * a * c / (a + c) if a + c else 0.0,
+    }
+
+
+def chosen(trajectories: Sequence[Trajectory], count: int, seed: int) -> list[Trajectory]:
+    """Up to `count` solutions to measure on, as many with an error as without where there are enough, by lot."""
+    lots = sorted(trajectories, key=lambda one: unit("measure", seed, one.problem, *one.texts))
+    wrong = [one for one in lots if (one.first_error() or 0) >= 0 and one.first_error() is not None]
+    right = [one for one in lots if one.first_error() == -1]
+    few = min(len(wrong), len(right), count // 2)
+    rest = [one for pair in (wrong[few:], right[few:]) for one in pair]
+    return [*wrong[:few], *right[:few], *rest][:count]

@@ -1,0 +1,223 @@
+"""Critiques in, a small causal model that judges as they do out: chats, tokens, training, a measure on dev, the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from critic_prm.dataset.folder import new_folder
+from critic_prm.errors import InputError, UsageError
+from distill.settings import Settings
+from distill.sft.card import judge_card
+from distill.sft.chats import ChatOptions, Counting
+from distill.sft.material import Material, Talk, read_material, tally
+
+if TYPE_CHECKING:
+    from distill.sft.asking import Answerer
+    from distill.sft.chains import Stored
+    from distill.sft.tokens import Tokens
+    from distill.students._policy import Policy
+
+FORMAT = "critic-prm judge 1"
+MARK = "judge.json"
+DEFAULT = Settings(max_length=8192)
+KEPT = ("training.jsonl", "training.png")
+NOT_HERE = ("loss", "heads", "label_smoothing", "class_weights", "layout", "chat_template")
+"""Settings that are about scores of steps. A generative student has none; it always uses the base's chat template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """Where the student lies, its `judge.json`, and its metrics: the loss a token, and how it judges dev."""
+
+    folder: Path
+    info: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+
+
+def distill_sft(
+    data: str | Path,
+    out: str | Path,
+    base: str,
+    settings: Settings = DEFAULT,
+    *,
+    options: ChatOptions | None = None,
+    stored: Stored | None = None,
+    measure_on: int = 32,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda line: None,
+) -> Tuned:
+    """Fine-tune `base` on the chats `data` and write it to the folder `out`, a plain causal language model with its card.
+
+    `data` is a folder of `dataset sft`, any chats, or a label file; that is made into chats beside `out` first, as `options`
+    say, with the replies that `stored` finds (None: with answers written from the critiques). The dev loss chooses the weights;
+    then the student judges `measure_on` solutions of dev. What an interrupted run needs to go on lies in a hidden neighbour of
+    `out`. Raises ConfigError without torch or the device asked for, InputError for data and bases that cannot be used,
+    UsageError for settings that do not fit; `out` is then as it was.
+    """
+    from distill.folder import work_folder
+    from distill.students.transformer import require_torch
+
+    target = Path(out)
+    _check(settings, target)
+    require_torch()
+    import torch
+
+    from distill.loop import LOG, micro_tokens, train
+    from distill.progress import watching
+    from distill.run import versions
+    from distill.sft.asking import Answerer, chosen, measure, stop_ids
+    from distill.sft.task import ChatTask, mean_loss, places_at_once
+    from distill.sft.tokens import open_chat_tokenizer
+    from distill.students._policy import open_policy, plain_policy
+    from distill.students.transformer import open_team
+
+    team = open_team(settings)
+    tokenizer = open_chat_tokenizer(base)
+    chats = target.with_name(f"{target.name}-chats")
+    counting = Counting(f"the tokenizer of {base}", lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]))
+    if team.size > 1 and Path(data).is_file():
+        raise UsageError("several processes would all make the chats; make them first with: critic-prm dataset sft")
+    material = read_material(data, chats, options or ChatOptions(), counting, stored, say)
+    torch.manual_seed(seed)
+    policy = open_policy(base, settings)
+    context = int(getattr(policy.model.config, "max_position_embeddings", None) or settings.max_length)
+    room = min(settings.max_length, context)
+    told = say if team.rank == 0 else _silent
+    split = {
+        name: _tokens(tokenizer, talks, room, settings, f"{material.name}/{name}", told)
+        for name, talks in (("train", material.train), ("dev", material.dev))
+    }
+    task, dev = ChatTask(policy, split["train"]), ChatTask(policy, split["dev"])
+    places = settings.micro_tokens or min(micro_tokens(settings, policy.device), places_at_once(policy.model))
+    work = work_folder(target)
+    last: dict[str, Any] = {}
+    with watching(told) as watch:
+
+        def look() -> dict[str, Any]:
+            return {"f1": None, "loss": mean_loss(dev, places, team)}
+
+        def seen(record: Mapping[str, Any]) -> None:
+            last.update({"loss": record["loss"]} if "loss" in record else {"looks": last.get("looks", 0) + 1})
+            watch(record)
+
+        run = _run_name(base, settings, material, seed)
+        summary = train(task, look, settings, places=places, seed=seed, team=team, work=work, run=run, watch=seen)
+    student = plain_policy(policy)
+    student.model.to(student.dtype)  # what it is measured in is what is saved
+    longest = max(int(chat.learn.sum()) for chat in split["train"])
+    limit = min(context, -(-longest * 5 // 4 // 64) * 64)
+    answerer = Answerer(student.model, tokenizer, limit)
+    metrics: dict[str, Any] = {"train_loss": last.get("loss"), "dev": {"loss": (summary["best"] or {}).get("loss")}}
+    solutions = chosen(material.solutions, measure_on, seed)
+    if solutions and material.style is not None and team.rank == 0:
+        told(f"judging {len(solutions)} solutions of dev")
+        metrics["dev"]["judging"] = measure(answerer, material.style, solutions)
+    info = {
+        "format": FORMAT,
+        "base": base,
+        "base_is_hub_name": not Path(base).exists(),
+        "style": None if material.style is None else {"name": material.style.name, "fingerprint": material.style.fingerprint},
+        "max_tokens": limit,
+        "context": context,
+        "training": {
+            "data": material.name,
+            "data_sha256": material.digest,
+            "sources": tally(material.train),
+            "seed": seed,
+            "chats": len(task.chats),
+            "learned_tokens": sum(int(chat.learn.sum()) for chat in task.chats),
+            "looks": last.get("looks", 0),
+            "processes": team.size,
+            **summary,
+            "settings": {name: value for name, value in asdict(settings).items() if name not in NOT_HERE},
+            "account": dict(material.account),
+        },
+        "versions": versions(),
+    }
+    if team.rank == 0:
+        from distill.curve import draw
+
+        draw(work / LOG, work / "training.png")
+        _write(target, student, answerer, stop_ids(tokenizer), material, info, metrics, work)
+    return Tuned(target, info, metrics)
+
+
+def _check(settings: Settings, target: Path) -> None:
+    default = Settings()
+    for name in NOT_HERE:
+        if getattr(settings, name) != getattr(default, name):
+            raise UsageError(
+                f"{name.replace('_', '-')} is {getattr(settings, name)!r}; a generative student scores no steps, leave it out"
+            )
+    if target.exists() and not (target / MARK).is_file() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(
+            str(target), "it exists and is no generative student", "name another folder, or remove this one yourself"
+        )
+
+
+def _tokens(
+    tokenizer: Any, talks: Sequence[Talk], room: int, settings: Settings, where: str, say: Callable[[str], None]
+) -> list[Tokens]:
+    """The conversations as tokens. Those that do not fit are dropped whole, since half an answer has no verdict."""
+    from distill.sft.tokens import sequences
+
+    every = [one for talk in talks for one in sequences(tokenizer, talk.messages, talk.where)]
+    kept = [one for one in every if len(one.ids) <= room]
+    lost = len(every) - len(kept)
+    longest = max(len(one.ids) for one in every)
+    if not kept or lost > settings.allow_dropped * len(every):
+        raise InputError(
+            where,
+            f"{lost} of {len(every)} chats do not fit into {room} tokens; the longest has {longest:,}",
+            "raise --max-length, choose a base with a longer context, filter with dataset sft --max-tokens, or allow it with"
+            f" --allow-dropped {min(1.0, -(-1000 * lost // len(every)) / 1000):g}",
+        )
+    if lost:
+        say(f"{where}: {lost} of {len(every)} chats do not fit into {room} tokens and are dropped")
+    return kept
+
+
+def _run_name(base: str, settings: Settings, material: Material, seed: int) -> str:
+    """A fingerprint of all that a run's numbers follow from."""
+    matter = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in ("save_minutes", "device")}
+    told = json.dumps(["sft", base, matter, material.digest, seed], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _write(
+    target: Path,
+    student: Policy,
+    answerer: Answerer,
+    stops: list[int],
+    material: Material,
+    info: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    work: Path,
+) -> None:
+    from transformers import GenerationConfig
+
+    from distill.folder import write_json
+
+    student.model.generation_config = GenerationConfig(eos_token_id=stops, pad_token_id=answerer.tokenizer.pad_token_id)
+    with new_folder(target, MARK, "generative student") as folder:
+        student.save(folder)
+        answerer.tokenizer.save_pretrained(folder)
+        if material.style is not None:
+            (folder / f"{material.style.name}.jinja").write_text(material.style.source, encoding="utf-8")
+        for name in KEPT:
+            if (work / name).is_file():
+                shutil.copyfile(work / name, folder / name)
+        write_json(folder / MARK, info)
+        write_json(folder / "metrics.json", metrics)
+        (folder / "README.md").write_text(judge_card(target.absolute().name, info, metrics), encoding="utf-8")
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _silent(line: str) -> None:
+    """Only one of several processes speaks."""

@@ -1,0 +1,90 @@
+"""A causal model and chats in; for the training loop, the loss of the assistants' tokens out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from distill.batches import Indices, micro
+from distill.sft.tokens import Tokens
+
+if TYPE_CHECKING:
+    from distill.loop import Team
+    from distill.students._policy import Policy
+
+LOGITS = 1 << 29
+"""How many logits one forward pass may give, where --micro-tokens is not given: 2 GiB in float32."""
+
+
+@dataclass(frozen=True)
+class ChatTask:
+    """Chats to learn: see `loop.Task`. The loss is the negative log-likelihood of what assistants say, a mean over tokens."""
+
+    policy: Policy
+    chats: Sequence[Tokens]
+
+    @property
+    def model(self) -> Any:
+        return self.policy.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.policy.device
+
+    @cached_property
+    def lengths(self) -> Indices:
+        """Tokens of each chat."""
+        return np.array([len(chat.ids) for chat in self.chats], dtype=np.int64)
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+
+    def weight(self, rows: Indices) -> float:
+        """How many tokens are learned in these rows."""
+        return float(sum(int(self.chats[row].learn.sum()) for row in rows))
+
+    def loss(self, rows: Indices) -> Tensor:
+        """The sum over the learned tokens of these rows: a number, float32, with its gradient."""
+        ids, learn = _padded([self.chats[row] for row in rows])
+        places = torch.from_numpy(np.flatnonzero(learn)).to(self.device)
+        batch = torch.from_numpy(ids).to(self.device)
+        # A token is told by the state before it, so the places after a prompt's last token are where an answer begins.
+        self.policy.head.at = places - 1
+        dtype = self.policy.dtype
+        with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            logits = self.model(input_ids=batch, use_cache=False).logits
+        self.policy.head.at = None
+        return F.cross_entropy(logits.float(), batch.flatten()[places], reduction="sum")
+
+
+def mean_loss(task: ChatTask, tokens: int, team: Team) -> float:
+    """The loss a token, over all chats of the task, shared out among the processes."""
+    sums = torch.zeros(2, device=task.device)
+    with torch.no_grad():
+        for number, rows in enumerate(micro(np.arange(len(task.chats)), task.lengths, tokens)):
+            if number % team.size == team.rank:
+                sums[0] += task.loss(rows)
+                sums[1] += task.weight(rows)
+    team.sum([sums])
+    return float(sums[0] / sums[1])
+
+
+def places_at_once(model: Any) -> int:
+    """How many tokens may go through the model at once, that their logits do not take all memory."""
+    return max(512, LOGITS // int(model.config.vocab_size))
+
+
+def _padded(chats: Sequence[Tokens]) -> tuple[Any, Any]:
+    """Right-padded ids and masks, (rows, longest): a causal model sees nothing of what comes after."""
+    shape = len(chats), max(len(chat.ids) for chat in chats)
+    ids, learn = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
+    for row, chat in enumerate(chats):
+        ids[row, : len(chat.ids)], learn[row, : len(chat.ids)] = chat.ids, chat.learn
+    return ids, learn
