@@ -1,11 +1,19 @@
-"""critic-prm dataset sft: label files in; the chats to fine-tune a small judge on, and what each filter left out, out."""
+"""critic-prm dataset sft: label files in, chats out; critic-prm distill --objective sft: chats in, a small judge out."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from distill.settings import Settings
+
+LENGTHS = {"scores": 2048, "sft": 8192}
+"""The objectives of distill, and the tokens of a sequence where --max-length is not given."""
 
 
 def sft(
@@ -69,3 +77,41 @@ def sft(
     print_chats(summary, out, Console(stderr=True))
     if as_json:
         typer.echo((out / MARK).read_text(encoding="utf-8"), nl=False)
+
+
+def objectives(name: str) -> int:
+    """The tokens of a sequence that suit an objective. Raises UsageError for one that does not exist."""
+    from critic_prm.errors import UsageError
+
+    if name not in LENGTHS:
+        raise UsageError(f"--objective is {name!r}; it is {' or '.join(LENGTHS)}")
+    return LENGTHS[name]
+
+
+def run_sft(data: Path, out: Path, base: str, settings: Settings, judge_dev: int, seed: int, console: Console) -> None:
+    """Train, and say what came of it."""
+    from critic_prm.errors import UsageError
+    from distill.sft.run import distill_sft
+
+    if base == "linear":
+        raise UsageError("--objective sft needs a causal language model: --student BASE")
+
+    def say(line: str) -> None:
+        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+    result = distill_sft(data, out, base, settings, measure_on=judge_dev, seed=seed, say=say)
+    dev, style = result.metrics["dev"], result.info["style"]
+    lines = [f"{out}: loss a token on dev {dev['loss']:.3f}"]
+    if found := dev.get("judging"):
+        shares = {name: "-" if found[name] is None else f"{found[name]:.0%}" for name in ("read", "accuracy")}
+        lines.append(
+            f"as a judge of {found['solutions']} solutions of dev: {shares['read']} could be read,"
+            f" {shares['accuracy']} had the right first error"
+        )
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if style is not None:
+        typer.echo(f"serve it with: vllm serve {out}; ask it with: critic-prm label SOLUTIONS --judge vllm/{out}", err=True)
+        typer.echo(
+            f"    --style {out}/{style['name']}.jinja --temperature 0 --max-tokens {result.info['max_tokens']}", err=True
+        )

@@ -11,7 +11,7 @@ MODEL, GOAL, TEXT, RUN = "A transformer's model", "What it learns", "What it rea
 
 
 def distill(
-    data: Annotated[Path, typer.Argument(metavar="DIR", help="A training set: a folder with train.jsonl and dev.jsonl.")],
+    data: Annotated[Path, typer.Argument(metavar="DIR", help="A training set; with --objective sft a label file, or chats.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="VERIFIER", help="The folder to write the verifier to.")],
     student: Annotated[
         str,
@@ -20,6 +20,10 @@ def distill(
             help="linear, or the base of a transformer: a causal model or an encoder, by hub name or folder.",
         ),
     ] = "linear",
+    objective: Annotated[
+        str,
+        typer.Option(metavar="scores|sft", help="A score a step; or sft, a small judge that writes critiques as a large one."),
+    ] = "scores",
     seed: Annotated[int, typer.Option(help="The same seed and data give the same verifier.")] = 0,
     layers: Annotated[int | None, typer.Option(rich_help_panel=MODEL, help="Keep the first N layers of the base.")] = None,
     freeze: Annotated[
@@ -42,7 +46,9 @@ def distill(
     chat_template: Annotated[
         bool, typer.Option("--chat-template", rich_help_panel=TEXT, help="Put the problem into the base's chat template.")
     ] = False,
-    max_length: Annotated[int, typer.Option(rich_help_panel=TEXT, help="Tokens of a sequence, at most.")] = 2048,
+    max_length: Annotated[
+        int | None, typer.Option(rich_help_panel=TEXT, help="Tokens of a sequence, at most: 2048, with sft 8192.")
+    ] = None,
     allow_dropped: Annotated[
         float, typer.Option(rich_help_panel=TEXT, help="The share of labels that may be lost to --max-length.")
     ] = 0.01,
@@ -68,6 +74,9 @@ def distill(
         bool, typer.Option("--checkpointing", rich_help_panel=RUN, help="Compute activations twice to save memory.")
     ] = False,
     save_minutes: Annotated[float, typer.Option(rich_help_panel=RUN, help="Minutes between checkpoints.")] = 5.0,
+    judge_dev: Annotated[
+        int, typer.Option(rich_help_panel=RUN, help="sft: solutions of dev to judge at the end; 0: none.")
+    ] = 32,
 ) -> None:
     """Distill a training set into a small local verifier.
 
@@ -79,34 +88,40 @@ def distill(
     from rich.console import Console
     from rich.table import Table
 
+    from critic_prm.cli.chatting import objectives, run_sft
     from distill.run import FEW
     from distill.run import distill as run
     from distill.settings import Settings
     from distill.student import choose_student
 
+    usual = objectives(objective)
+    length = usual if max_length is None else max_length
     settings = Settings(
         layers=layers, freeze=freeze, lora=lora, heads=heads, loss=loss, label_smoothing=label_smoothing,
-        class_weights=class_weights, layout=context_format, chat_template=chat_template, max_length=max_length,
+        class_weights=class_weights, layout=context_format, chat_template=chat_template, max_length=length,
         allow_dropped=allow_dropped, lr=lr, weight_decay=weight_decay, epochs=epochs, batch_tokens=batch_tokens,
         micro_tokens=micro_tokens, schedule=schedule, warmup=warmup, clip=clip, evaluations=evaluations, patience=patience,
         dtype=dtype, device=device, checkpointing=checkpointing, save_minutes=save_minutes,
     )  # fmt: skip
     console = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+    if objective == "sft":
+        run_sft(data, out, student, settings, judge_dev, seed, console)
+        return
     chosen_student = choose_student(student, settings)
     result = run(
         data, out, student=chosen_student, seed=seed,
         say=lambda line: console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True),
     )  # fmt: skip
-    heads = {"solutions": "rows", "steps": "steps", "auroc": "AUROC", "brier": "Brier", "ece": "ECE", "f1": "F1"}
-    heads |= {"erroneous": "err.", "correct": "corr."}
+    columns = {"solutions": "rows", "steps": "steps", "auroc": "AUROC", "brier": "Brier", "ece": "ECE", "f1": "F1"}
+    columns |= {"erroneous": "err.", "correct": "corr."}
     chosen = result.info["threshold_from"]
     word = "not chosen" if chosen["f1"] is None else "chosen on dev"
     console.print(f"{out}: threshold {chosen['threshold']:.4f}, {word}", highlight=False, markup=False)
-    table = Table("split", *heads.values(), box=None, padding=(0, 2, 0, 0))
+    table = Table("split", *columns.values(), box=None, padding=(0, 2, 0, 0))
     for column in table.columns[1:]:
         column.justify = "right"
     for split, metrics in result.metrics.items():
-        cells = (metrics[name] for name in heads)
+        cells = (metrics[name] for name in columns)
         table.add_row(split, *("-" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in cells))
     console.print(table)
     console.print("F1: of err. (first errors found exactly) and corr. (right ones left alone)", highlight=False, style="dim")
