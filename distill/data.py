@@ -87,6 +87,14 @@ def labelled(rows: Sequence[Row]) -> Iterator[tuple[int, int, float, float]]:
                 yield r, s, label, row.weight
 
 
+def read_rows(path: str | Path) -> list[Row]:
+    """The rows of one file. Raises InputError, also for a file without rows."""
+    rows = list(_read(Path(path)))
+    if not rows:
+        raise InputError(str(path), "it has no rows")
+    return rows
+
+
 def _read(path: Path) -> Iterator[Row]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):

@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 
 from distill.batches import Prepared, in_order, move
 from distill.data import Row
-from distill.loop import Team, micro_tokens, total_loss, weighed
+from distill.loop import StepNetwork, Team, micro_tokens, total_loss, weighed
 from distill.losses import Outputs, open_loss
-from distill.network import Network
 from distill.settings import Settings
 from distill.threshold import choose_threshold
 
 Floats = NDArray[np.float64]
 
 
-def look(network: Network, data: Prepared, rows: Sequence[Row], settings: Settings, team: Team) -> dict[str, Any]:
+def look(network: StepNetwork, data: Prepared, rows: Sequence[Row], settings: Settings, team: Team) -> dict[str, Any]:
     """Loss, official first-error F1 at its best threshold, step AUROC and Brier of the raw scores of a split.
 
     What is not defined on these rows is None.
@@ -52,7 +51,7 @@ def _gold(row: Row, seen: int) -> int | None:
 
 
 @torch.no_grad()
-def score(network: Network, data: Prepared, settings: Settings, team: Team) -> tuple[list[list[float]], float]:
+def score(network: StepNetwork, data: Prepared, settings: Settings, team: Team) -> tuple[list[list[float]], float]:
     """Raw P(correct) of every kept step of every row, and the loss."""
     loss, device = open_loss(settings.loss), network.device
     half = torch.ones((len(data.encoded), network.heads), dtype=torch.bool) * 0.5

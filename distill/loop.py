@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from critic_prm.errors import CriticPrmError
-from distill.batches import Indices, Prepared, micro, move, plan
+from distill.batches import Batch, Indices, Prepared, micro, move, plan
 from distill.checkpoint import Checkpoints, State
 from distill.losses import Loss, Outputs, Targets, open_loss
-from distill.network import Network
 from distill.settings import Settings, default_lr
 
 Record = dict[str, Any]
@@ -64,11 +63,28 @@ class Task(Protocol):
         ...
 
 
+class StepNetwork(Protocol):
+    """What scores steps: see `network.Network`."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def heads(self) -> int: ...
+
+    def trainable(self) -> dict[str, nn.Parameter]: ...
+
+    def __call__(self, batch: Batch) -> list[Outputs]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class StepTask:
     """The task of a network that scores steps. `half`: which rows each head learns from."""
 
-    network: Network
+    network: StepNetwork
     data: Prepared
     of: Loss
     half: Tensor
@@ -98,7 +114,7 @@ class StepTask:
 
 
 def fit(
-    network: Network,
+    network: StepNetwork,
     data: Prepared,
     dev: Callable[[], Mapping[str, Any]],
     settings: Settings,

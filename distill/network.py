@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -311,7 +312,9 @@ def add_adapters(model: Any, text: str) -> Any:
     lora = parse_lora(text)
     config = LoraConfig(r=lora.r, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=list(lora.targets) or "all-linear")
     try:
-        return get_peft_model(model, config)
+        with warnings.catch_warnings():  # peft asks transformers for a name that is going out of use
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            return get_peft_model(model, config)
     except ValueError as error:
         raise UsageError(f"lora: {first_line(error)}") from None
 

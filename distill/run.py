@@ -63,6 +63,8 @@ def distill(
     say("calibration and threshold on dev")
     raw = score_rows(trained.scorer, rows.dev)
     calibration, briers = calibrate(raw, rows.dev)
+    if not briers:
+        say("dev has no labelled steps of both classes: the scores stay as they are, and the threshold is 0.5")
     dev = [calibration(p) for p in raw]
     choice = choose_threshold([p.tolist() for p in dev], [row.first_error() for row in rows.dev], [r.weight for r in rows.dev])
     metrics = {"dev": measure(dev, rows.dev, choice.threshold)}
@@ -114,8 +116,10 @@ def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Any]:
 
 
 def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dict[str, float]]:
-    """Choose and fit the calibration on labelled steps, cross-fitted by problem."""
+    """Choose and fit the calibration on labelled steps, cross-fitted by problem; none where they are not of both classes."""
     found = _seen(raw, rows)
+    if len({label >= 0.5 for _, _, label, _ in found}) < 2:
+        return Calibration("identity"), {}
     p = np.array([raw[r][s] for r, s, _, _ in found])
     y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
     return choose(p, y, w, [rows[r].problem for r, *_ in found])

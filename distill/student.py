@@ -93,7 +93,8 @@ def open_student(name: str) -> StudentModule:
 
 
 def choose_student(name: str, settings: Settings) -> Student:
-    """The student that a command names: "linear", or any base (a hub name or a local folder) for a transformer.
+    """The student that a command names: "linear", any base (a hub name or a local folder) for a transformer, or
+    "implicit:BASE" for one that learns from outcomes alone.
 
     Raises UsageError when settings are given that the student does not have.
     """
@@ -104,6 +105,10 @@ def choose_student(name: str, settings: Settings) -> Student:
                 f"the {name} student has no {', '.join(changed)}; name a base, such as --student FOLDER, to use them"
             )
         return cast(Student, open_student(name))
+    if name.startswith("implicit:"):
+        from distill.students.implicit import Implicit
+
+        return Implicit(name.removeprefix("implicit:"), settings)
     from distill.students.transformer import Transformer
 
     return Transformer(name, settings)

@@ -84,6 +84,6 @@ def load_verifier(path: str | Path) -> Verifier:
 def fingerprint(folder: Path) -> str:
     """The first 16 hex digits of the SHA-256 over a verifier's weights: equal folders judge equally."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        digest.update(path.name.encode() + b"\x00" + path.read_bytes())
+    for path in sorted(folder.rglob("*.safetensors")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\x00" + path.read_bytes())
     return digest.hexdigest()[:16]

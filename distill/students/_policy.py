@@ -1,0 +1,197 @@
+"""A causal language model in, the log probability that it gives to each step of a solution out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from critic_prm.errors import InputError
+from distill.batches import Batch, Prepared, in_order
+from distill.losses import Outputs
+from distill.network import (
+    MEND,
+    add_adapters,
+    first_line,
+    freeze_base,
+    keep_layers,
+    pick_device,
+    pick_dtype,
+    quiet,
+    remove_dropout,
+)
+from distill.settings import Settings
+
+if TYPE_CHECKING:
+    from distill.sequences import Encoder
+
+Known = Mapping[bytes, tuple[int, NDArray[np.float32]]]
+"""What the reference gave: a sequence's ids (int32) -> where its first step begins, and its steps' log probabilities."""
+
+SCORED_AT_ONCE = 2048
+
+
+class ReadAt(nn.Module):
+    """The output layer, read at the places `at` of the flattened states alone: a whole batch's logits would fill the memory."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.at: Tensor | None = None
+
+    def forward(self, states: Tensor) -> Tensor:
+        found: Tensor = self.inner(states if self.at is None else states.flatten(0, -2)[self.at])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A causal language model whose output layer is a `ReadAt`."""
+
+    model: Any
+    head: ReadAt
+    dtype: torch.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.model.device)
+
+    def steps(self, batch: Batch, starts: Sequence[int]) -> Tensor:
+        """log P of each step's tokens, its tag and the gap before it included, given all before: (n,) float32, in the order of
+        the batch's step ends. `starts`: for each row, where its first step begins."""
+        places, owner = _tokens(batch, starts)
+        self.head.at = places - 1
+        with torch.autocast(batch.ids.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            logits = self.model(input_ids=batch.ids, attention_mask=batch.mask, use_cache=False).logits
+        self.head.at = None
+        each = -F.cross_entropy(logits.float(), batch.ids.flatten()[places], reduction="none")
+        return torch.zeros(len(batch.at), device=each.device).index_add(0, owner, each)
+
+    def save(self, folder: Path) -> None:
+        """Write it as a plain causal language model."""
+        from safetensors import SafetensorError
+
+        self.model.set_output_embeddings(self.head.inner)
+        try:
+            self.model.save_pretrained(folder)
+        except SafetensorError as error:  # a full disk, told by the library in its own way
+            raise OSError(str(error)) from None
+        finally:
+            self.model.set_output_embeddings(self.head)
+
+
+@dataclass(frozen=True, slots=True)
+class ImplicitNetwork:
+    """What the training loop trains: the log odds at a step's end are beta * (log policy - log reference) of the step."""
+
+    policy: Policy
+    known: Known
+    beta: float
+    heads: int = 1
+
+    @property
+    def model(self) -> Any:
+        return self.policy.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.policy.device
+
+    def __call__(self, batch: Batch) -> list[Outputs]:
+        found = [self.known[key] for key in _keys(batch)]
+        reference = torch.from_numpy(np.concatenate([steps for _, steps in found])).to(batch.ids.device)
+        odds = self.beta * (self.policy.steps(batch, [start for start, _ in found]) - reference)
+        nothing = torch.zeros(len(odds), 0, device=odds.device)
+        return [Outputs(torch.stack([torch.zeros_like(odds), odds], dim=1), nothing, nothing)]
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+
+def open_policy(base: str, settings: Settings) -> Policy:
+    """Load a causal language model. Raises InputError where the base is none, ConfigError for a device that is not there."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", MEND) from None
+    if report["missing_keys"]:
+        raise InputError(
+            base, f"as a causal language model its weights lack {', '.join(sorted(report['missing_keys'])[:3])}",
+            "the implicit student needs a base that writes text",
+        )  # fmt: skip
+    remove_dropout(model)
+    if settings.layers is not None:
+        keep_layers(model, settings.layers)
+    if settings.lora:
+        model = add_adapters(model, settings.lora)
+    else:
+        freeze_base(model, settings.freeze)
+    if settings.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    inner = model.get_base_model() if settings.lora else model
+    head = ReadAt(inner.get_output_embeddings())
+    inner.set_output_embeddings(head)
+    device = pick_device(settings.device)
+    return Policy(model.to(device).eval(), head, pick_dtype(settings.dtype, device))
+
+
+def plain_policy(policy: Policy) -> Policy:
+    """The policy with its adapters merged. The one given is used up."""
+    if not hasattr(policy.model, "merge_and_unload"):
+        return policy
+    return Policy(policy.model.merge_and_unload().eval(), policy.head, policy.dtype)
+
+
+def remember(policy: Policy, data: Prepared, problems: Sequence[str], encoder: Encoder) -> dict[bytes, tuple[int, Any]]:
+    """The log probabilities of all steps of a split, computed once. `problems`: that of each row."""
+    starts = [len(head) for head in encoder.heads(problems)]
+    known: dict[bytes, tuple[int, Any]] = {}
+    for rows, batch in in_order(data, SCORED_AT_ONCE):
+        begin = [starts[r] for r in rows]
+        with torch.no_grad():
+            found = policy.steps(batch.to(policy.device), begin).cpu().numpy()
+        counts = [len(data.encoded[r].ends) for r in rows]
+        for r, steps in zip(rows, np.split(found, np.cumsum(counts)[:-1]), strict=True):
+            known[data.encoded[r].ids.tobytes()] = (starts[r], steps)
+    return known
+
+
+def _keys(batch: Batch) -> list[bytes]:
+    """The ids of every row without its padding: a causal sequence ends with its last step."""
+    ids, (rows, ends) = batch.ids.cpu().numpy().astype(np.int32), _ends(batch)
+    length = np.zeros(len(ids), dtype=np.int64)
+    np.maximum.at(length, rows, ends + 1)
+    return [row[:n].tobytes() for row, n in zip(ids, length, strict=True)]
+
+
+def _ends(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Row and place of every step end."""
+    rows, ends = np.divmod(batch.at.cpu().numpy(), batch.ids.shape[1])
+    return rows, ends
+
+
+def _tokens(batch: Batch, starts: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """All tokens of all steps: their places in the flattened ids, and the number of the step end that each belongs to.
+
+    A sequence's very first token is nothing's continuation and has no probability.
+    """
+    rows, ends = _ends(batch)
+    width = batch.ids.shape[1]
+    same = np.concatenate([[False], rows[1:] == rows[:-1]])
+    first = np.where(same, np.concatenate([[0], ends[:-1] + 1]), np.maximum(np.array(starts, dtype=np.int64)[rows], 1))
+    count = np.maximum(ends + 1 - first, 0)
+    owner = np.repeat(np.arange(len(ends)), count)
+    inside = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    places = rows[owner] * width + first[owner] + inside
+    device = batch.ids.device
+    return torch.from_numpy(places).to(device), torch.from_numpy(owner).to(device)

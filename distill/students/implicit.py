@@ -1,0 +1,162 @@
+"""The implicit student: a language model trained on outcomes alone, whose log ratio to what it was scores every step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from critic_prm.errors import InputError, UsageError
+from distill.data import TrainingSet
+from distill.settings import Settings
+from distill.student import Item, Scorer, Trained
+
+if TYPE_CHECKING:
+    from distill.calibration import Floats
+    from distill.sequences import Encoded, Encoder
+    from distill.students._policy import Policy
+
+BETA = 0.05
+"""What a log ratio counts, in training and in scores (arXiv 2412.01981)."""
+
+SCORING = "scoring.json"
+REFERENCE = "reference"
+"""The folder within a verifier's that holds the reference: the base as it was, by which the scores mean anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Implicit:
+    """A causal base (a hub name or a local folder) and how to train it. See `Student`.
+
+    The reward of a step is beta times the sum, over its tokens, of log policy - log reference, the rewards of a solution add up
+    to the log odds of its outcome, and that is all the loss sees: no step needs a label. Of `settings`, what is said of heads
+    and of losses does not apply.
+    """
+
+    base: str
+    settings: Settings = field(default_factory=Settings)
+    beta: float = BETA
+
+    def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
+        """Train on the outcomes of `data.train`. `work` takes checkpoints and metrics; see `loop.fit`.
+
+        Raises ConfigError without torch or the device asked for, InputError for a base that is no causal language model and for
+        rows without outcomes of both kinds.
+        """
+        from distill.students.transformer import encoder_for, open_team, prepare_rows, require_torch, run_name
+
+        require_torch()
+        import torch
+
+        from distill.dev import look
+        from distill.loop import fit
+        from distill.losses import check_rows
+        from distill.network import open_tokenizer
+        from distill.progress import watching
+        from distill.students._policy import ImplicitNetwork, open_policy, plain_policy, remember
+
+        if self.settings.heads != 1:
+            raise UsageError(f"heads is {self.settings.heads}; an implicit student has no heads")
+        settings = replace(self.settings, loss="implicit")
+        check_rows("implicit", data.train, f"{data.folder}/train.jsonl")
+        team = open_team(settings)
+        if team.rank:
+            say = _silent
+        torch.manual_seed(seed)
+        tokenizer = open_tokenizer(self.base)
+        policy = open_policy(self.base, settings)
+        encoder = encoder_for(tokenizer, policy.model.config, True, settings)
+        train, rows = prepare_rows(data.train, encoder, settings, f"{data.folder}/train", True, True, say)
+        dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, True, say)
+        say(f"{self.base}: log probabilities of the reference, {int(train.lengths.sum() + dev.lengths.sum()):,} tokens")
+        # Before its first step the policy is the reference: its numbers are all that training needs of it.
+        known = remember(policy, train, [row.problem for row in rows], encoder)
+        known |= remember(policy, dev, [row.problem for row in dev_rows], encoder)
+        network = ImplicitNetwork(policy, known, self.beta)
+        with watching(say) as watch:
+            summary = fit(
+                network, train, lambda: look(network, dev, dev_rows, settings, team), settings, seed=seed, team=team, work=work,
+                run=run_name(f"implicit {self.beta} {self.base}", settings, data, seed), watch=watch,
+            )  # fmt: skip
+        stored = {
+            "layout": settings.layout,
+            "chat_template": settings.chat_template,
+            "max_length": encoder.max_length,
+            "beta": self.beta,
+        }
+        reference = open_policy(self.base, replace(settings, lora="", freeze="none"))
+        scorer = ImplicitScorer(plain_policy(policy), reference, encoder, stored)
+        counts = {
+            "solutions": len(rows),
+            "steps": len(train.want.p),
+            "outcomes": sum(row.outcome is not None for row in rows),
+            "processes": team.size,
+        }
+        return Trained(scorer, self.base, {**counts, **summary, "settings": asdict(settings)}, "implicit", team.rank == 0)
+
+
+def load(folder: Path) -> Scorer:
+    """Open a verifier's folder: the policy there, the reference in its subfolder. Raises OSError, ValueError, KeyError."""
+    from distill.students.transformer import require_torch
+
+    require_torch()
+    from distill.network import open_tokenizer
+    from distill.sequences import make_encoder
+    from distill.students._policy import open_policy
+
+    stored = json.loads((folder / SCORING).read_text("utf-8"))
+    settings = Settings(dtype="fp32")
+    try:
+        policy, reference = open_policy(str(folder), settings), open_policy(str(folder / REFERENCE), settings)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    encoder = make_encoder(
+        open_tokenizer(folder), stored["layout"], stored["max_length"], chat_template=stored["chat_template"], causal=True
+    )
+    return ImplicitScorer(policy, reference, encoder, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class ImplicitScorer:
+    """Policy and reference; see `Scorer`. A raw score is sigmoid(beta * log ratio of the step): above 0.5 the step made a right
+    outcome likelier. Steps that do not fit into the context have a score of nan."""
+
+    policy: Policy
+    reference: Policy
+    encoder: Encoder
+    stored: dict[str, Any]
+    batch: int = 256
+    causal: bool = True
+
+    def score(self, items: Sequence[Item]) -> list[Floats]:
+        import numpy as np
+        import torch
+
+        from distill.batches import collate, micro
+
+        encoded: list[Encoded] = self.encoder.encode_many(items)
+        starts = [len(head) for head in self.encoder.heads([problem for problem, _ in items])]
+        out = [np.full(len(steps), np.nan) for _, steps in items]
+        lengths = np.array([len(e.ids) for e in encoded], dtype=np.int64)
+        full = np.array([n for n, e in enumerate(encoded) if len(e.ends)], dtype=np.int64)
+        for rows in micro(full, lengths, 4096):
+            batch = collate([encoded[r] for r in rows], self.encoder.tokenizer.pad_token_id, causal=True).to(self.policy.device)
+            begin = [starts[r] for r in rows]
+            with torch.no_grad():
+                ratio = self.policy.steps(batch, begin) - self.reference.steps(batch, begin)
+            p = torch.sigmoid(self.stored["beta"] * ratio.double()).cpu().numpy()
+            for r, scores in zip(rows, np.split(p, np.cumsum([len(encoded[r].ends) for r in rows])[:-1]), strict=True):
+                out[r][: len(scores)] = scores
+        return out
+
+    def save(self, folder: Path) -> None:
+        self.policy.save(folder)
+        self.reference.save(folder / REFERENCE)
+        self.encoder.tokenizer.save_pretrained(folder)
+        (folder / SCORING).write_text(json.dumps(self.stored, indent=2) + "\n", encoding="utf-8")
+
+
+def _silent(line: str) -> None:
+    """Only one of several processes speaks."""
