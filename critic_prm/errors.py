@@ -5,6 +5,7 @@ CriticPrmError                 1  anything that went wrong; the others narrow it
 ├── UsageError                 2  an option, name or value that does not exist here
 ├── ConfigError                4  a missing key, a refused key, a missing extra
 ├── BudgetError                5  stopped by budget, request limit or quota; running again resumes
+├── Pending                    5  what was ordered is not all here yet; running again picks it up
 ├── Interrupted              130  stopped by the user; running again resumes
 └── ProviderError                 one request that failed, with the class that decides what happens next
 """
@@ -45,6 +46,12 @@ class ConfigError(CriticPrmError):
 
 class BudgetError(CriticPrmError):
     """Stopped by a budget, a request limit or an exhausted quota. Everything paid for is kept; running again resumes."""
+
+    exit_code = 5
+
+
+class Pending(CriticPrmError):
+    """Batches are with a provider and not all results are in. Nothing is wrong; running again picks them up."""
 
     exit_code = 5
 

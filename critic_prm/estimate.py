@@ -79,8 +79,9 @@ class _Sum:
         self.unlimited |= limit is None
 
 
-def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Samples) -> Estimate:
-    """Render every prompt and look each request up in the cache. Memory does not grow with the input. Raises InputError."""
+def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Samples, *, batch: bool = False) -> Estimate:
+    """Render every prompt and look each request up in the cache; `batch` prices it as batches. Memory does not grow with the
+    input. Raises InputError."""
     provider, cache, prices = critic.client.provider, critic.client.cache, critic.client.money.prices
     per_step = critic.style.per == "step"
     sure, most = _Sum(), _Sum()
@@ -110,8 +111,11 @@ def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Sam
         tokens_out = sure.steps * OUTPUT_PER_STEP[0], most.steps * OUTPUT_PER_STEP[1]
     if not most.unlimited:
         tokens_out = min(tokens_out[0], most.limits), min(tokens_out[1], most.limits)
-    usd = None if prices is None else (_price(prices, tokens_in[0], tokens_out[0]), _price(prices, tokens_in[1], tokens_out[1]))
-    worst = None if prices is None or most.unlimited else _price(prices, tokens_in[1], most.limits)
+    factor = prices.batch if batch and prices is not None else 1.0
+    usd = None
+    if prices is not None:
+        usd = factor * _price(prices, tokens_in[0], tokens_out[0]), factor * _price(prices, tokens_in[1], tokens_out[1])
+    worst = None if prices is None or most.unlimited else factor * _price(prices, tokens_in[1], most.limits)
     return Estimate(
         judge=f"{provider.name}/{provider.model}",
         rows=rows,

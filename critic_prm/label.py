@@ -96,6 +96,8 @@ class Tally:
     how: Counter[str] = field(default_factory=Counter)
     started: float = field(default_factory=time.time)
     stopping: bool = False
+    waiting: str = ""
+    """What nothing else moves for, in words."""
 
     def add(self, labelled: Label) -> None:
         self.rows += 1

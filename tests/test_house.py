@@ -21,6 +21,7 @@ FLOORS = {
         "providers",
         "critics",
         "engine",
+        "batch",
         "label",
         "estimate",
         "reread",

@@ -24,7 +24,7 @@ COMMANDS = (
     "doctor",
     "quickstart",
 )
-GROUPS = ("dataset", "generate", "analyze", "cascade", "prompts", "cache")
+GROUPS = ("dataset", "generate", "analyze", "cascade", "prompts", "cache", "batch")
 
 
 def build() -> Any:

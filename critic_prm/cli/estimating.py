@@ -13,12 +13,14 @@ from critic_prm.trajectory import Trajectory
 from critic_prm.votes import Samples
 
 
-def print_estimates(critic: Critic, trajectories: Iterable[Trajectory], samples: Samples, limit: int | None) -> None:
+def print_estimates(
+    critic: Critic, trajectories: Iterable[Trajectory], samples: Samples, limit: int | None, *, batch: bool = False
+) -> None:
     """A few lines for each judge that is asked over a network."""
     judges = judges_in(critic)
     if not judges:
         typer.echo("nothing would be sent: this critic works on this machine and costs nothing")
         return
     for judge, rows in zip(judges, tee(islice(trajectories, limit), len(judges)), strict=True):
-        for line in estimate(judge, rows, samples).lines():
+        for line in estimate(judge, rows, samples, batch=batch).lines():
             typer.echo(line)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 from critic_prm.cli.options import with_judging
 from critic_prm.critic import Judging
+
+if TYPE_CHECKING:
+    from critic_prm.trajectory import Trajectory
 
 
 @with_judging
@@ -28,6 +32,13 @@ def label(
     reread: Annotated[
         bool, typer.Option("--reread", help="Read the stored replies again, for free; INPUT is a label file or trajectories.")
     ] = False,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Through the provider's batch API, at half the price; run again to pick up.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="With --batch: wait until everything is here.")] = False,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Most requests in one batch; the provider's limit without it.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be sent and what it would cost; send nothing.")
     ] = False,
@@ -68,28 +79,47 @@ def label(
     policy = parse_samples(samples)
     counted = parse_prior(prior)
     skipped: list[object] = []
+    told: set[str] = set()
 
     def complain(error: object) -> None:
         skipped.append(error)
-        typer.echo(f"skipped: {error}", err=True)
+        if str(error) not in told:
+            told.add(str(error))
+            typer.echo(f"skipped: {error}", err=True)
 
-    trajectories = read_trajectories(
-        source,
-        format,
-        on_error="skip" if skip_bad else "stop",
-        complain=complain,
-    )
+    def read() -> Iterator[Trajectory]:
+        return read_trajectories(source, format, on_error="skip" if skip_bad else "stop", complain=complain)
+
     if not judge:
         typer.echo("no --judge: judged by `rules`, which checks written equations and nothing else", err=True)
     critic, accounts = open_judges(judge or ["rules"], judging, consensus, policy)
     if dry_run:
         from critic_prm.cli.estimating import print_estimates
 
-        print_estimates(critic, trajectories, policy, limit)
+        print_estimates(critic, read(), policy, limit, batch=batch)
         raise typer.Exit
+    if batch:
+        from critic_prm.cli.batching import run_batched
+
+        raise typer.Exit(
+            run_batched(
+                source,
+                read,
+                critic,
+                out,
+                judging,
+                samples=policy,
+                prior=counted,
+                wait=wait,
+                size=batch_size,
+                limit=limit,
+                accounts=accounts,
+                skipped=skipped,
+            )
+        )
     raise typer.Exit(
         run_labelling(
-            trajectories,
+            read(),
             critic,
             out,
             source=source,

@@ -104,7 +104,11 @@ class Client:
             self.counts["missing"] += 1
             return Answer(key, failure=ProviderError("no reply in the cache, and --offline asks for none", "row"))
         question = Question(key, wire, sample, salt)
-        return await (self._fly(question) if self.elsewhere is None else self.elsewhere(question))
+        return await (self._fly if self.elsewhere is None else self.elsewhere)(question)
+
+    async def online(self, question: Question) -> Answer:
+        """The provider's answer, whatever the cache holds; single flight, so whoever asks the same meanwhile gets the same."""
+        return await self._fly(question)
 
     def look_again(self) -> None:
         """See what others have put into the cache since: answers that were cut are remembered, not looked up."""

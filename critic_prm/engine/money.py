@@ -35,6 +35,7 @@ class Money:
     max_requests: int | None = None
     requests: int = 0
     spent: float = 0.0
+    spent_online: float = 0.0
     usage: Usage = field(default_factory=Usage)
     _set_aside: float = 0.0
     _out: int = 0
@@ -85,6 +86,7 @@ class Money:
         self._longest = max(self._longest, usage.output)
         usd = self.prices.cost(usage, batch=batch) if self.prices else 0.0
         self.spent += usd
+        self.spent_online += 0.0 if batch else usd
         return usd
 
     def most(self, wire: Wire, *, batch: bool = False) -> float:

@@ -44,6 +44,8 @@ async def watch(tally: Tally, client: Client | None) -> None:
 
 def describe(tally: Tally, client: Client | None, *, final: bool = False) -> str:
     """One line: rows, rate, time left, statuses, what is out, what is waited for, tokens, cost."""
+    if tally.waiting and not final:
+        return f"{tally.waiting} | {_span(tally.seconds)}"
     rate = tally.rows / tally.seconds if tally.seconds > 0 else 0.0
     done = f"{tally.rows:,}" + (f"/{tally.total:,}" if tally.total and not final else "") + " rows"
     parts = [f"{done} in {_span(tally.seconds)}" if final else f"{done}, {rate:,.0f}/s"]

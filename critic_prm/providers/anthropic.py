@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from critic_prm.addresses import is_near
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Usage, Wire
 from critic_prm.providers._http import arrival, unshaped
 from critic_prm.providers._post import AsTheSDK, Post
-from critic_prm.providers.openai import data_url
+from critic_prm.providers.openai import TIMEOUT, data_url
 
 if TYPE_CHECKING:
     import httpx2
     from anthropic import AsyncAnthropic
+
+    from critic_prm.providers._anthropic_batches import AnthropicBatches
 
 FINISH: dict[str | None, Finish] = {
     "end_turn": "stop",
@@ -73,8 +76,7 @@ class AnthropicProvider:
         return body | dict(sampling.extra)
 
     async def complete(self, wire: Wire) -> Arrival:
-        if not self.key and not self.token:
-            raise ConfigError("anthropic needs a key: set ANTHROPIC_API_KEY, or name a server of your own with --base-url")
+        self._need_key()
         post = self._post = self._post or AsTheSDK("/v1/messages", self._connect)
         return arrival(await post(orjson.dumps(wire)), wire, tuple(filter(None, (self.key, self.token))))
 
@@ -106,6 +108,22 @@ class AnthropicProvider:
         if self._post is not None:
             await self._post.close()
             self._post = None
+
+    def batches(self) -> AnthropicBatches:
+        """Message Batches. Raises ConfigError without a key."""
+        from critic_prm.providers._anthropic_batches import AnthropicBatches
+
+        self._need_key()
+        return AnthropicBatches(self._connect_alone)
+
+    def _need_key(self) -> None:
+        if not self.key and not self.token:
+            raise ConfigError("anthropic needs a key: set ANTHROPIC_API_KEY, or name a server of your own with --base-url")
+
+    def _connect_alone(self) -> AsyncAnthropic:
+        import anthropic
+
+        return self._connect(anthropic.DefaultAsyncHttpxClient(trust_env=not is_near(self.base_url), timeout=TIMEOUT))
 
     def _connect(self, http: httpx2.AsyncClient) -> AsyncAnthropic:
         import anthropic

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from critic_prm.addresses import basic_credentials, with_path
+from critic_prm.addresses import basic_credentials, is_near, with_path
 from critic_prm.errors import ConfigError, InputError, UsageError
 from critic_prm.models import Abilities, abilities
 from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire
@@ -25,8 +25,14 @@ if TYPE_CHECKING:
     import httpx2
     from openai import AsyncOpenAI
 
+    from critic_prm.providers._openai_batches import OpenAIBatches
+
 FINISH: dict[Any, Finish] = {"length": "length", "content_filter": "filter", "tool_calls": "other", "function_call": "other"}
 """Everything else is a natural end: servers of one's own say "stop", "eos", or nothing."""
+
+
+TIMEOUT = 600.0
+"""Seconds that a call about a batch may take; a file of requests may have 200 MB."""
 
 
 def connect(model: str, base_url: str | None) -> OpenAIProvider:
@@ -72,9 +78,24 @@ class OpenAIProvider:
             await self._post.close()
             self._post = None
 
-    def _open(self) -> Post:
+    def batches(self) -> OpenAIBatches:
+        """The Batch API, at OpenAI or a server that has it, too. Raises ConfigError without a key."""
+        from critic_prm.providers._openai_batches import OpenAIBatches
+
+        self._need_key()
+        return OpenAIBatches(self._connect_alone)
+
+    def _need_key(self) -> None:
         if not self.key:
             raise ConfigError("openai needs a key: set OPENAI_API_KEY, or name a server of your own with --base-url")
+
+    def _connect_alone(self) -> AsyncOpenAI:
+        import openai
+
+        return self._connect(openai.DefaultAsyncHttpxClient(trust_env=not is_near(self.base_url), timeout=TIMEOUT))
+
+    def _open(self) -> Post:
+        self._need_key()
         direct = self.direct if self.direct is not None else not is_openai(self.base_url)
         if direct and self.base_url:
             allowed = basic_credentials(self.base_url) or f"Bearer {self.key}"

@@ -1,0 +1,140 @@
+"""The batches of a cache -> what a person asks about them, and does with them: list, status, cancel, fetch, forget, import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from critic_prm.batch.desk import Desk
+from critic_prm.batch.exchange import import_results, register
+from critic_prm.batch.ledger import Batch, Ledger
+from critic_prm.errors import InputError, UsageError
+from critic_prm.models import abilities
+from critic_prm.provider import Provider, Usage, open_provider
+
+
+def batch_lines(db: Path) -> Iterator[str]:
+    """A line for each batch: its number, judge, requests, state, what they came to, USD, when it was made, its id or file."""
+    ledger = _open(db)
+    for batch in ledger.batches():
+        came = ", ".join(f"{name or 'open'} {count:,}" for name, count in sorted(ledger.counts(batch.id).items()))
+        word = batch.failure or batch.status
+        yield "  ".join(
+            (
+                f"{batch.id:>4}",
+                datetime.fromtimestamp(batch.made, UTC).strftime("%Y-%m-%d %H:%M"),
+                f"{batch.provider}/{batch.model}",
+                f"{batch.requests:,} requests ({came})",
+                f"{batch.state}: {word}" if word else batch.state,
+                f"${batch.usd:.4f}" if batch.usd else "",
+                batch.remote or batch.file,
+            )
+        ).rstrip()
+    ledger.close()
+
+
+async def statuses(db: Path, which: int | None, base_url: str | None) -> list[str]:
+    """A line for each batch that runs, as its provider tells it now."""
+    ledger = _open(db)
+    lines: list[str] = []
+    for batch in _wanted(ledger, which, "running"):
+        desk = _desk(ledger, batch, base_url)
+        remote = await desk.look(batch)
+        await desk.close()
+        if remote is None:
+            lines.append(f"{batch.called}: no answer from the provider")
+            continue
+        through = f", {remote.done:,} done, {remote.failed:,} failed" if remote.done + remote.failed else ""
+        ready = "; `critic-prm batch fetch`, or the labelling command again, takes it in" if remote.state != "running" else ""
+        lines.append(f"{batch.called}: {batch.requests:,} requests, {remote.status}{through}{ready}")
+    ledger.close()
+    return lines or ["no batch runs"]
+
+
+async def cancel_batch(db: Path, which: int, base_url: str | None) -> str:
+    """End a batch that runs."""
+    ledger = _open(db)
+    (batch,) = _wanted(ledger, which, "running")
+    desk = _desk(ledger, batch, base_url)
+    remote = await desk.cancel(batch)
+    await desk.close()
+    ledger.close()
+    return f"{batch.called}: {remote.status}; what was done by then comes in with `critic-prm batch fetch {batch.id}`"
+
+
+async def fetch_batches(db: Path, which: int | None, base_url: str | None) -> list[str]:
+    """Take in what has ended."""
+    ledger = _open(db).alone()
+    lines: list[str] = []
+    for batch in _wanted(ledger, which, "running"):
+        desk = _desk(ledger, batch, base_url)
+        desk.say = lines.append
+        remote = await desk.look(batch)
+        if remote is not None and remote.state != "running":
+            await desk.take_in(batch, remote)
+        else:
+            lines.append(f"{batch.called}: {remote.status if remote else 'no answer from the provider'}")
+        await desk.close()
+    ledger.close()
+    return lines or ["no batch runs"]
+
+
+def forget_batch(db: Path, which: int) -> str:
+    """Ask no more after a batch or an exported file."""
+    ledger = _open(db).alone()
+    (batch,) = _wanted(ledger, which, "running", "sending", "exported")
+    ledger.end(batch.id, "unsent", status=batch.status, failure="forgotten")
+    ledger.close()
+    return f"{batch.called}: forgotten; what it asked may be asked again"
+
+
+def import_file(
+    db: Path, source: str, complain: Callable[[object], None], requests: str | None, judge: str | None, salt: str
+) -> str:
+    """Take in a file of results, and say what was in it. Raises InputError where it has nothing to do with this cache."""
+    provider = open_provider(judge) if judge is not None else None
+    ledger = (Ledger(db) if requests is not None else _open(db)).alone()
+    if requests is not None:
+        if provider is None:
+            raise UsageError("--requests needs --judge provider/MODEL: whose replies these are")
+        register(ledger, requests, provider, salt)
+    try:
+        taken = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider)
+    finally:
+        ledger.close()
+    parts = [f"{taken.outcomes['ok']:,} replies added", f"{taken.again:,} were there already"]
+    failed = {name: count for name, count in taken.outcomes.most_common() if name != "ok"}
+    if failed:
+        said = ", ".join(f"{name} {count:,}" for name, count in failed.items())
+        parts.append(f"{sum(failed.values()):,} that are no whole reply, to be asked again ({said})")
+    if taken.strangers:
+        parts.append(f"{taken.strangers:,} answer nothing that this cache asked ({', '.join(taken.names)}, ...), left out")
+    return "; ".join(parts)
+
+
+def _open(db: Path) -> Ledger:
+    if not db.is_file():
+        raise InputError(str(db), "there is no such cache", "name an existing file with --db")
+    return Ledger(db)
+
+
+def _wanted(ledger: Ledger, which: int | None, *states: str) -> list[Batch]:
+    if which is None:
+        return ledger.batches(*states)
+    found = [batch for batch in ledger.batches() if batch.id == which]
+    if not found:
+        raise UsageError(f"there is no batch {which} in {ledger.cache.path}; see `critic-prm batch list`")
+    if found[0].state not in states:
+        raise UsageError(f"{found[0].called} is {found[0].state}, not {' or '.join(states)}")
+    return found
+
+
+def _desk(ledger: Ledger, batch: Batch, base_url: str | None) -> Desk:
+    provider = open_provider(f"{batch.provider}/{batch.model}", base_url or batch.base_url)
+    prices = abilities(batch.provider, batch.model).prices
+
+    def spend(_: Provider, usage: Usage) -> float:
+        return prices.cost(usage, batch=True) if prices else 0.0
+
+    return Desk(ledger, provider, spend, lambda text: None)

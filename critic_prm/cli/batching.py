@@ -1,0 +1,84 @@
+"""A labelling run by batch as a person sees it: what was ordered, what is waited for, then labels as in any other run."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from critic_prm.batch.job import Job
+from critic_prm.batch.ledger import Ledger
+from critic_prm.cli.running import clients_of, run_watched
+from critic_prm.critic import Critic, Judging
+from critic_prm.errors import Pending, UsageError
+from critic_prm.judgement import Label, Prior
+from critic_prm.label import Account, Tally, label_into
+from critic_prm.records import RecordWriter
+from critic_prm.trajectory import Trajectory
+from critic_prm.votes import Samples
+
+
+def run_batched(
+    source: str,
+    read: Callable[[], Iterable[Trajectory]],
+    critic: Critic,
+    out: str,
+    judging: Judging,
+    *,
+    samples: Samples,
+    wait: bool,
+    prior: Prior = "none",
+    size: int | None = None,
+    limit: int | None = None,
+    accounts: Sequence[Account] = (),
+    skipped: list[object],
+) -> int:
+    """Order what is missing, and label when all of it is here. `read` reads the input anew for each round, and puts the rows
+    that it passes over into `skipped`.
+
+    Returns the exit code: 0, or 3 with failed rows; 5 while there is something to wait for, and `wait` is not set. Raises what
+    stopped the run.
+    """
+    tally, clients = Tally(total=limit), clients_of(critic)
+    if not clients:
+        raise UsageError("--batch needs a judge that is asked over a network, such as --judge openai/MODEL")
+    if judging.offline:
+        raise UsageError("--batch sends requests, and --offline forbids it; without --batch, the cache alone is asked")
+    if source == "-":
+        raise UsageError("--batch reads the input once for each round, and stdin can be read once; put it into a file")
+    ledger = Ledger(judging.db).alone()
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def show(text: str) -> None:
+        if text and not tally.waiting:
+            say(text)
+        tally.waiting = text
+
+    def count(_: Trajectory, labelled: Label) -> None:
+        for account in accounts:
+            account.add(labelled)
+
+    def again() -> Iterable[Trajectory]:
+        skipped.clear()
+        return read()
+
+    async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
+        job = Job(critic, clients, ledger, samples, say, show, stop, size)
+        try:
+            await job.run(lambda: islice(again(), limit), wait=wait)
+            rows = islice(again(), limit)
+            await label_into(sink, rows, critic, tally, samples=samples, prior=prior, stop=stop, each=count)
+            tally.skipped = len(skipped)
+            job.settle()
+        finally:
+            await job.close()
+
+    client = clients[0] if len(clients) == 1 else None
+    try:
+        return run_watched(body, out, tally, client, critic.close, accounts, clients)
+    except Pending as news:
+        say(str(news))
+        return news.exit_code
