@@ -69,6 +69,7 @@ def distill_sft(
     import torch
 
     from distill.loop import LOG, micro_tokens, train
+    from distill.network import quiet
     from distill.progress import watching
     from distill.run import versions
     from distill.sft.asking import Answerer, chosen, measure, stop_ids
@@ -85,7 +86,8 @@ def distill_sft(
         raise UsageError("several processes would all make the chats; make them first with: critic-prm dataset sft")
     material = read_material(data, chats, options or ChatOptions(), counting, stored, say)
     torch.manual_seed(seed)
-    policy = open_policy(base, settings)
+    with quiet():
+        policy = open_policy(base, settings)
     context = int(getattr(policy.model.config, "max_position_embeddings", None) or settings.max_length)
     room = min(settings.max_length, context)
     told = say if team.rank == 0 else _silent
@@ -203,10 +205,12 @@ def _write(
     from transformers import GenerationConfig
 
     from distill.folder import write_json
+    from distill.network import quiet
 
     student.model.generation_config = GenerationConfig(eos_token_id=stops, pad_token_id=answerer.tokenizer.pad_token_id)
     with new_folder(target, MARK, "generative student") as folder:
-        student.save(folder)
+        with quiet():
+            student.save(folder)
         answerer.tokenizer.save_pretrained(folder)
         if material.style is not None:
             (folder / f"{material.style.name}.jinja").write_text(material.style.source, encoding="utf-8")

@@ -70,10 +70,52 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in path.read_bytes().splitlines()]
 
 
+def tokenizer_of(texts: list[str], template: str | None) -> Any:
+    """A BPE tokenizer that has seen `texts`, so that few tokens say them."""
+    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, trainers
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+    raw = Tokenizer(BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=400, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    raw.train_from_iterator(texts, trainer)
+    raw.add_special_tokens([AddedToken(token, special=True) for token in ("<|end|>", "<|pad|>", "<|im_start|>", "<|im_end|>")])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>", pad_token="<|pad|>", model_max_length=256)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def base_of(folder: Path, texts: list[str], template: str | None = CHATML, length: int = 256) -> Path:
+    """A Llama of two layers with random weights."""
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    tokenizer = tokenizer_of(texts, template)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=length, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def made() -> SimpleNamespace:
-    """The makers: solution, chain, judge, rows."""
-    return SimpleNamespace(solution=solution, chain=chain, judge=judge, rows=rows)
+    """The makers: solution, chain, judge, rows, tokenizer_of, base_of."""
+    return SimpleNamespace(
+        solution=solution, chain=chain, judge=judge, rows=rows, tokenizer_of=tokenizer_of, base_of=base_of, chatml=CHATML
+    )
 
 
 @pytest.fixture

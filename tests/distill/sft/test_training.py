@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from critic_prm.cli import build
+from critic_prm.errors import InputError, UsageError
 from critic_prm.prompt import open_style
 from critic_prm.trajectory import Trajectory
 from distill.settings import Settings
@@ -34,46 +37,6 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("style") / "short.jinja"
     path.write_text(PROMPT, encoding="utf-8")
     return path
-
-
-def tokenizer_of(texts: list[str], template: str | None) -> Any:
-    """A BPE tokenizer that has seen `texts`, so that few tokens say them."""
-    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, trainers
-    from tokenizers.models import BPE
-    from transformers import PreTrainedTokenizerFast
-
-    raw = Tokenizer(BPE())
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=400, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-    raw.train_from_iterator(texts, trainer)
-    raw.add_special_tokens([AddedToken(token, special=True) for token in ("<|end|>", "<|pad|>", "<|im_start|>", "<|im_end|>")])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|end|>", pad_token="<|pad|>", model_max_length=256)
-    tokenizer.chat_template = template
-    return tokenizer
-
-
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def base_of(folder: Path, texts: list[str], template: str | None = CHATML, length: int = 256) -> Path:
-    """A Llama of two layers with random weights."""
-    import torch
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    tokenizer = tokenizer_of(texts, template)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=length, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id, tie_word_embeddings=True,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +66,7 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
     solutions = [orjson.dumps({"id": t.id, "problem": t.problem, "steps": t.texts, "label": t.label}) for t in few]
     (tmp_path / "chats" / "dev.solutions.jsonl").write_bytes(b"\n".join(solutions))
     texts = [m["content"] for row in made.rows(tmp_path / "chats" / "train.jsonl") for m in row["messages"]]
-    base = base_of(tmp_path / "base", texts)
+    base = made.base_of(tmp_path / "base", texts)
     settings = Settings(
         epochs=70,
         lr=5e-3,
@@ -128,13 +91,132 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
     assert [[v.critique for v in reading[0].verdicts] for reading in readings] == [
         [
             f"I add again: {t.texts[k]} is {'off' if k == t.label else 'fine'}."
-            for k in range((t.label if t.label >= 0 else 1) + 1)
+            for k in range(2 if t.label == -1 else int(t.label or 0) + 1)
         ]
         for t in few
     ]
-    assert model.generation_config.eos_token_id == sorted(tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|end|>"]))
+    ends = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|end|>"])
+    assert sorted(model.generation_config.eos_token_id) == sorted(ends)
     untrained = AutoModelForCausalLM.from_pretrained(base)
     assert measure(Answerer(untrained, tokenizer, 64), style, few)["read"] == 0.0
     card = (tmp_path / "judge" / "README.md").read_text("utf-8")
     assert "--style judge/short.jinja" in card
     assert DEFAULT.max_length == 8192
+
+
+QUICK = Settings(epochs=2, lr=1e-3, batch_tokens=300, dtype="fp32", max_length=256)
+
+
+async def prepared(folder: Path, few: list[Trajectory], short: Path, made: SimpleNamespace) -> tuple[Path, Path]:
+    """A label file and a base."""
+    labels = await made.judge(few, folder / "labels.jsonl", lambda t, n: made.chain(t, t.label, short), str(short))
+    texts = [made.chain(t, t.label, short) for t in few] + ["Judge.", *(t.problem for t in few)]
+    return labels, made.base_of(folder / "base", texts)
+
+
+async def test_one_command_from_labels_to_a_judge(
+    tmp_path: Path, short: Path, made: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = [made.solution(number, -1 if number % 2 else 0) for number in range(40)]
+    labels, base = await prepared(tmp_path, many, short, made)
+    rows = [row | {"critic": row["critic"] | {"style": str(short)}} for row in made.rows(labels)]
+    labels.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    command = f"distill {labels} -o {tmp_path}/judge --student {base} --objective sft --epochs 1 --judge-dev 1 --max-length 256"
+    build()([*command.split(), "--lora", "r=4", "--dtype", "bf16", "--lr", "0.01"], standalone_mode=False)
+    said = capsys.readouterr().err
+    assert "loss a token on dev" in said
+    assert "as a judge of 1 solutions of dev" in said
+    judge = tmp_path / "judge"
+    info, metrics = (orjson.loads((judge / name).read_bytes()) for name in ("judge.json", "metrics.json"))
+    assert info["training"]["chats"] == len(made.rows(tmp_path / "judge-chats" / "train.jsonl"))
+    assert metrics["dev"]["judging"]["solutions"] == 1
+    assert info["style"]["name"] == "short"
+    assert info["training"]["account"]["funnel"][0]["in"] == 40
+    assert not (tmp_path / ".judge.training").exists()
+    from transformers import AutoModelForCausalLM
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(judge, output_loading_info=True, dtype="auto")
+    model, report = loaded
+    assert not report["missing_keys"]  # the adapters are merged
+    assert not report["unexpected_keys"]
+    assert str(model.dtype) == "torch.bfloat16"
+    with pytest.raises(UsageError, match="scores no steps"):
+        build()([*command.split(), "--heads", "2"], standalone_mode=False)
+    with pytest.raises(UsageError, match="needs a causal language model"):
+        build()(f"distill {labels} -o {tmp_path}/x --objective sft".split(), standalone_mode=False)
+
+
+async def test_a_run_that_was_killed_goes_on_with_the_same_losses(
+    tmp_path: Path, few: list[Trajectory], short: Path, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels, base = await prepared(tmp_path, few, short, made)
+    build_chats([labels], tmp_path / "chats", ChatOptions(style=str(short), split=(1.0, 0.0, 0.0), balance=False))
+    (tmp_path / "chats" / "dev.jsonl").write_bytes((tmp_path / "chats" / "train.jsonl").read_bytes())
+    settings = replace(QUICK, save_minutes=0.0)
+    distill_sft(tmp_path / "chats", tmp_path / "whole", str(base), settings, measure_on=0)
+    import distill.loop
+
+    steps = iter(range(5))
+
+    def killed(*arguments: Any) -> Any:
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        return one_step(*arguments)
+
+    one_step = distill.loop.one_step
+    monkeypatch.setattr(distill.loop, "one_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        distill_sft(tmp_path / "chats", tmp_path / "two", str(base), settings, measure_on=0)
+    monkeypatch.setattr(distill.loop, "one_step", one_step)
+    assert not (tmp_path / "two").exists()
+    distill_sft(tmp_path / "chats", tmp_path / "two", str(base), settings, measure_on=0)
+    first, second = (
+        [(row["step"], row["loss"]) for row in made.rows(tmp_path / name / "training.jsonl") if "loss" in row]
+        for name in ("whole", "two")
+    )
+    assert len(first) == 6
+    assert [step for step, _ in first] == [step for step, _ in second]
+    assert [loss for _, loss in first] == pytest.approx([loss for _, loss in second], abs=1e-6)
+
+
+async def test_what_cannot_be_learned_is_refused_before_anything_is_trained(
+    tmp_path: Path, few: list[Trajectory], short: Path, made: SimpleNamespace
+) -> None:
+    labels, base = await prepared(tmp_path, few, short, made)
+    chats = tmp_path / "chats"
+    build_chats([labels], chats, ChatOptions(style=str(short), split=(1.0, 0.0, 0.0), balance=False))
+    out = tmp_path / "judge"
+    with pytest.raises(InputError, match="its dev split has no chats"):
+        distill_sft(chats, out, str(base), QUICK)
+    (chats / "dev.jsonl").write_bytes((chats / "train.jsonl").read_bytes())
+    with pytest.raises(InputError, match=r"8 of 8 chats do not fit into 16 tokens; .*--max-length"):
+        distill_sft(chats, out, str(base), replace(QUICK, max_length=16))
+    with pytest.raises(InputError, match="does not open"):
+        distill_sft(chats, out, str(tmp_path / "chats"), QUICK)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "dataset.json").write_text("{}")
+    with pytest.raises(InputError, match="keeps labels, not critiques"):
+        distill_sft(tmp_path / "set", out, str(base), QUICK)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="is no generative student"):
+        distill_sft(chats, tmp_path / "other", str(base), QUICK)
+    assert not out.exists()
+
+
+def test_chats_from_elsewhere_are_learned_too(tmp_path: Path, made: SimpleNamespace) -> None:
+    """ShareGPT's names, several turns, no style: nothing to judge by, so the dev loss is all that is measured."""
+    talks = [
+        {"conversations": [
+            {"from": "human", "value": f"Is {n} even?"}, {"from": "gpt", "value": "Yes." if n % 2 == 0 else "No."},
+            {"from": "human", "value": f"And {n + 1}?"}, {"from": "gpt", "value": "No." if n % 2 == 0 else "Yes."},
+        ]}
+        for n in range(60)
+    ]  # fmt: skip
+    (tmp_path / "chats.jsonl").write_bytes(b"".join(orjson.dumps(talk) + b"\n" for talk in talks))
+    base = made.base_of(tmp_path / "base", [m["value"] for talk in talks for m in talk["conversations"]], template=None)
+    result = distill_sft(tmp_path / "chats.jsonl", tmp_path / "judge", str(base), replace(QUICK, lr=5e-3))
+    assert "judging" not in result.metrics["dev"]
+    assert result.metrics["dev"]["loss"] < 5.0
+    assert result.info["style"] is None
+    assert "Assistant:" in (tmp_path / "judge" / "chat_template.jinja").read_text("utf-8")
