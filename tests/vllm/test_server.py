@@ -26,10 +26,11 @@ GRAMMARS = {
     rf"Step 2: {WORD}\nThe step is \\boxed\{{(correct|incorrect)\}})",
     "first-error": rf"Paragraph 0: {WORD}\n\n\\boxed\{{(-1|0|1)\}}",
     "yes-no": rf"{WORD}\nIs the step correct\? (Yes|No)",
+    "json": rf'\{{"steps": \[\{{"step": 1, "critique": "{WORD}", "verdict": "incorrect"\}}\]\}}',
     "agent": rf"{WORD}\nVerdict: (correct|incorrect|neutral)",
 }
 GRAMMARS["code"] = GRAMMARS["stepwise"]
-"""What random weights need to say something that can be read; the style `json` has its schema."""
+"""What random weights need to say something that can be read."""
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +60,24 @@ async def asked(server: str, judge: Path, *messages: Message, continues: bool = 
         await provider.close()
 
 
+def ending_texts(judge: Path) -> dict[str, Any]:
+    """Random weights hardly ever close a text of JSON: make quotation marks likely."""
+    from transformers import AutoTokenizer
+
+    (quote,) = AutoTokenizer.from_pretrained(judge).encode('"', add_special_tokens=False)
+    return {"logit_bias": {str(quote): 8.0}}
+
+
 HELLO = Message("user", "Is 2 + 2 = 5?")
 
 
-@pytest.mark.parametrize("style", [*GRAMMARS, "json"])
+@pytest.mark.parametrize("style", GRAMMARS)
 async def test_every_style_is_labelled(server: str, judge: Path, tmp_path: Path, style: str) -> None:
-    extra = {} if style == "json" else {"structured_outputs": {"regex": GRAMMARS[style]}}
-    sampling = Sampling(max_tokens=400, seed=1, temperature=1.0, extra=extra)
-    found = await judged(judge, judging(tmp_path, server, style=style, sampling=sampling, reasks=0))
+    sampling = Sampling(max_tokens=400, seed=1, temperature=1.0, extra={"structured_outputs": {"regex": GRAMMARS[style]}})
+    found = await judged(judge, judging(tmp_path, server, style=style, sampling=sampling, reasks=0, schema=False))
     assert [one.status for one in found] == ["ok"] * len(SUMS), [one.notes for one in found]
     assert all(verdict.value in ("correct", "incorrect", "neutral") for one in found for verdict in one.verdicts)
-    assert all(("schema" if style == "json" else "plain") in one.how for one in found)
     assert all(("logprobs" in one.how) == (style == "yes-no") for one in found)
-    again = await judged(judge, judging(tmp_path, server, style=style, sampling=sampling, reasks=0, offline=True))
-    assert again == found or [one.verdicts for one in again] == [one.verdicts for one in found]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +91,13 @@ async def test_every_style_is_labelled(server: str, judge: Path, tmp_path: Path,
 )
 async def test_structured_outputs_are_enforced(server: str, judge: Path, obey: Any, fits: Any) -> None:
     assert fits((await asked(server, judge, HELLO, max_tokens=40, extra={"structured_outputs": obey})).text)
+
+
+async def test_the_schema_of_a_style_is_enforced(server: str, judge: Path, tmp_path: Path) -> None:
+    """Whatever numbers random weights give their steps, it is the JSON that was asked for."""
+    sampling = Sampling(max_tokens=400, seed=1, temperature=1.0, extra=ending_texts(judge))
+    found = await judged(judge, judging(tmp_path, server, style="json", sampling=sampling, reasks=0, follow_ups=0))
+    assert [one.how[0] for one in found] == ["schema"] * len(SUMS)
 
 
 async def test_what_vllm_ignores_in_silence(server: str, judge: Path) -> None:
