@@ -215,7 +215,8 @@ async def carry_out(
             kept = (*kept, *(Step(text) for text in rest.steps))
         answer = final_answer(kept[-1].text)
         labels = None if changed.step_labels is None else changed.step_labels[: len(kept)]
-        changed = _noted(replace(changed, steps=kept, final_answer=answer, step_labels=labels), "later", what.later)
+        shorter = replace(changed, steps=kept, final_answer=answer, step_labels=labels, meta=_without_outcome(changed.meta))
+        changed = _noted(shorter, "later", what.later)
     account.kinds[plan.kind] += 1
     return changed
 
@@ -250,7 +251,8 @@ def writing_request(plan: Plan, policy: LLMPolicy) -> Request:
 
 def changed_solution(plan: Plan) -> Trajectory:
     """The solution with its changed step, labelled: `label` is the step of the error; one that is merely needless is neutral,
-    and a change that is right leaves all steps right. Exactly one step differs from the right solution, or one is missing."""
+    and a change that is right leaves all steps right. Exactly one step differs from the right solution, or one is missing.
+    The final answer is what the last step states; None where that was changed and states none that can be told."""
     old = plan.solution
     left_out = plan.text is None
     new = () if plan.text is None else (Step(plan.text, old.steps[plan.at].observation),)
@@ -270,17 +272,20 @@ def changed_solution(plan: Plan) -> Trajectory:
         "later": "keep",
         "from": old.id,
     }
+    # The steps that follow still end in the old answer. An error in the last one is where the answer was.
+    keeps = says == "correct" or plan.at < len(old.steps) - 1
+    answer = old.final_answer if keeps else final_answer(steps[-1].text) if steps else None
     return Trajectory(
         id=f"{old.id}-{plan.kind}-{plan.at}",
         problem=old.problem,
         steps=steps,
-        final_answer=old.final_answer,
+        final_answer=answer,
         gold_answer=old.gold_answer,
         label={"incorrect": plan.at, "correct": -1}.get(says),
         step_labels=None if labels is None else tuple(labels),
         images=old.images,
         tools=old.tools,
-        meta={**old.meta, "error": plan.kind, "perturbed": facts},
+        meta={**(old.meta if keeps else _without_outcome(old.meta)), "error": plan.kind, "perturbed": facts},
     )
 
 
@@ -291,6 +296,11 @@ def planted_error(trajectory: Trajectory) -> tuple[int, str] | None:
         (trajectory.meta[name] for name in ("error", "error_type", "classification") if trajectory.meta.get(name)), None
     )
     return None if at is None or at < 0 or not isinstance(kind, str) else (at, kind)
+
+
+def _without_outcome(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What was known of the right solution's answer says nothing of another one's."""
+    return {name: value for name, value in meta.items() if name != "final_answer_correct"}
 
 
 def _noted(changed: Trajectory, fact: str, value: Any) -> Trajectory:

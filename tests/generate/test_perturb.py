@@ -299,6 +299,26 @@ async def test_the_steps_after_an_error_can_be_cut_or_written_anew(tmp_path: Pat
         assert changed.meta["perturbed"]["later"] == later
 
 
+async def test_the_final_answer_is_the_one_that_is_stated() -> None:
+    """An error in the last step changes the answer; one before it leaves the old answer standing there."""
+    steps = ["7 boxes have 7 * 12 = 84 eggs.", "4 break: 84 - 4 = 80. The answer is 80"]
+    solution = right("7 boxes of 12 eggs, 4 break.", steps, final_answer="80", meta={"final_answer_correct": True, "from": "x"})
+    what = Perturbing(parse_kinds("number"), each=8)
+    found = [await carry_out(plan, what, None, None, Account()) for plan in plans([solution], what, Account())]
+    made = {t.label: t for t in found if t is not None}
+    assert set(made) == {0, 1}
+    assert (made[0].final_answer, made[0].meta.get("final_answer_correct")) == ("80", True)
+    last = made[1].steps[-1].text
+    assert made[1].final_answer == (last.rpartition(" is ")[2] if " is " in last else None)
+    assert "final_answer_correct" not in made[1].meta
+    assert made[1].meta["from"] == "x"
+    silent = right("7 boxes of 12 eggs.", ["7 boxes have 7 * 12 = 84 eggs."], final_answer="84")
+    (plan,) = plans([silent], Perturbing(parse_kinds("number")), Account())
+    changed = await carry_out(plan, what, None, None, Account())
+    assert changed is not None
+    assert changed.final_answer is None
+
+
 async def test_a_critic_can_be_asked_to_confirm() -> None:
     account, what = Account(), Perturbing(parse_kinds("operator,substitution"), each=4)
     solutions = list(generate_family("arithmetic", 30, seed=2, wrong=0.0))
