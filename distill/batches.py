@@ -23,12 +23,17 @@ WINDOW = 32
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Right-padded tokens. `ids` (rows, length). `mask` the same shape, None where padding cannot be seen (a causal model).
-    `at` (n,): the step ends as places in the flattened `ids`. `tokens`: how many are not padding."""
+    `at` (n,): the step ends as places in the flattened `ids`. `lengths`: tokens of each row without padding."""
 
     ids: Tensor
     mask: Tensor | None
     at: Tensor
-    tokens: int
+    lengths: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        """How many are not padding."""
+        return sum(self.lengths)
 
     def to(self, device: torch.device) -> Batch:
         mask = None if self.mask is None else self.mask.to(device, non_blocking=True)
@@ -74,7 +79,30 @@ def collate(encoded: Sequence[Encoded], pad: int, *, causal: bool) -> Batch:
     at = np.concatenate([e.ends.astype(np.int64) + n * width for n, e in enumerate(encoded)])
     whole = causal or int(lengths.min()) == width
     mask = None if whole else torch.from_numpy((np.arange(width) < lengths[:, None]).astype(np.int64))
-    return Batch(torch.from_numpy(ids), mask, torch.from_numpy(at), int(lengths.sum()))
+    return Batch(torch.from_numpy(ids), mask, torch.from_numpy(at), tuple(lengths.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The rows of a batch end to end, without padding: `ids` and `positions` (1, tokens), `at` (n,) as in `Batch`, and begin
+    and end of each row in `spans`."""
+
+    ids: Tensor
+    positions: Tensor
+    at: Tensor
+    spans: tuple[tuple[int, int], ...]
+
+
+def pack(batch: Batch) -> Packed:
+    """Take the padding out of a batch."""
+    rows, width = batch.ids.shape
+    lengths = torch.tensor(batch.lengths, device=batch.ids.device)
+    real = (torch.arange(width, device=batch.ids.device) < lengths[:, None]).flatten()
+    place = real.cumsum(0) - 1
+    positions = torch.arange(width, device=batch.ids.device).repeat(rows)[real]
+    ends = lengths.cumsum(0).tolist()
+    spans = tuple(zip([0, *ends[:-1]], ends, strict=True))
+    return Packed(batch.ids.flatten()[real][None], positions[None], place[batch.at], spans)
 
 
 def targets(rows: Sequence[Row], kept: Sequence[int], domains: Mapping[str, int]) -> Targets:

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critic_prm.errors import ConfigError, InputError, UsageError
-from distill.batches import Batch
+from distill import attention
+from distill.batches import Batch, collate, pack
 from distill.losses import Outputs
+from distill.sequences import Encoded
 from distill.settings import Settings, parse_lora
 
 LABELS = {0: "incorrect", 1: "correct"}
@@ -44,13 +47,15 @@ class StepHead(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The model with its `StepHead` in place. `causal`: what comes later in a sequence changes nothing before it."""
+    """The model with its `StepHead` in place. `causal`: what comes later in a sequence changes nothing before it. `packs`: it
+    takes rows end to end, without padding."""
 
     model: Any
     head: StepHead
     heads: int
     causal: bool
     dtype: torch.dtype
+    packs: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -58,9 +63,9 @@ class Network:
 
     def __call__(self, batch: Batch) -> list[Outputs]:
         """What each head gives at the batch's step ends."""
-        self.head.at = batch.at
+        inputs, self.head.at = self._inputs(batch)
         with torch.autocast(batch.ids.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            numbers = self.model(input_ids=batch.ids, attention_mask=batch.mask, **self._quiet()).logits
+            numbers = self.model(**inputs).logits
         hidden, self.head.hidden = self.head.hidden, None
         assert hidden is not None
         logits, extra = numbers[:, : 2 * self.heads], numbers[:, 2 * self.heads :]
@@ -69,8 +74,13 @@ class Network:
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
-    def _quiet(self) -> dict[str, Any]:
-        return {"use_cache": False} if self.causal else {}
+    def _inputs(self, batch: Batch) -> tuple[dict[str, Any], Tensor]:
+        if not self.causal:
+            return {"input_ids": batch.ids, "attention_mask": batch.mask}, batch.at
+        if not self.packs:
+            return {"input_ids": batch.ids, "attention_mask": batch.mask, "use_cache": False}, batch.at
+        rows = pack(batch)
+        return {"input_ids": rows.ids, "position_ids": rows.positions, "spans": rows.spans, "use_cache": False}, rows.at
 
 
 def open_tokenizer(base: str | Path) -> Any:
@@ -139,7 +149,44 @@ def open_network(
     if settings.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     device = pick_device(settings.device)
-    return Network(model.to(device), head, settings.heads, causal, pick_dtype(settings.dtype, device))
+    model = model.to(device)
+    packs = causal and device.type == "cpu" and use_packed_attention(model)
+    return Network(model, head, settings.heads, causal, pick_dtype(settings.dtype, device), packs)
+
+
+def use_packed_attention(model: Any) -> bool:
+    """Switch a causal model to attention without padding where it can; False, and nothing changed, where it cannot.
+
+    Whether it can is tried: models with attention of their own (windows, soft caps, sinks) give other numbers, or none.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    kinds = set(getattr(inner.config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or getattr(inner.config, "_attn_implementation", None) != "sdpa":
+        return False
+    attention.register()
+    head, was = find_head(model)[1], model.training
+    lengths = (3, 7)
+    ids = torch.arange(14, device=model.device).view(2, 7) % inner.config.vocab_size
+    batch = collate(
+        [Encoded(row.cpu().numpy()[:n], np.array([n - 1])) for row, n in zip(ids, lengths, strict=True)], 0, causal=True
+    )
+    rows = pack(batch)
+    model.eval()
+    try:
+        with torch.no_grad():
+            head.at = batch.at
+            plain = model(input_ids=batch.ids, use_cache=False).logits
+            inner.set_attn_implementation(attention.NAME)
+            head.at = rows.at
+            packed = model(input_ids=rows.ids, position_ids=rows.positions, spans=rows.spans, use_cache=False).logits
+        if torch.allclose(plain, packed, rtol=1e-3, atol=1e-4):
+            return True
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        pass
+    finally:
+        model.train(was)
+    inner.set_attn_implementation("sdpa")
+    return False
 
 
 def plain_model(network: Network) -> tuple[Any, dict[str, Tensor]]:
@@ -149,6 +196,8 @@ def plain_model(network: Network) -> tuple[Any, dict[str, Tensor]]:
     The plain classifier is the mean of the heads. The network is used up.
     """
     model = network.model.merge_and_unload() if hasattr(network.model, "merge_and_unload") else network.model
+    if network.packs:
+        model.set_attn_implementation("sdpa")
     weight, bias = network.head.weight.detach(), network.head.bias.detach()
     count = 2 * network.heads
     single, single_bias = weight[:count].unflatten(0, (network.heads, 2)), bias[:count].unflatten(0, (network.heads, 2))
