@@ -14,6 +14,7 @@ import pytest
 
 from critic_prm.cascading import Flat, Heard, Tried, choose, front, halves, try_bands, tune
 from critic_prm.cli import main
+from critic_prm.cli.cascading import band
 from critic_prm.errors import CriticPrmError, InputError
 
 CUT = 0.5
@@ -187,6 +188,21 @@ def main_ends(code: int, *arguments: str) -> None:
     with pytest.raises(SystemExit) as done:
         main(list(arguments))
     assert (done.value.code or 0) == code
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (0.139, 0.4652, "0.139 to 0.465"),
+        (0.0, 1.0, "0.000 to 1.000"),
+        (0.00012, 0.00031, "0.0001 to 0.0003"),
+        (0.2224, 0.22241, "0.22240 to 0.22241"),
+        (0.5, 0.99998, "0.50000 to 0.99998"),
+        (0.25, 0.25, "0.250 to 0.250"),
+    ],
+)
+def test_the_ends_of_a_small_band_can_be_told_apart(low: float, high: float, shown: str) -> None:
+    assert band(low, high) == shown
 
 
 def test_on_real_solutions_a_third_of_the_calls_is_enough(shared_data: Path, tmp_path: Path) -> None:

@@ -136,14 +136,14 @@ def print_tuned(tuned: Tuned, row: Mapping[str, Any]) -> None:
         table.add_column(heading, justify="right")
     for one in _thinned(tuned):
         style = "bold" if one == tuned.chosen else None
-        cells = (f"{one.low:.3f} to {one.high:.3f}", f"{100 * one.f1:.1f}", f"{one.calls:.2f}", f"{one.share:.0%}")
+        cells = (band(one.low, one.high), f"{100 * one.f1:.1f}", f"{one.calls:.2f}", f"{one.share:.0%}")
         table.add_row(*cells, style=style)
     console.print(f"Bands that no cheaper one beats, on {tuned.solutions[0]:,} solutions; by {row['by']}", highlight=False)
     console.print(table)
     why = (
         f"F1 of at least {100 * tuned.target:.1f}" if tuned.target is not None else f"at most {tuned.budget:g} calls a solution"
     )
-    console.print(f"Chosen for {why}: {tuned.chosen.low:.3f} to {tuned.chosen.high:.3f}", highlight=False)
+    console.print(f"Chosen for {why}: {band(tuned.chosen.low, tuned.chosen.high)}", highlight=False)
     console.print(
         f"One look at it on the other {tuned.solutions[1]:,} solutions, with 95% intervals by problem:", highlight=False
     )
@@ -156,6 +156,16 @@ def print_tuned(tuned: Tuned, row: Mapping[str, Any]) -> None:
     console.print(f"Cascade less judge: {100 * gap:+.1f} points{interval}, for {tuned.share:.0%} of its calls", highlight=False)
     if row["left_out"]:
         console.print(f"{row['left_out']:,} solutions left out: the first critic could say nothing of them", style="dim")
+
+
+def band(low: float, high: float) -> str:
+    """Both ends with three digits, or as many as it takes that ends that differ look different, and neither like 0 or 1."""
+    for digits in range(3, 10):
+        shown = [f"{end:.{digits}f}" for end in (low, high)]
+        whole = all(float(text) not in (0.0, 1.0) or float(text) == end for text, end in zip(shown, (low, high), strict=True))
+        if whole and (shown[0] != shown[1] or low == high):
+            break
+    return " to ".join(shown)
 
 
 def _thinned(tuned: Tuned) -> list[Any]:
