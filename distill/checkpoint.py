@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class State:
-    """Where a run is: steps done, tokens seen, seconds spent, the best dev record and how many looks at dev since."""
+    """Where a run is: steps done, tokens seen, seconds spent, the best dev record and how many looks at dev since; `more` is
+    what learned beside the model."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     best: dict[str, Any] | None = None
     stale: int = 0
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 class Checkpoints:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from distill.batches import Prepared, in_order, move
 from distill.data import Row
-from distill.loop import StepNetwork, Team, micro_tokens, total_loss, weighed
+from distill.loop import StepNetwork, Team, micro_tokens, step_losses, weighed
 from distill.losses import Outputs, open_loss
 from distill.settings import Settings
 from distill.threshold import choose_threshold
@@ -60,12 +60,12 @@ def score(network: StepNetwork, data: Prepared, settings: Settings, team: Team) 
     for number, (rows, batch) in enumerate(in_order(data, micro_tokens(settings, device))):
         if number % team.size != team.rank:
             continue
-        want = data.batch(rows)[1]
+        want = move(data.batch(rows)[1], device)
         outs = network(batch.to(device))
         places = np.concatenate([np.arange(data.begin[r], data.begin[r + 1]) for r in rows])
         p[torch.from_numpy(places).to(device)] = p_correct(outs)
-        sums[1] += weighed(loss, want).sum().to(device)
-        sums[0] += total_loss(outs, move(want, device), half, loss, settings)
+        sums[1] += weighed(loss, want).sum()
+        sums[0] += (step_losses(outs, want, half, loss, settings) * want.weight).sum()
     team.sum([p, sums])
     flat = p.cpu().tolist()
     each = [flat[a:b] for a, b in zip(data.begin[:-1], data.begin[1:], strict=True)]

@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from critic_prm.errors import InputError, UsageError
-from distill.losses import Outputs, Targets
+from distill.data import Row, read_rows
+from distill.losses import Outputs, Targets, open_loss
 
 if TYPE_CHECKING:
-    from distill.data import Row
+    from collections.abc import Callable
+
+    from distill.batches import Prepared
+    from distill.loop import StepNetwork
+    from distill.settings import Settings
 
 EVERY = 20
 """Optimizer steps between two looks at the trusted set."""
 RATE = 0.1
 LOW, HIGH = 0.2, 5.0
-TRUSTED_ROWS = 64
-"""Rows of the trusted set in one look, drawn anew each time."""
+TRUSTED_ROWS, DOMAIN_ROWS = 64, 16
+AT_ONCE = 2048
+"""Tokens in one forward pass of a look."""
 ENOUGH = 200
 """Trusted solutions below which the weights follow noise more than use, so that it is said."""
 
 
 def domain_numbers(rows: Sequence[Row]) -> dict[str, int]:
     """The sources of `rows`, in order of their names."""
-    return {name: number for number, name in enumerate(sorted({row.source for row in rows}))}
+    return {name: number for number, name in enumerate(sorted({row.source for row in rows if row.weight > 0}))}
 
 
 def parse_weights(text: str, domains: Mapping[str, int]) -> Tensor:
@@ -52,17 +60,16 @@ def parse_weights(text: str, domains: Mapping[str, int]) -> Tensor:
 
 
 def split_trusted(rows: Sequence[Row], trusted: str) -> tuple[list[Row], list[Row]]:
-    """Training rows and trusted rows: `trusted` is a source of `rows`, which then leaves them, or a file of training rows.
+    """Training rows and trusted rows: `trusted` is a source of `rows`, which then leaves them, or a file of training rows, or
+    "" for none.
 
     A measure that is trained on measures nothing; so rows of a trusted file whose problem is in `rows` are refused. Raises
     InputError.
     """
-    from pathlib import Path
-
-    from distill.data import read_rows
-
+    if not trusted:
+        return list(rows), []
     kept = [row for row in rows if row.source != trusted]
-    if trusted and len(kept) < len(rows):
+    if len(kept) < len(rows):
         return kept, [row for row in rows if row.source == trusted]
     path = Path(trusted)
     if not path.is_file():
@@ -83,60 +90,102 @@ def split_trusted(rows: Sequence[Row], trusted: str) -> tuple[list[Row], list[Ro
 
 @dataclass(slots=True)
 class DomainWeights:
-    """The weights, shape (domains,), and, where they are learned, what was seen of each domain since the last look.
-
-    Learned after DreamPRM (arXiv 2505.20241), without its second derivatives: one step of the optimizer moves the head by
-    -eps sum_k w_k g_k, so the loss on the trusted set moves by -eps w_k <g_trusted, g_k> for domain k. A domain whose gradient
-    points where the trusted set's does gets heavier: w_k times exp(RATE cos(g_trusted, g_k)), then all are brought to a mean of
-    1 and into [LOW, HIGH]. The cosine, because losses of domains differ in size. Gradients are those of the heads' weights and
-    biases, summed up for nothing from what the training steps computed.
-    """
+    """The weight of each source, shape (domains,), and whether it is learned (see `Looking`)."""
 
     values: Tensor
+    names: tuple[str, ...]
     learned: bool = False
-    gradients: Tensor = field(default_factory=lambda: torch.zeros(0))
-    history: list[list[float]] = field(default_factory=list)
 
     def of(self, want: Targets) -> Tensor:
         """The factor of each step end, shape (n,)."""
         return self.values.to(want.domain.device)[want.domain]
 
-    def watch(self, out: Sequence[Outputs], want: Targets, losses: Tensor) -> None:
-        """Add a training batch: the outputs of its heads and their losses (n,), before any row or domain weight."""
-        if not self.learned:
-            return
-        found = head_gradients(out, want.domain, losses, len(self.values)).cpu()
-        self.gradients = found if not self.gradients.numel() else self.gradients + found
+    def told(self) -> dict[str, float]:
+        """The weight of each source, by name."""
+        return {name: round(value, 4) for name, value in zip(self.names, self.values.tolist(), strict=True)}
 
-    def look(self, trusted: Tensor) -> None:
-        """Move the weights by the trusted set's gradient, (1, d) of `head_gradients`; what was watched is forgotten."""
-        self.values = moved(self.values, self.gradients, trusted[0].cpu())
-        self.gradients = torch.zeros(0)
-        self.history.append([round(w, 4) for w in self.values.tolist()])
+
+def make_weights(
+    settings: Settings, domains: Mapping[str, int], trusted: Sequence[Row], say: Callable[[str], None]
+) -> DomainWeights | None:
+    """The weights that the settings ask for, None where they ask for none. Raises UsageError, InputError."""
+    if not settings.domain_weights and not settings.trusted:
+        return None
+    if trusted and len(domains) < 2:
+        raise UsageError(f"trusted: the training rows are all of one source, {', '.join(domains)}; there is nothing to weigh")
+    if trusted and all(row.outcome is None and set(row.labels) == {None} for row in trusted):
+        raise InputError(settings.trusted, "no row of the trusted set has a step label or an outcome")
+    if 0 < len(trusted) < ENOUGH:
+        say(f"the trusted set has {len(trusted)} solutions; with fewer than {ENOUGH}, the weights follow much noise")
+    return DomainWeights(parse_weights(settings.domain_weights, domains), tuple(domains), bool(trusted))
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """Learns the weights beside the model: see `loop.Beside`.
+
+    After DreamPRM (arXiv 2505.20241), without its second derivatives: one step of the optimizer moves the heads by
+    -eps sum_k w_k g_k, so the loss on the trusted set moves by -eps w_k <g_trusted, g_k> for domain k. A domain whose gradient
+    points where the trusted set's does gets heavier: w_k times exp(RATE cos(g_trusted, g_k)), then all are brought to a mean of
+    1 and into [LOW, HIGH]. The cosine, because losses of domains differ in size.
+
+    After a quarter of the run, when the heads mean something, every EVERY steps: both gradients are taken where the model is
+    then (those of steps before would be of a model that has moved on along them), by the heads alone, from DOMAIN_ROWS rows of
+    each domain and TRUSTED_ROWS trusted ones, drawn by seed and step, so that every process draws the same.
+    """
+
+    weights: DomainWeights
+    network: StepNetwork
+    data: Prepared
+    trusted: Prepared
+    settings: Settings
+    seed: int
+
+    def after(self, step: int, of: int) -> None:
+        if step % EVERY or 4 * step < of:
+            return
+        loss, draw = open_loss(self.settings.loss), np.random.default_rng([self.seed, 2 << 20, step])
+        domain = self.data.want.domain[torch.from_numpy(self.data.begin[:-1])].numpy()
+
+        def gradient(data: Prepared, rows: Any, count: int, value: Callable[[Outputs, Targets], Tensor]) -> Tensor:
+            return head_gradient(self.network, data, draw.permutation(rows)[:count], value)
+
+        trusted = gradient(self.trusted, np.arange(len(self.trusted.encoded)), TRUSTED_ROWS, trusted_loss)
+        each = [
+            gradient(self.data, np.flatnonzero(domain == d), DOMAIN_ROWS, lambda out, want: loss.loss(out, want, self.settings))
+            for d in range(len(self.weights.values))
+        ]
+        self.weights.values = moved(self.weights.values, torch.stack(each), trusted)
 
     def state(self) -> dict[str, Any]:
-        """Everything that a run which is taken up again needs."""
-        return {"values": self.values, "gradients": self.gradients, "history": self.history}
+        return {"values": self.weights.values.tolist()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.values, self.gradients, self.history = state["values"], state["gradients"], state["history"]
+        self.weights.values = torch.tensor(state["values"])
 
 
-def head_gradients(out: Sequence[Outputs], group: Tensor, losses: Tensor, groups: int) -> Tensor:
-    """The gradient of the sum of `losses` (n,) by the heads' weights and biases, apart for each group of step ends.
+def head_gradient(network: StepNetwork, data: Prepared, rows: Any, value: Callable[[Outputs, Targets], Tensor]) -> Tensor:
+    """The gradient of the sum of `value`, (n,), over these rows by the heads' weights and biases: (heads * 2 * (d + 1),).
 
-    `group` (n,): number of each step end's group. Returns (groups, heads * 2 * (d + 1)). The losses' graph is left as it is.
+    Nothing but the heads is differentiated, so it costs a forward pass.
     """
-    rows = []
-    for head in out:
-        (by_logits,) = torch.autograd.grad(losses.sum(), head.logits, retain_graph=True)
-        hidden = torch.cat([head.hidden.detach().float(), torch.ones_like(by_logits[:, :1])], dim=1)
-        each = torch.zeros(groups, 2, hidden.shape[1], device=hidden.device)
-        for number in group.unique().tolist():
-            here = group == number
-            each[number] = by_logits[here].T @ hidden[here]
-        rows.append(each.flatten(1))
-    return torch.cat(rows, dim=1)
+    from distill.batches import micro, move
+
+    total = torch.zeros(0)
+    for part in micro(np.asarray(rows), data.lengths, AT_ONCE):
+        batch, want = data.batch(part)
+        want = move(want, network.device)
+        with torch.no_grad():
+            outs = network(batch.to(network.device))
+        heads = []
+        for out in outs:
+            logits = out.logits.detach().requires_grad_()
+            losses = value(Outputs(logits, out.hidden, out.extra), want)
+            (by_logits,) = torch.autograd.grad(losses.sum(), logits)
+            hidden = torch.cat([out.hidden.float(), torch.ones_like(by_logits[:, :1])], dim=1)
+            heads.append((by_logits.T @ hidden).flatten().cpu())
+        total = torch.cat(heads) + (total if len(total) else 0.0)
+    return total
 
 
 def moved(weights: Tensor, gradients: Tensor, trusted: Tensor) -> Tensor:

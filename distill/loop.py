@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from critic_prm.errors import CriticPrmError
 from distill.batches import Batch, Indices, Prepared, micro, move, plan
 from distill.checkpoint import Checkpoints, State
+from distill.domains import DomainWeights
+from distill.ensemble import anchor
 from distill.losses import Loss, Outputs, Targets, open_loss
 from distill.settings import Settings, default_lr
 
@@ -80,15 +82,28 @@ class StepNetwork(Protocol):
     def __call__(self, batch: Batch) -> list[Outputs]: ...
 
 
+class Beside(Protocol):
+    """What learns beside the model: told after every step of the optimizer, stored with every checkpoint (as JSON)."""
+
+    def after(self, step: int, of: int) -> None: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class StepTask:
-    """The task of a network that scores steps. `half`: which rows each head learns from."""
+    """The task of a network that scores steps. `half`: which rows each head learns from. `domains`: what each source counts.
+    `anchors`: the heads' weights, and what they were when they began; where there are several, they are held to that."""
 
     network: StepNetwork
     data: Prepared
     of: Loss
     half: Tensor
     settings: Settings
+    domains: DomainWeights | None = None
+    anchors: tuple[nn.Parameter, Tensor] | None = None
 
     @property
     def model(self) -> Any:
@@ -110,7 +125,14 @@ class StepTask:
 
     def loss(self, rows: Indices) -> Tensor:
         batch, want = self.data.batch(rows)
-        return total_loss(self.network(batch.to(self.device)), move(want, self.device), self.half, self.of, self.settings)
+        outs, want = self.network(batch.to(self.device)), move(want, self.device)
+        each = step_losses(outs, want, self.half, self.of, self.settings)
+        weight = want.weight
+        if self.domains is not None:
+            weight = weight * self.domains.of(want)
+        total = (each * weight).sum()
+        # The loss is divided by the weight of all rows of a step: so the anchor, which belongs to no row, counts once in it.
+        return total if self.anchors is None else total + weighed(self.of, want).sum() * anchor(*self.anchors)
 
 
 def fit(
@@ -124,12 +146,17 @@ def fit(
     work: Path | None = None,
     run: str = "",
     watch: Callable[[Record], None] = lambda record: None,
+    domains: DomainWeights | None = None,
+    beside: Beside | None = None,
+    heads: nn.Parameter | None = None,
 ) -> Record:
-    """Train a network to score steps; see `train`."""
+    """Train a network to score steps; see `train`. `domains` are the weights of its rows' sources, `heads` the parameter of its
+    heads where there are several."""
     half = halves(len(data.encoded), network.heads, seed)
-    task = StepTask(network, data, open_loss(settings.loss), half, settings)
+    anchors = None if heads is None else (heads, heads.detach().clone())
+    task = StepTask(network, data, open_loss(settings.loss), half, settings, domains, anchors)
     places = micro_tokens(settings, task.device)
-    return train(task, dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=watch)
+    return train(task, dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=watch, beside=beside)
 
 
 def train(
@@ -143,6 +170,7 @@ def train(
     work: Path | None = None,
     run: str = "",
     watch: Callable[[Record], None] = lambda record: None,
+    beside: Beside | None = None,
 ) -> Record:
     """Train, score dev now and then, and leave the weights with the best dev F1 in the model.
 
@@ -150,7 +178,7 @@ def train(
     go to `training.jsonl` there and checkpoints beside them; a run of the same name `run` (a fingerprint of all that matters)
     goes on from the last one and gives the same losses as if it had never stopped: nothing in here is drawn at random but the
     order of rows, which follows from seed and epoch. At most `places` tokens, padding included, go through the model at
-    once. `watch` sees every record. Returns steps, tokens, seconds and the best look.
+    once. `watch` sees every record; `beside` learns with the model. Returns steps, tokens, seconds and the best look.
 
     Raises CriticPrmError when the loss is no number any more.
     """
@@ -162,6 +190,8 @@ def train(
         work.mkdir(parents=True, exist_ok=True)
     checkpoints = Checkpoints(work, run, parameters, optimizer, every=60 * settings.save_minutes, leads=team.rank == 0)
     state = checkpoints.resume() or State()
+    if beside is not None and state.more:
+        beside.restore(state.more)
     log = Log(work if team.rank == 0 else None, state.step, watch)
     started = time.monotonic() - state.seconds
     task.model.train()
@@ -170,6 +200,9 @@ def train(
         lr = default_lr(settings) * rate(step, len(schedule), settings)
         began = time.monotonic()
         value, norm = one_step(task, rows, optimizer, lr, places, settings, team)
+        if beside is not None:
+            beside.after(step + 1, len(schedule))
+            state.more = beside.state()
         tokens = int(task.lengths[rows].sum())
         state.tokens += tokens
         state.step, state.seconds = step + 1, time.monotonic() - started
@@ -223,14 +256,13 @@ def one_step(
     return float(total), float(norm)
 
 
-def total_loss(outs: list[Outputs], want: Targets, half: Tensor, loss: Loss, settings: Settings) -> Tensor:
-    """Row weights applied, the mean over heads, the sum over step ends; not divided yet."""
+def step_losses(outs: list[Outputs], want: Targets, half: Tensor, loss: Loss, settings: Settings) -> Tensor:
+    """The loss at every step end, (n,): the mean over heads, before any weight and not divided yet."""
     if len(outs) == 1:
-        return (loss.loss(outs[0], want, settings) * want.weight).sum()
+        return loss.loss(outs[0], want, settings)
     # Each head sees one half of the rows, at twice their weight: heads that saw the same would agree where none of them knows.
     seen = 2.0 * half.to(want.row.device)[want.row].float()
-    each = [(loss.loss(out, want, settings) * want.weight * seen[:, h]).sum() for h, out in enumerate(outs)]
-    return torch.stack(each).mean()
+    return torch.stack([loss.loss(out, want, settings) * seen[:, h] for h, out in enumerate(outs)]).mean(0)
 
 
 def weighed(loss: Loss, want: Targets) -> Tensor:

@@ -29,7 +29,9 @@ class Settings:
     the first so many layers ("6"), or "all" of the base as it is; `lora` trains adapters instead ("r=16,alpha=32"); `heads`
     is the number of heads whose spread is the uncertainty.
 
-    The goal: `loss` is a module of `losses/`; `label_smoothing` in [0, 1); `class_weights` weigh wrong and right steps.
+    The goal: `loss` is a module of `losses/`; `label_smoothing` in [0, 1); `class_weights` weigh wrong and right steps;
+    `domain_weights` ("source=1.5,...") weigh the rows of a source, and `trusted`, a source or a file of rows, is what the
+    weights are learned against.
 
     The text: `layout` is one of `layouts.LAYOUTS`; `chat_template` puts the problem into the tokenizer's chat template;
     `max_length` is in tokens, and the base's own limit holds where it is lower; `allow_dropped` is the share of labels that may
@@ -46,6 +48,8 @@ class Settings:
     lora: str = ""
     heads: int = 1
     loss: str = "soft"
+    domain_weights: str = ""
+    trusted: str = ""
     label_smoothing: float = 0.0
     class_weights: tuple[float, float] | None = None
     layout: str = "default"

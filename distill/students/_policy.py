@@ -119,9 +119,10 @@ def open_policy(base: str, settings: Settings) -> Policy:
     """Load a causal language model. Raises InputError where the base is none, ConfigError for a device that is not there."""
     from transformers import AutoModelForCausalLM
 
+    loader: Any = AutoModelForCausalLM
     try:
         with quiet():
-            model, report = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, output_loading_info=True)
+            model, report = loader.from_pretrained(base, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", MEND) from None
     if report["missing_keys"]:

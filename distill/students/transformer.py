@@ -41,13 +41,15 @@ class Transformer:
         import torch
 
         from distill.dev import look
+        from distill.domains import Looking, domain_numbers, make_weights, split_trusted
         from distill.loop import fit
         from distill.losses import check_rows, open_loss
         from distill.network import open_network, open_tokenizer
         from distill.progress import watching
 
         settings, loss = self.settings, open_loss(self.settings.loss)
-        check_rows(settings.loss, data.train, f"{data.folder}/train.jsonl")
+        own, trusted_rows = split_trusted(data.train, settings.trusted)
+        check_rows(settings.loss, own, f"{data.folder}/train.jsonl")
         team = open_team(settings)
         if team.rank:
             say = _silent
@@ -56,8 +58,13 @@ class Transformer:
         network = open_network(self.base, settings, extra=loss.START, seed=seed, say=say)
         encoder = encoder_for(tokenizer, network.model.config, network.causal, settings)
         train, rows = prepare_rows(
-            data.train, encoder, settings, f"{data.folder}/train", loss.WANTS == "outcomes", network.causal, say
+            own, encoder, settings, f"{data.folder}/train", loss.WANTS == "outcomes", network.causal, say
         )
+        domains = make_weights(settings, domain_numbers(own), trusted_rows, say)
+        looking = None
+        if domains is not None and domains.learned:
+            trusted, _ = prepare_rows(trusted_rows, encoder, settings, settings.trusted, True, network.causal, say)
+            looking = Looking(domains, network, train, trusted, settings, seed)
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, network.causal, say)
         say(
             f"{self.base}: {sum(p.numel() for p in network.trainable().values()):,} of"
@@ -67,8 +74,11 @@ class Transformer:
         with watching(say) as watch:
             summary = fit(
                 network, train, lambda: look(network, dev, dev_rows, settings, team), settings, seed=seed, team=team, work=work,
-                run=run_name(self.base, settings, data, seed), watch=watch,
+                run=run_name(self.base, settings, data, seed), watch=watch, domains=domains, beside=looking,
+                heads=network.head.weight if network.heads > 1 else None,
             )  # fmt: skip
+        if domains is not None:
+            summary["domain_weights"] = domains.told()
         steps = sum(label is not None for row in rows for label in row.labels)
         return Trained(
             _scorer(network, encoder, settings),
@@ -200,6 +210,7 @@ def prepare_rows(
     a label, since nothing after it reaches the loss. Says how many steps were dropped; raises InputError when too many labels
     were."""
     from distill.batches import prepare
+    from distill.domains import domain_numbers
 
     rows = [row for row in rows if row.weight > 0]
     encoded = encoder.encode_many([(row.problem, row.steps) for row in rows])
@@ -224,7 +235,7 @@ def prepare_rows(
             kept.append((row, e.cut(steps) if causal and not whole else e))
     if not kept:
         raise InputError(where, "no row has a step that fits", "raise --max-length, or take other rows")
-    domains = {source: number for number, source in enumerate(sorted({row.source for row in rows}))}
+    domains = domain_numbers(rows)
     pad = encoder.tokenizer.pad_token_id
     return prepare([row for row, _ in kept], [e for _, e in kept], pad, causal=causal, domains=domains), [
         row for row, _ in kept
