@@ -17,7 +17,8 @@ def distill(
         str,
         typer.Option(
             metavar="linear|BASE",
-            help="linear, or the base of a transformer: a causal model or an encoder, by hub name or folder.",
+            help="linear, or the base of a transformer: a causal model or an encoder, by hub name or folder;"
+            " implicit:BASE learns from outcomes alone.",
         ),
     ] = "linear",
     objective: Annotated[
@@ -34,7 +35,19 @@ def distill(
     ] = "none",
     lora: Annotated[str, typer.Option(rich_help_panel=MODEL, metavar="r=16", help="Train adapters, merged at the end.")] = "",
     heads: Annotated[int, typer.Option(rich_help_panel=MODEL, help="Heads, whose spread is the uncertainty.")] = 1,
-    loss: Annotated[str, typer.Option(rich_help_panel=GOAL, help="A loss: see docs/distill.md.")] = "soft",
+    loss: Annotated[
+        str,
+        typer.Option(rich_help_panel=GOAL, help="soft, ce, mse, beta-binomial, pqm, or from outcomes: freeprm, implicit."),
+    ] = "soft",
+    domain_weights: Annotated[
+        str, typer.Option(rich_help_panel=GOAL, metavar="SOURCE=W,...", help="What the rows of a source count; others 1.")
+    ] = "",
+    trusted: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=GOAL, metavar="FILE|SOURCE", help="Learn what sources count from these rows, not trained on."
+        ),
+    ] = "",
     label_smoothing: Annotated[float, typer.Option(rich_help_panel=GOAL, help="A share from 0 to 1.")] = 0.0,
     class_weights: Annotated[
         tuple[float, float] | None,
@@ -97,8 +110,9 @@ def distill(
     usual = objectives(objective)
     length = usual if max_length is None else max_length
     settings = Settings(
-        layers=layers, freeze=freeze, lora=lora, heads=heads, loss=loss, label_smoothing=label_smoothing,
-        class_weights=class_weights, layout=context_format, chat_template=chat_template, max_length=length,
+        layers=layers, freeze=freeze, lora=lora, heads=heads, loss=loss, domain_weights=domain_weights,
+        trusted=trusted, label_smoothing=label_smoothing, class_weights=class_weights, layout=context_format,
+        chat_template=chat_template, max_length=length,
         allow_dropped=allow_dropped, lr=lr, weight_decay=weight_decay, epochs=epochs, batch_tokens=batch_tokens,
         micro_tokens=micro_tokens, schedule=schedule, warmup=warmup, clip=clip, evaluations=evaluations, patience=patience,
         dtype=dtype, device=device, checkpointing=checkpointing, save_minutes=save_minutes,
