@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from critic_prm.cli.judging_runs import Compared, Pair
     from critic_prm.judge_eval import Worth
     from critic_prm.judge_eval.attack import Resistance
@@ -25,28 +27,40 @@ COLUMNS = {
 def print_worths(worths: Sequence[Worth], compared: Compared) -> None:
     """A row a judge and style, then the pairs, then what could not be read and what the columns mean."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("", overflow="fold")
-    for name in (*COLUMNS, "unread", "tokens", "USD"):
-        table.add_column(name, justify="right", no_wrap=True)
     several = len({one.judge for one in worths}) > 1
-    for one in worths:
-        mean = one.evaluation.scores.mean
-        cells = [_cell(mean[metric], interval=place == 0) for place, metric in enumerate(COLUMNS.values())]
-        name = f"{one.judge} {one.style}" if several else one.style
-        table.add_row(name, *cells, f"{1 - one.statuses.get('ok', 0.0):.1%}", _tokens(one), _usd(one.usd))
+    names = [f"{one.judge} {one.style}" if several else one.style for one in worths]
+    table = _worths_table(worths, names)
+    if console.measure(table, options=console.options.update(max_width=10_000)).maximum > console.width:
+        # A name that is broken in two cannot be copied: numbers stand for names that have no room.
+        for number, name in enumerate(names, 1):
+            console.print(f"{number}: {name}", highlight=False, markup=False, soft_wrap=True)
+        table = _worths_table(worths, [str(number) for number in range(1, len(names) + 1)])
     console.print(table)
     for a, b, found in compared:
         low, high, p = found.mean.interval.low, found.mean.interval.high, found.mean.p
         interval = f" [{100 * low:+.1f}, {100 * high:+.1f}]" if low is not None and high is not None else ""
         chance = "" if p is None else f", p {p:.4f}"
-        names = " minus ".join(f"{w.judge} {w.style}" if several else w.style for w in (a, b))
-        console.print(f"F1 of {names}: {100 * found.mean.difference:+.1f}{interval}{chance}", highlight=False, markup=False)
+        pair = " minus ".join(f"{w.judge} {w.style}" if several else w.style for w in (a, b))
+        console.print(f"F1 of {pair}: {100 * found.mean.difference:+.1f}{interval}{chance}", highlight=False, markup=False)
     for line in _notes(worths):
         console.print(line, style="dim", highlight=False, markup=False)
+
+
+def _worths_table(worths: Sequence[Worth], names: Sequence[str]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for heading in (*COLUMNS, "unread", "tokens", "USD"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, one in zip(names, worths, strict=True):
+        mean = one.evaluation.scores.mean
+        cells = [_cell(mean[metric], interval=place == 0) for place, metric in enumerate(COLUMNS.values())]
+        table.add_row(Text(name), *cells, f"{1 - one.statuses.get('ok', 0.0):.1%}", _tokens(one), _usd(one.usd))
+    return table
 
 
 def print_resistance(found: Sequence[tuple[Pair, Resistance]]) -> None:
@@ -56,7 +70,9 @@ def print_resistance(found: Sequence[tuple[Pair, Resistance]]) -> None:
 
     console = Console()
     for (judge, style), one in found:
-        table = Table(box=None, padding=(0, 1, 0, 0), title=f"{judge} with {style}", title_justify="left")
+        if len(found) > 1:  # with one, its name was said when it began
+            console.print(f"{judge} with {style}", highlight=False, markup=False, soft_wrap=True)
+        table = Table(box=None, padding=(0, 1, 0, 0))
         table.add_column("attack")
         for name in ("held", "fell", "moved", "unusable"):
             table.add_column(name, justify="right")

@@ -168,9 +168,25 @@ def test_the_tables_are_printed(tmp_path: Path, bench: Path, capsys: pytest.Capt
     assert "F1 of stepwise minus code: +0.0 [+0.0, +0.0]" in shown
     assert "7+3" in shown
     assert run("judge-eval", f"scripted/{script}", str(bench), "--attack", *common) == 0
-    shown = capsys.readouterr().out
+    said = capsys.readouterr()
+    shown = said.out
+    assert (said.err + shown).count("judge.jsonl with stepwise") == 1
     assert "The error was found in 4 of 12 erroneous solutions" in shown
     assert re.search(r"zero width +4 +0 +0 +0", shown)
+
+
+def test_a_long_name_is_never_broken(tmp_path: Path, bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a terminal of 80 columns too: what does not fit beside the figures stands before them."""
+    names = []
+    for letter in "ab":
+        script = tmp_path / f"{letter}-{'long' * 20}.jsonl"
+        script.write_bytes(orjson.dumps({"text": verdicts(0), "usage": {"prompt_tokens": 7, "completion_tokens": 3}}))
+        names.append(f"scripted/{script}")
+    assert run("judge-eval", ",".join(names), str(bench), "--db", str(tmp_path / "x.db"), "--resamples", "200") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"{number}: {name} stepwise" for number, name in enumerate(names, 1)]
+    assert [line.split()[0] for line in lines[3:5]] == ["1", "2"]
+    assert all(len(line) <= 80 for line in lines[2:5])
 
 
 def test_a_reference_cannot_be_shown_in_an_evaluation(bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
