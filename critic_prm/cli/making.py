@@ -26,8 +26,10 @@ def run_making(
     close: Callable[[], Awaitable[None]],
     accounts: Sequence[Closing] = (),
     workers: int = 64,
+    skipped: Sequence[object] = (),
 ) -> int:
-    """Returns the exit code: 0, or 3 where items failed. Raises what stopped the run; the rows before it are in `out`."""
+    """Returns the exit code: 0, or 3 where items failed, among them those that reading has put into `skipped`. Raises what
+    stopped the run; the rows before it are in `out`."""
     tally = Tally()
 
     async def one(part: Sequence[Item]) -> list[Made]:
@@ -40,5 +42,6 @@ def run_making(
             tally.labels[status] += 1
             for row in rows:
                 sink.write(row)
+        tally.skipped = len(skipped)
 
     return run_watched(body, out, tally, client, close, accounts)

@@ -23,7 +23,7 @@ PolicyName = Annotated[str, typer.Option("--policy", metavar="PROVIDER/MODEL", h
 Prompt = Annotated[str, typer.Option(help="The policy's prompt: `solve`, or a .jinja file of your own.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Count the requests and what they may cost; ask nothing.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")]
 
 
 @with_policy
@@ -51,6 +51,7 @@ def sample(
     from itertools import islice
 
     from critic_prm.cli.making import run_making
+    from critic_prm.cli.running import told
     from critic_prm.generate.answers import Grader
     from critic_prm.generate.forecast import forecast_samples
     from critic_prm.generate.policy import open_policy
@@ -59,8 +60,9 @@ def sample(
     from critic_prm.generate.sample import sample as sample_one
     from critic_prm.trajectory import trajectory_to_json
 
+    skipped: list[object] = []
     which = replace(parse_keep(keep), once=once, balance=balance, most=most, seed=draw)
-    problems = islice(read_problems(source, skip_bad=skip_bad, complain=_skipped), limit)
+    problems = islice(read_problems(source, skip_bad=skip_bad, complain=told(skipped)), limit)
     solver = open_policy(policy, judging, prompt)
     if dry_run:
         _say(forecast_samples(solver, judging, problems, k).lines("problems"))
@@ -76,7 +78,7 @@ def sample(
         await grader.close()
         await solver.close()
 
-    code = run_making(problems, work, out, solver.client, close, [account], judging.connections)
+    code = run_making(problems, work, out, solver.client, close, [account], judging.connections, skipped)
     if grader.note:
         _say([grader.note])
     raise typer.Exit(code)
@@ -120,13 +122,14 @@ def rollout(
     from itertools import islice
 
     from critic_prm.cli.clusters import on_cluster
-    from critic_prm.cli.running import run_labelling
+    from critic_prm.cli.running import run_labelling, told
     from critic_prm.critics.rollout import How, connect
     from critic_prm.formats import read_trajectories
     from critic_prm.generate.forecast import forecast_rollouts
     from critic_prm.generate.policy import LLMPolicy
     from critic_prm.generate.stopping import Enough, parse_rollouts
 
+    skipped: list[object] = []
     table = parse_rollouts(k)
     enough = Enough(max(n for _, n in table), stop, theta)  # type: ignore[arg-type]  # checked there
     how = How(enough, search, target, epsilon, recheck, table if len(table) > 1 else ())  # type: ignore[arg-type]
@@ -136,13 +139,13 @@ def rollout(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
-        complain=_skipped,
+        complain=told(skipped),
     )
     if dry_run:
         assert isinstance(critic.policy, LLMPolicy)
         _say(forecast_rollouts(critic.policy, judging, islice(trajectories, limit), how).lines("trajectories"))
         return
-    code = run_labelling(trajectories, critic, out, source=source, workers=judging.connections, limit=limit)
+    code = run_labelling(trajectories, critic, out, source=source, workers=judging.connections, limit=limit, skipped=skipped)
     if critic.grader.note:
         _say([critic.grader.note])
     raise typer.Exit(code)
@@ -173,6 +176,7 @@ def tree(
     from itertools import islice
 
     from critic_prm.cli.making import run_making
+    from critic_prm.cli.running import told
     from critic_prm.generate.answers import Grader
     from critic_prm.generate.forecast import forecast_trees
     from critic_prm.generate.policy import open_policy
@@ -180,8 +184,9 @@ def tree(
     from critic_prm.generate.tree import Growth, grow, tree_rows, tree_to_json
     from critic_prm.records import RecordWriter
 
+    skipped: list[object] = []
     growth = Growth(k, searches, budget, alpha, beta, length, exploration)
-    problems = islice(read_problems(source, skip_bad=skip_bad, complain=_skipped), limit)
+    problems = islice(read_problems(source, skip_bad=skip_bad, complain=told(skipped)), limit)
     solver, grader = open_policy(policy, judging, prompt), Grader()
     if dry_run:
         _say(forecast_trees(solver, judging, problems, growth).lines("problems"))
@@ -201,7 +206,7 @@ def tree(
             await grader.close()
             await solver.close()
 
-        code = run_making(problems, work, out, solver.client, close, (), judging.connections)
+        code = run_making(problems, work, out, solver.client, close, (), judging.connections, skipped)
     if grader.note:
         _say([grader.note])
     raise typer.Exit(code)
@@ -239,6 +244,7 @@ def perturb(
     from itertools import islice
 
     from critic_prm.cli.making import run_making
+    from critic_prm.cli.running import told
     from critic_prm.critic import open_critic
     from critic_prm.errors import UsageError
     from critic_prm.formats import read_trajectories
@@ -247,6 +253,7 @@ def perturb(
     from critic_prm.generate.policy import open_policy
     from critic_prm.trajectory import trajectory_to_json
 
+    skipped: list[object] = []
     what = Perturbing(parse_kinds(kinds), n, later, right, draw)  # type: ignore[arg-type]  # checked there
     if what.needs_model and policy is None:
         raise UsageError("these kinds of error, or --later regenerate, need a model; name it with --policy")
@@ -254,14 +261,14 @@ def perturb(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
-        complain=_skipped,
+        complain=told(skipped),
     )
     writer = open_policy(policy, judging, prompt) if policy is not None and what.needs_model else None
     account = Account()
     planned = plans(islice(solutions, limit), what, account)
     if dry_run:
-        told = ["no requests"] if writer is None else forecast_writing(writer, judging, planned, what).lines("changes")
-        _say([*told, *account.lines()[:1]])
+        lines = ["no requests"] if writer is None else forecast_writing(writer, judging, planned, what).lines("changes")
+        _say([*lines, *account.lines()[:1]])
         return
     critic = None if confirm is None else open_critic(confirm, judging)
 
@@ -276,7 +283,7 @@ def perturb(
             await writer.close()
 
     client = None if writer is None else writer.client
-    raise typer.Exit(run_making(planned, work, out, client, close, [account], judging.connections))
+    raise typer.Exit(run_making(planned, work, out, client, close, [account], judging.connections, skipped))
 
 
 def agent(
@@ -300,26 +307,25 @@ def agent(
     skip_bad: SkipBad = False,
 ) -> None:
     """Step labels of tool-using runs from the reward at their end; no model needed."""
+    from critic_prm.cli.running import told
     from critic_prm.formats import read_trajectories
     from critic_prm.generate.agent import Account, Credit, credited
     from critic_prm.records import write_records
     from critic_prm.trajectory import trajectory_to_json
 
+    skipped: list[object] = []
     credit = Credit(method, gamma, lam, discount, values, prior, progress, labels, tolerance, reward)  # type: ignore[arg-type]
     credit.check()
     runs = read_trajectories(
         source,
         format,
         on_error="skip" if skip_bad else "stop",
-        complain=_skipped,
+        complain=told(skipped),
     )
     account = Account()
     write_records(out, map(trajectory_to_json, credited(runs, credit, account)))
     _say(account.lines())
-
-
-def _skipped(error: Exception) -> None:
-    typer.echo(f"skipped: {error}", err=True)
+    raise typer.Exit(3 if skipped else 0)
 
 
 def _say(lines: list[str]) -> None:

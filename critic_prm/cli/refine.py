@@ -39,7 +39,7 @@ def refine(
     policy_base_url: Annotated[str | None, typer.Option(help="The policy's server.", rich_help_panel=POLICY)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many solutions.")] = None,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
     *,
     judging: Judging,
 ) -> None:
@@ -49,11 +49,13 @@ def refine(
     --max-requests hold for the whole run, one half for the policy and one for the judge.
     """
     from critic_prm.cli.refining import run_refining
+    from critic_prm.cli.running import told
     from critic_prm.cli.searching import asked_policy
     from critic_prm.formats import read_trajectories
     from critic_prm.refine import Refining
     from critic_prm.refine._mender import open_mender
 
+    skipped: list[object] = []
     policys, critics = asked_policy(
         judging, critic, policy_base_url, temperature=policy_temperature, top_p=policy_top_p, max_tokens=policy_max_tokens
     )
@@ -63,7 +65,7 @@ def refine(
                 source,
                 format,
                 on_error="skip" if skip_bad else "stop",
-                complain=lambda error: typer.echo(f"skipped: {error}", err=True),
+                complain=told(skipped),
             ),
             open_mender(policy, policys, prompt, feedback_prompt),
             critic,
@@ -73,5 +75,6 @@ def refine(
             seed=draw,
             out=out,
             limit=limit,
+            skipped=skipped,
         )
     )

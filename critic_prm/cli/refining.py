@@ -26,8 +26,10 @@ def run_refining(
     seed: int,
     out: str,
     limit: int | None,
+    skipped: Sequence[object] = (),
 ) -> int:
-    """Refine every solution. Returns the exit code: 0, or 3 where some could not be judged or written anew."""
+    """Refine every solution. Returns the exit code: 0, or 3 where some could not be judged or written anew, or reading has put
+    them into `skipped`."""
     import typer
 
     from critic_prm.aggregate import open_aggregation
@@ -53,6 +55,7 @@ def run_refining(
             tally.labels[found.why if found.why in ("not judged", "policy failed") else "ok"] += 1
             account.add(found)
             sink.write(refined_row(found))
+        tally.skipped = len(skipped)
 
     async def close() -> None:
         await asyncio.gather(grader.close(), policy.close(), opened.close())

@@ -101,6 +101,16 @@ def run_watched(
         return asyncio.run(run())
 
 
+def told(skipped: list[object]) -> Callable[[object], None]:
+    """What reading calls with each broken row that --skip-bad passes over: it is said, and kept in `skipped`."""
+
+    def complain(error: object) -> None:
+        skipped.append(error)
+        print(f"skipped: {error}", file=sys.stderr, flush=True)
+
+    return complain
+
+
 class Closing(Protocol):
     """What is said of a run at its end, in words, and under `name` in run.json."""
 

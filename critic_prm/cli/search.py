@@ -52,7 +52,7 @@ def search(
     max_written: Annotated[int | None, typer.Option(min=1, help="Tokens both write.", rich_help_panel=LIMITS)] = None,
     max_usd: Annotated[float | None, typer.Option(min=0, help="Dollars.", rich_help_panel=LIMITS)] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many problems.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
     *,
     judging: Judging,
 ) -> None:

@@ -77,11 +77,11 @@ def run_search(
     limit: int | None,
     skip_bad: bool,
 ) -> int:
-    """Search every problem. Returns the exit code: 0, or 3 where problems were left without a solution."""
+    """Search every problem. Returns the exit code: 0, or 3 where problems could not be read or were left without a solution."""
     import typer
 
     from critic_prm.aggregate import open_aggregation
-    from critic_prm.cli.running import clients_of, run_watched
+    from critic_prm.cli.running import clients_of, run_watched, told
     from critic_prm.critic import open_critic
     from critic_prm.engine.order import in_order
     from critic_prm.generate.answers import Grader
@@ -102,7 +102,8 @@ def run_search(
     if budget.usd is not None and (pricing.policy is None or (clients_of(opened) and pricing.critic is None)):
         raise UsageError("--max-usd needs the prices of policy and critic; name them with --prices, or use --max-written")
     grader, account, tally = Grader(), Account(method), Tally()
-    problems = read_problems(source, skip_bad=skip_bad, complain=_complain, gold_needed=False)
+    skipped: list[object] = []
+    problems = read_problems(source, skip_bad=skip_bad, complain=told(skipped), gold_needed=False)
     tasks = (Task(problem.id, problem.text, problem.gold or None) for problem in islice(problems, limit))
 
     async def one(part: Sequence[Task]) -> list[Any]:
@@ -133,6 +134,7 @@ def run_search(
                 if forest is not None:
                     for row in tree_rows(found):
                         forest.write(row)
+        tally.skipped = len(skipped)
 
     async def close() -> None:
         await asyncio.gather(grader.close(), policy.close(), opened.close())
@@ -141,9 +143,3 @@ def run_search(
     if grader.note:
         typer.echo(grader.note, err=True)
     return code
-
-
-def _complain(error: object) -> None:
-    import typer
-
-    typer.echo(f"skipped: {error}", err=True)
