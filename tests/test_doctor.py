@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from bench.server import Behaviour, Judge, serving
 from critic_prm.critic import Judging
 from critic_prm.critics.llm import with_provider
 from critic_prm.doctor import Finding, examine
-from critic_prm.provider import Provider
+from critic_prm.doctor.golden import compare
+from critic_prm.errors import InputError
+from critic_prm.provider import Provider, Reply, TokenLogprob
+from critic_prm.providers import vllm
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import OpenAIProvider
 
@@ -102,3 +106,32 @@ def test_what_the_table_knows_is_not_asked_for(server: Judge, tmp_path: Path) ->
     assert "not asked for" in found["logprobs"].said
     assert found["schema"].state == "ok"
     assert "$0.1 in" in found["price"].said
+
+
+def test_a_server_that_is_no_vllm_is_told(server: Judge, tmp_path: Path) -> None:
+    server.behave(Behaviour(latency=0, obeys=True))
+    found = look(tmp_path, vllm.connect("local", server.url))
+    assert found["server"].state == "bad"
+    assert "no vLLM" in found["server"].said
+    assert "openai/MODEL" in found["server"].said
+    assert "grammar" not in found  # what only vLLM knows is not asked for
+
+
+def scored(**p: float) -> Reply:
+    top = tuple((token, math.log(chance)) for token, chance in p.items())
+    return Reply("Yes", "stop", {}, logprobs=(TokenLogprob(*top[0], top),))
+
+
+def test_golden_scores_are_kept_and_compared_with(tmp_path: Path) -> None:
+    path = tmp_path / "golden.json"
+    assert "kept in" in compare(path, "vllm/m", scored(Yes=0.7, No=0.2)).said
+    for near in (scored(Yes=0.71, No=0.19), scored(Yes=0.7, Right=0.2)):
+        assert compare(path, "vllm/m", near).state == "ok"  # what is just beyond the words that came is at most as likely
+    for far in (scored(Yes=0.5, No=0.4), scored(No=0.9, Never=0.05)):
+        found = compare(path, "vllm/m", far)
+        assert found.state == "bad"
+        assert "P('Yes') = 0.7000" in found.said
+    assert compare(path, "vllm/m", Reply("Yes", "stop", {})).state == "bad"
+    path.write_text("{}")
+    with pytest.raises(InputError, match="no golden scores"):
+        compare(path, "vllm/m", scored(Yes=0.7))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +14,9 @@ from critic_prm.critic import Judging
 @with_judging
 def doctor(
     judge: Annotated[str, typer.Argument(metavar="JUDGE", help="provider/MODEL, as for `label --judge`.")],
+    golden: Annotated[
+        Path | None, typer.Option(help="Scores of one fixed question: written the first time, compared with afterwards.")
+    ] = None,
     *,
     judging: Judging,
 ) -> None:
@@ -23,7 +27,6 @@ def doctor(
     import asyncio
     import tempfile
     from dataclasses import replace
-    from pathlib import Path
 
     from critic_prm.critics.llm import connect
     from critic_prm.doctor import Finding, examine
@@ -36,8 +39,11 @@ def doctor(
 
     async def run(folder: str) -> list[Finding]:
         critic = connect(judge, replace(judging, db=Path(folder) / "doctor.db"))
+        # A model in this process is loaded first, which takes as long as it takes.
+        near = "near" in getattr(critic.client.provider, "gives", ())
+        patience = judging.timeout if near else min(judging.timeout, 120.0)
         try:
-            return await examine(critic, min(judging.timeout, 120.0))
+            return await examine(critic, patience, golden)
         finally:
             await critic.close()
 

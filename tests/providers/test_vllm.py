@@ -181,7 +181,7 @@ async def test_answers_come_as_from_the_server(fake: Any) -> None:
 
 async def test_only_the_request_at_fault_fails(fake: Any) -> None:
     provider = vllm.connect("m", None)
-    outcomes: list[Any] = await asyncio.gather(
+    outcomes: Any = await asyncio.gather(
         ask(provider, "fine"), ask(provider, "too long"), ask(provider, "x", max_tokens=101), return_exceptions=True
     )
     assert outcomes[0].text == "fine at 0.6"

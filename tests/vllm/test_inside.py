@@ -38,8 +38,11 @@ def engine(judge: Path) -> Iterator[str]:
         held = inside._lease(str(judge), inside.engine_arguments())
         yield f"vllm/{judge}"
         assert inside._give_back(held)
+        children = multiprocessing.active_children()
         held.end()
-        assert not [child for child in multiprocessing.active_children() if "Engine" in child.name]
+        for child in children:
+            child.join(20)
+        assert [child for child in children if child.is_alive()] == []
 
 
 async def asked(engine: str, *messages: Message, continues: bool = False, **sampling: Any) -> Reply:

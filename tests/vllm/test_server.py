@@ -11,8 +11,10 @@ from typing import Any
 import orjson
 import pytest
 
+from critic_prm.cli import main
 from critic_prm.critic import Judging
 from critic_prm.critics.llm import connect, with_provider
+from critic_prm.doctor.golden import QUESTION
 from critic_prm.errors import ConfigError, ProviderError
 from critic_prm.judgement import Judgement
 from critic_prm.provider import Message, Reply, Request, Sampling
@@ -176,3 +178,57 @@ async def test_what_does_not_fit_is_a_failed_row_and_an_unknown_model_stops(serv
         await judged(Path("nobody/nothing"), judging(tmp_path, server))
     with pytest.raises(ProviderError, match="max_tokens"):
         await asked(server, judge, HELLO, max_tokens=100_000)
+
+
+def doctor(
+    capsys: pytest.CaptureFixture[str], server: str, judge: Path, *options: str
+) -> tuple[int, dict[str, tuple[str, str]]]:
+    with pytest.raises(SystemExit) as stopped:
+        main(["doctor", f"vllm/{judge}", "--base-url", server, *options])
+    found = {line[6:17].strip(): (line[:4].strip(), line[18:].strip()) for line in capsys.readouterr().out.splitlines()}
+    return int(stopped.value.code or 0), found
+
+
+def test_the_doctor_says_what_this_server_does(
+    server: str, judge: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = orjson.dumps(ending_texts(judge)).decode()
+    golden = tmp_path / "golden.json"
+    options = ("--extra-body", extra, "--style", "json", "--max-tokens", "4000", "--golden", str(golden))
+    code, found = doctor(capsys, server, judge, *options)
+    assert {what: state for what, (state, _) in found.items() if state == "BAD"} == {}
+    assert code == 0
+    for what in ("schema", "server", "fields", "context", "grammar", "verdicts", "going on", "seed", "n", "prefix", "golden"):
+        assert found[what][0] == "ok", (what, found[what])
+    assert "8192 tokens" in found["context"][1]
+    known = known_first(judge)
+    for token, p in orjson.loads(golden.read_bytes())["p"].items():
+        assert math.isclose(p, known[token], abs_tol=1e-3)
+    assert "as in" in doctor(capsys, server, judge, *options)[1]["golden"][1]
+    golden.write_bytes(orjson.dumps({"p": {"Yes": 0.9, "No": 0.05}}))
+    code, found = doctor(capsys, server, judge, *options)
+    assert (code, found["golden"][0]) == (4, "BAD")
+
+
+def test_the_doctor_says_what_this_server_ignores(server: str, judge: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = orjson.dumps({**ending_texts(judge), "guided_json": {"type": "object"}}).decode()
+    code, found = doctor(capsys, server, judge, "--extra-body", extra)
+    assert code == 4
+    assert found["fields"][0] == "BAD"
+    assert "guided_json: this version ignores that in silence" in found["fields"][1]
+    assert found["context"] == ("BAD", "8192 tokens, prompt included, and a run asks for up to 8192 of answer: set --max-tokens"
+                                " well below")  # fmt: skip
+
+
+def known_first(judge: Path) -> dict[str, float]:
+    """What transformers says to the golden question: each token's probability to come first."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    words = AutoTokenizer.from_pretrained(judge)
+    messages = [{"role": message.role, "content": message.content} for message in QUESTION]
+    text = words.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    with torch.no_grad():
+        prompt = torch.tensor([words.encode(text, add_special_tokens=False)])
+        p = AutoModelForCausalLM.from_pretrained(judge)(prompt).logits[0, -1].softmax(-1)
+    return {str(words.decode([token])): float(chance) for token, chance in enumerate(p)}

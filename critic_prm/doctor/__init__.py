@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import orjson
@@ -15,6 +16,7 @@ from critic_prm.engine.limits import NAMES
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.models import Prices, abilities
 from critic_prm.provider import Allowance, Message, Provider, Reply, Request, Sampling, Wire
+from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.trajectory import Step, Trajectory
 
 State = Literal["ok", "note", "bad"]
@@ -43,9 +45,10 @@ class Finding:
     said: str
 
 
-async def examine(critic: LLMCritic, patience: float) -> list[Finding]:
+async def examine(critic: LLMCritic, patience: float, golden: Path | None = None) -> list[Finding]:
     """Send one request with all that a run may use, and wait so many seconds for the answer. When it is refused as a bad
-    request, a second, plain one tells whether the model works without that."""
+    request, a second, plain one tells whether the model works without that. A vLLM is asked more, and `golden` is a file of
+    scores to compare with, or to write."""
     provider, sampling, notes = critic.client.provider, critic.sampling, []
     findings = [Finding("address", "ok", without_secrets(provider.base_url) or "the provider's own")]
     asked = replace(sampling, max_tokens=max(sampling.max_tokens or 0, ROOM), stop=(), logprobs=sampling.logprobs or 2)
@@ -69,14 +72,32 @@ async def examine(critic: LLMCritic, patience: float) -> list[Finding]:
         _ended(reply, seconds, wire),
         _usage(reply),
     ]
-    if "response_format" in wire or "output_config" in wire or "schema" in wire:
+    if any(name in wire for name in ("response_format", "output_config", "structured_outputs", "schema")):
         findings.append(_obeyed(reply))
     if wire.get("logprobs"):
         given = len(reply.logprobs)
         most = max((len(token.top) for token in reply.logprobs), default=0)
         said = f"given for {given} tokens, {most} alternatives each" if given else "asked for, but the answer has none"
         findings.append(Finding("logprobs", "ok" if given else "note", said))
-    return [*findings, *notes, _limits(allowance), *_table(provider, critic)]
+    findings += [*notes, _limits(allowance), *_table(provider, critic)]
+    if isinstance(provider, VLLMProvider):
+        from critic_prm.doctor.vllm import look
+
+        run = provider.wire(critic.requests(EXAMPLE)[0])
+        findings += await look(provider, lambda wire: _asked(provider, wire, patience), run)
+    if golden is not None:
+        from critic_prm.doctor.golden import compare, question
+
+        reply = await _asked(provider, question(provider), patience)
+        findings.append(compare(golden, f"{provider.name}/{provider.model}", reply))
+    return findings
+
+
+async def _asked(provider: Provider, wire: Wire, patience: float) -> Reply:
+    answer = await _send(provider, wire, patience)
+    if isinstance(answer, ProviderError):
+        raise answer
+    return answer[0]
 
 
 async def _send(provider: Provider, wire: Wire, patience: float) -> tuple[Reply, float, Allowance] | ProviderError:
