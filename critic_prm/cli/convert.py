@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,6 +43,8 @@ def convert(
         return
     if source is None:
         raise UsageError("name the file to convert, or - for stdin; --list shows the formats")
+    if Path(out).is_file() and Path(source).exists() and Path(out).samefile(source):
+        raise UsageError(f"{out} is the input itself, and what the target cannot say would be lost; write to another file")
     chosen = {"neutral": neutral, "after_error": after_error, "alternatives": alternatives, "human_steps": human_steps}
     options = options_from(chosen, index_base)
     report = Report()

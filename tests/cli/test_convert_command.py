@@ -95,3 +95,12 @@ def test_the_list_is_a_block_a_format_that_fits_a_terminal() -> None:
     assert "mrben (reads)" in lines
     text = " ".join(" ".join(lines).split())
     assert "`mistake_index`: first wrong step, null when every step is right; first step 0; neutral: cannot be said;" in text
+
+
+def test_the_input_is_never_written_over(source: Path, tmp_path: Path) -> None:
+    before = source.read_bytes()
+    (tmp_path / "link.jsonl").symlink_to(source)
+    for out in (source, tmp_path / "link.jsonl"):
+        with pytest.raises(UsageError, match="is the input itself"):
+            run(source, "-o", out, "--to", "trl", "--neutral", "good")
+    assert source.read_bytes() == before
