@@ -20,7 +20,7 @@ COMMANDS = [
     "generate sample {file} -k 1 --keep all --policy scripted/{script}",
     "generate rollout {file} -k 1 --policy scripted/{script}",
     "generate tree {file} -k 1 --searches 1 --policy scripted/{script}",
-    "search {file} --policy scripted/{script} --critic rules -n 1",
+    "search {file} --method best-of-n --policy scripted/{script} --critic rules -n 1",
     "refine {file} --policy scripted/{script} --critic rules",
 ]
 
