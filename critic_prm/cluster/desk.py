@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import socket
 import time
 import traceback
 from collections import deque
@@ -93,8 +95,9 @@ class Desk:
         self._sweeping: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
-    async def here(self) -> None:
-        """Answered as soon as the worker has a place."""
+    async def here(self) -> tuple[str, int]:
+        """Answered as soon as the worker has a place: its host and process."""
+        return socket.gethostname(), os.getpid()
 
     async def open(self, opener: bytes) -> Outcome:
         """Make the work, unless another driver has: loads a model, opens a provider. Returns this version of critic-prm."""

@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -94,11 +95,15 @@ class Doorkeeper:
 
     def _join(self, job: str, asked: Join) -> None:
         if self.gate is None:
-            self.gate = Gate(asked.most, rpm=asked.rpm, tpm=asked.tpm, start=asked.start)
-        else:
-            self.gate.restrict(rpm=asked.rpm, tpm=asked.tpm)
+            self.gate = Gate(asked.most, start=asked.start)
+        self.gate.restrict(rpm=asked.rpm, tpm=asked.tpm)
+        more = asked.most - (self.jobs[job].most if job in self.jobs else 0)
         self.jobs[job] = asked
         self._resize()
+        if len(self.jobs) > 1 and more > 0 and not self.gate.throttled:
+            # Who comes later begins as the first did, as long as the server has not complained of anybody.
+            self.gate.limit = min(self.gate.limit + min(more, asked.start), self.gate.most)
+            self.gate.resize(self.gate.most)
 
     def _resize(self) -> None:
         assert self.gate is not None
@@ -114,7 +119,8 @@ class LeasedGate:
     """A job's way to the gate of its cluster; to the engine it is a gate like any other.
 
     Places of the job's own (`most`) are kept here; the server's limits and moods are learned there, together with the other
-    jobs. A gate that is lost with its node is made anew, and begins to learn again.
+    jobs. `ready` waits until there is somebody to send what has entered. A gate that is lost with its node is made anew, and
+    begins to learn again.
     """
 
     def __init__(
@@ -126,7 +132,9 @@ class LeasedGate:
         rpm: float | None = None,
         tpm: float | None = None,
         start: int,
+        ready: Callable[[], Awaitable[None]],
     ) -> None:
+        self._ready = ready
         self._places = Gate(most, fixed=True)
         self._limits = (rpm, tpm, start)
         self._cluster = cluster
@@ -162,6 +170,8 @@ class LeasedGate:
     async def enter(self) -> float:
         place = await self._places.enter()
         try:
+            # A lease that would lie about until there are workers would let too many go at once then.
+            await self._ready()
             while True:
                 line = self._line or await self._connect()
                 with suppress(Lost):

@@ -7,7 +7,7 @@ import os
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from critic_prm.cluster import session
@@ -19,27 +19,32 @@ from critic_prm.errors import ConfigError, CriticPrmError
 PATIENCE = 120.0
 """Seconds until a worker must have been placed somewhere; loading what it works with may take longer."""
 
+FAREWELL = 30.0
+"""Seconds that a worker has to close its connections, or end its model, before it is ended itself."""
+
 STILLBORN = 5
 """Workers lost one after another, without one answer between them, that show that no more need be tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a worker asks of its node."""
+    """What a worker asks of its node. With `gpus_if_any` it does without where the cluster has none."""
 
     cpus: float = 1.0
     gpus: float = 0.0
+    gpus_if_any: bool = False
 
 
 class Pool:
     """`cluster.workers` desks with the same work. Begins at the first item; close it when done.
 
-    `lost` counts workers that went away in the middle.
+    `lost` counts workers that went away in the middle, `places` are the host and process of each one's last.
     """
 
     def __init__(self, cluster: Cluster, opener: Callable[[], Work], needs: Needs = Needs()) -> None:
         self.cluster, self.needs = cluster, needs
         self.lost = 0
+        self.places: dict[int, tuple[str, int]] = {}
         self._opener = opener
         self._job = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._lines: dict[int, Line] = {}
@@ -52,19 +57,20 @@ class Pool:
     async def do(self, item: Any) -> Any:
         """The result of `item`. Raises Lost when its worker is lost, ConfigError when there are no workers to be had, and what
         the work raised."""
+        while not self._lines:
+            await self.ready()
+        line = min(self._lines.values(), key=lambda line: line.out)
+        return await line.ask(item)
+
+    async def ready(self) -> None:
+        """Wait until there is a worker. Raises ConfigError when there will be none."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
-        if not self._lines:
+        if not self._lines and self._failed is None:
             await asyncio.shield(self._starting)
             await self._there.wait()
         if self._failed is not None:
             raise self._failed
-        line = min(self._lines.values(), key=lambda line: line.out)
-        return await line.ask(item)
-
-    @property
-    def alive(self) -> int:
-        return len(self._lines)
 
     async def close(self) -> None:
         """End the workers, and leave the cluster."""
@@ -72,6 +78,10 @@ class Pool:
             return
         with suppress(CriticPrmError):
             await self._starting
+        farewells = [line.desk.close.remote() for line in self._lines.values()]
+        with suppress(TimeoutError, Exception):  # a worker that is just being lost has nothing left to close
+            async with asyncio.timeout(FAREWELL):
+                await asyncio.gather(*(_of(farewell) for farewell in farewells), return_exceptions=True)
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
@@ -81,6 +91,8 @@ class Pool:
 
     async def _start(self) -> None:
         await asyncio.to_thread(session.join, self.cluster)
+        if self.needs.gpus_if_any and not session.ray_module().cluster_resources().get("GPU"):
+            self.needs = replace(self.needs, gpus=0.0)
         opener = session.ray_module().cloudpickle.dumps(self._opener)
         self._keepers = [asyncio.create_task(self._keep(slot, opener)) for slot in range(self.cluster.workers)]
 
@@ -90,7 +102,7 @@ class Pool:
             line: Line | None = None
             desk = self._hire()
             try:
-                await self._begin(desk, opener)
+                self.places[slot] = await self._begin(desk, opener)
                 line = self._lines[slot] = Line(desk, self._job)
                 self._there.set()
                 await line.run()
@@ -126,8 +138,8 @@ class Pool:
             .remote()
         )
 
-    async def _begin(self, desk: Any, opener: bytes) -> None:
-        """Wait until the worker has a place, then until it has what it works with."""
+    async def _begin(self, desk: Any, opener: bytes) -> tuple[str, int]:
+        """Wait until the worker has a place (host, process), then until it has what it works with."""
         placed = asyncio.ensure_future(_of(desk.here.remote()))
         done, _ = await asyncio.wait({placed}, timeout=PATIENCE)
         if not done:
@@ -137,10 +149,11 @@ class Pool:
                 f"no worker with {asked} could be placed in {PATIENCE:g} s: the cluster has {session.free()};"
                 " ask for fewer with --workers, or add nodes"
             )
-        await placed
+        place: tuple[str, int] = await placed
         there, here = result_of(await desk.open.remote(opener)), own_version()
         if there != here:
             raise ConfigError(f"a node of the cluster has critic-prm {there!r}, here it is {here!r}; install the same")
+        return place
 
     def _not_placed(self, error: Exception) -> None:
         said = str(error).strip().split("\n")

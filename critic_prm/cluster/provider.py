@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,26 +11,25 @@ from typing import Any
 from critic_prm.cluster.gate import LeasedGate
 from critic_prm.cluster.line import Lost
 from critic_prm.cluster.pool import Needs, Pool
-from critic_prm.critic import Judging
+from critic_prm.critic import Cluster, Judging
 from critic_prm.engine.door import Door
-from critic_prm.engine.gate import Gate
 from critic_prm.errors import ProviderError
 from critic_prm.provider import Arrival, Provider, Reply, Request, Wire
+from critic_prm.providers._vllm_inside import ENGINE, engine_arguments
 
 
 def spread(provider: Provider, judging: Judging, start: int) -> tuple[RemoteProvider, Door]:
     """The provider whose requests are completed by the workers of `judging.cluster`, and the gate that they all go through.
 
-    A server's limits are kept by one gate for the whole cluster, whoever asks. A model that each worker loads for itself
-    has no limits but its own queue.
+    A server's limits are kept by one gate for the whole cluster, whoever asks; a model that each worker loads for itself has
+    none, and may be given all there is to do.
     """
     cluster = judging.cluster
     assert cluster is not None
-    gpus = cluster.gpus if cluster.gpus is not None else float(getattr(provider, "gpus", 0.0))
-    pool = Pool(cluster, partial(_open, provider), Needs(gpus=gpus))
-    if getattr(provider, "in_process", False):
-        return RemoteProvider(provider, pool), Gate(judging.connections, fixed=True)
-    gate = LeasedGate(judging.connections, provider, cluster, rpm=judging.rpm, tpm=judging.tpm, start=start)
+    loads = "near" in getattr(provider, "gives", ())
+    pool = Pool(cluster, partial(_open, provider, os.environ.get(ENGINE)), _needs(cluster, loads))
+    start = judging.connections if loads else start
+    gate = LeasedGate(judging.connections, provider, cluster, rpm=judging.rpm, tpm=judging.tpm, start=start, ready=pool.ready)
     return RemoteProvider(provider, pool, gate), gate
 
 
@@ -39,7 +39,7 @@ class RemoteProvider:
 
     inner: Provider
     pool: Pool
-    gate: LeasedGate | None = field(default=None, repr=False)
+    gate: LeasedGate = field(repr=False)
     name: str = field(init=False)
     model: str = field(init=False)
     base_url: str | None = field(init=False)
@@ -65,12 +65,21 @@ class RemoteProvider:
 
     async def close(self) -> None:
         await self.pool.close()
-        if self.gate is not None:
-            await self.gate.close()
+        await self.gate.close()
         await self.inner.close()
 
 
-def _open(provider: Provider) -> Completing:
+def _needs(cluster: Cluster, loads: bool) -> Needs:
+    """A worker that loads a model asks for the GPUs that one copy of it is spread over, where the cluster has any."""
+    if cluster.gpus is not None or not loads:
+        return Needs(gpus=cluster.gpus or 0.0)
+    said = engine_arguments()
+    return Needs(gpus=float(said.get("tensor_parallel_size", 1) * said.get("pipeline_parallel_size", 1)), gpus_if_any=True)
+
+
+def _open(provider: Provider, engine: str | None) -> Completing:
+    if engine is not None:
+        os.environ[ENGINE] = engine
     return Completing(provider)
 
 
