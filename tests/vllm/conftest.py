@@ -122,3 +122,11 @@ def wait_for(address: str, running: subprocess.Popen[bytes], log: Path) -> None:
             time.sleep(0.5)
     said = log.read_text("utf-8", "replace")[-3000:]
     pytest.fail(f"vLLM did not start ({'it ended' if running.poll() is not None else f'not in {PATIENCE:g} s'}):\n{said}")
+
+
+@contextmanager
+def vllm_pooling_server(folder: Path) -> Iterator[str]:
+    """As `serving`, with a verifier's folder in the pooling runner: POST /pooling answers with scores for every token."""
+    options = ("--runner", "pooling", "--pooler-config", orjson.dumps({"tok_pooling_type": "ALL"}).decode())
+    with serving(folder, *options, "--dtype", "float32") as address:
+        yield address
