@@ -108,12 +108,15 @@ def write_training_set(rows: Sequence[dict[str, Any]], folder: Path, seed: int) 
             out.write(json.dumps({"id": f"{row['source']}/{row['id']}", **line}) + "\n")
 
 
-def measure(folder: Path, out: Path, tests: dict[str, list[dict[str, Any]]], seed: int, replicates: int) -> None:
+def measure(
+    folder: Path, out: Path, tests: dict[str, list[dict[str, Any]]], seed: int, replicates: int, student: Any = "linear"
+) -> Any:
+    """Distill, score the test sources and print; returns `report`'s rows, shape (sources, 4 + 2 replicates)."""
     from distill.run import distill
     from distill.verifier import load_verifier
 
     started, cpu = time.monotonic(), time.process_time()
-    distill(folder, out, seed=seed, say=lambda line: print(f"  {line}", file=sys.stderr))
+    distill(folder, out, student=student, seed=seed, say=lambda line: print(f"  {line}", file=sys.stderr))
     train_s, train_cpu = time.monotonic() - started, time.process_time() - cpu
     verifier = load_verifier(out)
     size = sum(path.stat().st_size for path in out.rglob("*")) / 1e6
@@ -132,6 +135,7 @@ def measure(folder: Path, out: Path, tests: dict[str, list[dict[str, Any]]], see
           f"calibration {verifier.calibration.method}")  # fmt: skip
     print(f"training {train_s:.0f} s ({train_cpu:.0f} s CPU), peak {peak:.2f} GB; folder {size:.1f} MB; "
           f"scoring {steps / score_cpu:.0f} steps/s of CPU")  # fmt: skip
+    return np.array(table)
 
 
 def report(

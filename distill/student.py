@@ -94,7 +94,7 @@ def open_student(name: str) -> StudentModule:
 
 def choose_student(name: str, settings: Settings) -> Student:
     """The student that a command names: "linear", any base (a hub name or a local folder) for a transformer, or
-    "implicit:BASE" for one that learns from outcomes alone.
+    "implicit:BASE" for one that learns from outcomes alone, "hybrid:BASE" for the linear one that also reads with a base.
 
     Raises UsageError when settings are given that the student does not have.
     """
@@ -109,6 +109,13 @@ def choose_student(name: str, settings: Settings) -> Student:
         from distill.students.implicit import Implicit
 
         return Implicit(name.removeprefix("implicit:"), settings)
+    if name.startswith("hybrid:"):
+        from distill.students.hybrid import APPLY, Hybrid
+
+        changed = [option for option in changed_settings(settings) if option not in APPLY]
+        if changed:
+            raise UsageError(f"the hybrid student has no {', '.join(changed)}: its base is read, not trained")
+        return Hybrid(name.removeprefix("hybrid:"), settings)
     from distill.students.transformer import Transformer
 
     return Transformer(name, settings)

@@ -116,7 +116,7 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Pat
         log_odds[held] = text[held] @ weights + intercept
     weights, intercept = _logistic(text, y, w, settings)
     say("trees")
-    x, hard, weight = _soft(np.column_stack([dense, log_odds]), y, w)
+    x, hard, weight = soft(np.column_stack([dense, log_odds]), y, w)
     forests = [
         HistGradientBoostingClassifier(
             max_iter=settings.trees, max_leaf_nodes=settings.leaves, max_depth=settings.depth,
@@ -178,7 +178,7 @@ def _folds(rows: Sequence[Row], seed: int) -> NDArray[np.int64]:
     return np.array([fold[group] for group in groups])
 
 
-def _soft(x: Any, y: Floats, w: Floats) -> tuple[Any, NDArray[np.int64], Floats]:
+def soft(x: Any, y: Floats, w: Floats) -> tuple[Any, NDArray[np.int64], Floats]:
     """A soft label p is a right row of weight p and a wrong row of weight 1 - p; rows of weight 0 are left out."""
     right, wrong = np.flatnonzero(y > 0), np.flatnonzero(y < 1)
     order = np.concatenate([right, wrong])
@@ -189,6 +189,6 @@ def _soft(x: Any, y: Floats, w: Floats) -> tuple[Any, NDArray[np.int64], Floats]
 def _logistic(x: Any, y: Floats, w: Floats, settings: Settings) -> tuple[Floats, float]:
     from sklearn.linear_model import LogisticRegression
 
-    rows, hard, weight = _soft(x, y, w)
+    rows, hard, weight = soft(x, y, w)
     model = LogisticRegression(C=settings.inverse_penalty, solver="liblinear").fit(rows, hard, sample_weight=weight)
     return model.coef_[0], float(model.intercept_[0])

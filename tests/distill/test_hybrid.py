@@ -1,0 +1,195 @@
+"""The hybrid student: what it reads, that later steps change nothing, that it comes back from its folder and from a kill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from critic_prm.errors import InputError, UsageError
+from distill.data import TrainingSet, row_from_json
+from distill.probe import fit_probe, probe_from_arrays
+from distill.run import distill
+from distill.settings import Settings
+from distill.student import Item, choose_student
+from distill.students import hybrid
+from distill.students.hybrid import Hybrid
+from distill.surprise import NAMES, Marks, View, summarize
+from distill.verifier import load_verifier
+from tests.distill.tiny import sums, tiny_base
+
+pytest.importorskip("torch")
+ITEM = ("Add them up, 3 times.", ["1 + 2 = 3", "3 + 4 = 7 wrong", "", "7 + 8 = 15, so the answer is 15."])
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module")
+def training_set() -> TrainingSet:
+    rows = [row_from_json({**row, "prompt": f"Add them up, {n} times."}, "row") for n, row in enumerate(sums(80, 0))]
+    return TrainingSet("sums", tuple(rows[:60]), tuple(rows[60:]), (), "fingerprint")
+
+
+@pytest.fixture(scope="module")
+def folder(base: Path, training_set: TrainingSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("verifier") / "v"
+    distill(training_set, out, student=Hybrid(str(base), Settings(dtype="fp32")))
+    return out
+
+
+def expected(count: int) -> Any:
+    """Made-up expectations: log probability, entropy, highest log probability."""
+    generator = np.random.default_rng(0)
+    own = -generator.exponential(2.0, count)
+    return np.column_stack([own, generator.uniform(0, 3, count), np.minimum(0, own + generator.exponential(1.0, count))])
+
+
+def test_summaries_by_hand() -> None:
+    marks = Marks(np.array([False, True, False, False]), np.array([False, False, True, False]))
+    ids = np.array([0, 2, 1, 3, 0, 3])  # word = digit end, word end
+    e = np.array([[-1, 0.5, -0.5], [-2, 1, -2], [-4, 1, -1], [-0.1, 0.2, -0.1], [-3, 1, -1], [-0.2, 0.1, -0.2]], dtype=float)
+    found = dict(zip(NAMES, summarize(e, ids, np.array([4, 2]), marks).T.tolist(), strict=True))
+    assert found["mean"] == pytest.approx([7 / 3, 3])
+    assert found["largest"] == [4, 3]
+    assert found["excess"] == pytest.approx([(0.5 + 1 + 3) / 3, 2])
+    assert found["lost_largest"] == [3, 2]
+    assert found["not_first"] == pytest.approx([2 / 3, 1])
+    assert found["digits"][0] == found["result"][0] == 4
+    assert np.isnan(found["digits"][1])
+    assert np.isnan(found["result"][1])
+    assert found["end"] == pytest.approx([0.1, 0.2])
+    assert found["share_digits"] == pytest.approx([1 / 3, 0])
+    assert found["mean-mean_before"][1] == pytest.approx(3 - 7 / 3)
+    assert found["largest-largest_before"][1] == -1
+    assert np.isnan(found["mean-mean_before"][0])
+
+
+def test_a_summary_does_not_know_later_steps() -> None:
+    marks = Marks(np.array([False, True]), np.array([True, False]))
+    ids, e = np.random.default_rng(1).integers(0, 2, 40), expected(40)
+    counts = np.array([1, 7, 2, 30])
+    whole = summarize(e, ids, counts, marks)
+    for steps in (1, 2, 3):
+        stop = counts[:steps].sum()
+        np.testing.assert_array_equal(summarize(e[:stop], ids[:stop], counts[:steps], marks), whole[:steps])
+
+
+def test_a_probe_finds_the_column_that_matters_and_comes_back() -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(3.0, 2.0, (400, 3))
+    y = (x[:, 1] > 3).astype(np.int64)
+    x[::7, 0] = np.nan
+    probe = fit_probe(x, y, np.ones(400), 0.1)
+    assert abs(probe.weights[1]) > 5 * max(abs(probe.weights[0]), abs(probe.weights[2]))
+    assert probe.log_odds(np.array([[np.nan] * 3]))[0] == pytest.approx(probe.intercept)
+    np.testing.assert_array_equal(probe_from_arrays(probe.arrays()).log_odds(x), probe.log_odds(x))
+    with pytest.raises(ValueError, match="different lengths"):
+        probe_from_arrays({**probe.arrays(), "weights": probe.weights[:1]})
+
+
+def test_surprise_is_that_of_the_plain_model(base: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    reader = hybrid.open_reader(str(base), Settings(dtype="fp32"))
+    view = reader.read([ITEM])[0]
+    encoded = reader.encoder.encode(*ITEM)
+    ids = torch.from_numpy(encoded.ids.astype(np.int64))[None]
+    with torch.no_grad():
+        out = AutoModelForCausalLM.from_pretrained(base)(input_ids=ids, output_hidden_states=True)
+    own = torch.log_softmax(out.logits[0, :-1], -1).gather(1, ids[0, 1:, None])[:, 0].numpy()
+    begin, end = int(encoded.ends[0]) + 1, int(encoded.ends[1])
+    assert view.surprise[1, NAMES.index("mean")] == pytest.approx(-own[begin - 1 : end - 1].mean(), abs=1e-4)
+    assert view.surprise[1, NAMES.index("end")] == pytest.approx(-own[end - 1], abs=1e-4)
+    state = out.hidden_states[reader.depth][0]
+    size = state.shape[1]
+    np.testing.assert_allclose(view.states[1, :size], state[end], atol=1e-5)
+    np.testing.assert_allclose(view.states[1, size:], state[begin : end + 1].mean(0), atol=1e-5)
+
+
+def test_company_order_and_later_steps_change_nothing(folder: Path) -> None:
+    verifier = load_verifier(folder)
+    alone = verifier.score(*ITEM)
+    others: list[Item] = [("Short.", ["1"]), ("Longer than that. " * 9, ["2 = 2"] * 7), ("Nothing.", [])]
+    together = verifier.score_many([others[0], ITEM, *others[1:]])
+    np.testing.assert_allclose(together[1], alone, atol=1e-6)
+    assert [len(scores) for scores in together] == [1, 4, 7, 0]
+    for steps in (1, 2, 3):
+        np.testing.assert_allclose(verifier.score(ITEM[0], ITEM[1][:steps]), alone[:steps], atol=1e-6)
+
+
+def test_it_learns_and_says_what_it_is(folder: Path, training_set: TrainingSet) -> None:
+    info = json.loads((folder / "verifier.json").read_text())
+    assert info["student"] == "hybrid"
+    assert info["causal"] is True
+    assert info["training"]["solutions_read"] == 60
+    right, wrong = load_verifier(folder).score("Add them up.", ["1 + 2 = 3", "3 + 4 = 7 wrong"])
+    assert right > wrong
+
+
+def test_equal_runs_give_equal_files(base: Path, folder: Path, training_set: TrainingSet, tmp_path: Path) -> None:
+    distill(training_set, tmp_path / "again", student=Hybrid(str(base), Settings(dtype="fp32")))
+    for name in ("hybrid.safetensors", "linear.safetensors", "model.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_steps_beyond_the_context_are_left_to_the_linear_part(base: Path, folder: Path) -> None:
+    verifier = load_verifier(folder)
+    scorer = verifier.scorer
+    assert isinstance(scorer, hybrid.HybridScorer)
+    short = replace(scorer, reader=replace(scorer.reader, encoder=replace(scorer.reader.encoder, max_length=60)))
+    whole, cut = scorer.score([ITEM])[0], short.score([ITEM])[0]
+    assert whole[0] == pytest.approx(cut[0], abs=1e-6)
+    plain = scorer.linear.score([ITEM])[0][3]
+    z = np.log(plain / (1 - plain)) + scorer.usual
+    assert cut[3] == pytest.approx(1 / (1 + np.exp(-z / 3)), abs=1e-6)
+
+
+def test_a_killed_run_does_not_read_again(
+    base: Path, training_set: TrainingSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distill.reading import Reader
+
+    monkeypatch.setattr(hybrid, "CHUNK", 20)
+    student, read, plain = Hybrid(str(base), Settings(dtype="fp32")), Reader.read, []
+
+    def once(self: Reader, items: Sequence[Item]) -> list[View]:
+        plain.append(len(items))
+        if len(plain) == 3:
+            raise KeyboardInterrupt
+        return read(self, items)
+
+    monkeypatch.setattr(Reader, "read", once)
+    with pytest.raises(KeyboardInterrupt):
+        student.train(training_set, seed=0, say=lambda line: None, work=tmp_path)
+    assert plain == [20, 20, 20]
+    scorer = student.train(training_set, seed=0, say=lambda line: None, work=tmp_path).scorer
+    assert plain == [20, 20, 20, 20]
+    fresh = student.train(training_set, seed=0, say=lambda line: None).scorer
+    np.testing.assert_array_equal(scorer.score([ITEM])[0], fresh.score([ITEM])[0])
+
+
+def test_only_the_sources_named_are_read(base: Path, training_set: TrainingSet, tmp_path: Path) -> None:
+    train = tuple(replace(row, source="a" if n % 2 else "b") for n, row in enumerate(training_set.train))
+    data = replace(training_set, train=train)
+    trained = Hybrid(str(base), Settings(dtype="fp32"), sources=("a*",)).train(data, seed=0, say=lambda line: None)
+    assert (trained.summary["solutions"], trained.summary["solutions_read"]) == (60, 30)
+    with pytest.raises(InputError, match="name other sources"):
+        Hybrid(str(base), sources=("c",)).train(data, seed=0, say=lambda line: None)
+
+
+def test_what_cannot_be_read_is_said_before_anything_is_done(training_set: TrainingSet, tmp_path: Path) -> None:
+    encoder = tiny_base(tmp_path / "bert", "bert")
+    with pytest.raises(InputError, match=r"writes text|causal language model"):
+        Hybrid(str(encoder)).train(training_set, seed=0, say=lambda line: None)
+    with pytest.raises(UsageError, match="--epochs"):
+        choose_student("hybrid:some/base", Settings(epochs=4))
+    assert choose_student("hybrid:some/base", Settings(layout="trl")) == Hybrid("some/base", Settings(layout="trl"))
