@@ -165,7 +165,7 @@ def _take(row: Row, source: str, parts: Mapping[str, IO[bytes]], solutions: IO[b
     named = style_of(row)
     run.styles[named or "none"] += 1
     if run.style is None:
-        run.style = open_style(options.style or named or "stepwise")
+        run.style = _style(options.style, named)
     if key in run.barred:
         run.solutions["excluded problem"] += 1
         return
@@ -188,6 +188,15 @@ def _take(row: Row, source: str, parts: Mapping[str, IO[bytes]], solutions: IO[b
             if split == "train":
                 run.thinning.note(chat.kind, (), lot)
             parts[split].write(encode({"kind": chat.kind, "lot": lot, "row": _row(chat, one, source, run)}))
+
+
+def _style(asked: str | None, named: str | None) -> Style:
+    try:
+        return open_style(asked or named or "stepwise")
+    except UsageError as error:
+        if asked is not None:
+            raise
+        raise UsageError(f"{error}; labels by a prompt of your own need it again: dataset sft --style FILE") from None
 
 
 def _limit(candidate: Candidate, content: str, run: _Run) -> tuple[str, str]:

@@ -52,7 +52,8 @@ def read_material(
     stored: Stored | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Material:
-    """Read a folder of `dataset sft`, any folder with train.jsonl and dev.jsonl of chats, or a file of chats.
+    """Read a folder of `dataset sft`, any folder with train.jsonl and dev.jsonl of chats, or a file of chats; where there is no
+    dev, one chat in twenty becomes it, by its first question.
 
     A label file is made into the folder `chats` first, as `options` say. Raises InputError for what is neither, and for chats
     that cannot be read.
@@ -74,7 +75,10 @@ def read_material(
 def _of_folder(path: Path) -> Material:
     if not (path / "train.jsonl").is_file():
         raise InputError(str(path), "there is no train.jsonl in it", "make a folder of chats with: critic-prm dataset sft")
-    account, style, solutions = {}, None, ()
+    if not (path / "dev.jsonl").is_file():
+        return _of_file(path / "train.jsonl")
+    account: Mapping[str, Any] = {}
+    style, solutions = None, tuple[Trajectory, ...]()
     if (path / MARK).is_file():
         account = next(iter(read_records(path / MARK))).data
         style = open_style(path / f"{account['style']['name']}.jinja")

@@ -112,9 +112,7 @@ def distill_sft(
         summary = train(task, look, settings, places=places, seed=seed, team=team, work=work, run=run, watch=seen)
     student = plain_policy(policy)
     student.model.to(student.dtype)  # what it is measured in is what is saved
-    longest = max(int(chat.learn.sum()) for chat in split["train"])
-    limit = min(context, -(-longest * 5 // 4 // 64) * 64)
-    answerer = Answerer(student.model, tokenizer, limit)
+    answerer = Answerer(student.model, tokenizer, _limit(split["train"], context))
     metrics: dict[str, Any] = {"train_loss": last.get("loss"), "dev": {"loss": (summary["best"] or {}).get("loss")}}
     solutions = chosen(material.solutions, measure_on, seed)
     if solutions and material.style is not None and team.rank == 0:
@@ -125,7 +123,7 @@ def distill_sft(
         "base": base,
         "base_is_hub_name": not Path(base).exists(),
         "style": None if material.style is None else {"name": material.style.name, "fingerprint": material.style.fingerprint},
-        "max_tokens": limit,
+        "max_tokens": answerer.limit,
         "context": context,
         "training": {
             "data": material.name,
@@ -167,9 +165,10 @@ def _tokens(
     tokenizer: Any, talks: Sequence[Talk], room: int, settings: Settings, where: str, say: Callable[[str], None]
 ) -> list[Tokens]:
     """The conversations as tokens. Those that do not fit are dropped whole, since half an answer has no verdict."""
-    from distill.sft.tokens import sequences
+    from distill.sft.tokens import ending_of, sequences
 
-    every = [one for talk in talks for one in sequences(tokenizer, talk.messages, talk.where)]
+    ending = ending_of(tokenizer)
+    every = [one for talk in talks for one in sequences(tokenizer, talk.messages, talk.where, ending)]
     kept = [one for one in every if len(one.ids) <= room]
     lost = len(every) - len(kept)
     longest = max(len(one.ids) for one in every)
@@ -183,6 +182,13 @@ def _tokens(
     if lost:
         say(f"{where}: {lost} of {len(every)} chats do not fit into {room} tokens and are dropped")
     return kept
+
+
+def _limit(chats: Sequence[Tokens], context: int) -> int:
+    """Tokens that an answer may have: a quarter more than the longest that was learned, as far as the context has room."""
+    answer = max(int(chat.learn.sum()) for chat in chats)
+    prompt = max(int((~chat.learn).sum()) for chat in chats)
+    return max(1, min(-(-answer * 5 // 4 // 64) * 64, context - prompt))
 
 
 def _run_name(base: str, settings: Settings, material: Material, seed: int) -> str:
@@ -207,7 +213,9 @@ def _write(
     from distill.folder import write_json
     from distill.network import quiet
 
-    student.model.generation_config = GenerationConfig(eos_token_id=stops, pad_token_id=answerer.tokenizer.pad_token_id)
+    student.model.generation_config = GenerationConfig(
+        bos_token_id=answerer.tokenizer.bos_token_id, eos_token_id=stops, pad_token_id=answerer.tokenizer.pad_token_id
+    )
     with new_folder(target, MARK, "generative student") as folder:
         with quiet():
             student.save(folder)

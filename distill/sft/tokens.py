@@ -68,14 +68,15 @@ def open_chat_tokenizer(base: str) -> Tokenizer:
     return tokenizer
 
 
-def sequences(tokenizer: Tokenizer, messages: Messages, where: str = "a chat") -> list[Tokens]:
+def sequences(tokenizer: Tokenizer, messages: Messages, where: str = "a chat", ending: Ending | None = None) -> list[Tokens]:
     """The conversation as one sequence; where the template shows earlier answers otherwise than they were given (without
     their thinking, say), a sequence for each of its assistant turns.
 
     A prompt and its answer are tokenized apart, as in generation, so no token reaches across the seam, and the mask follows
-    from which part an id came from. Raises InputError for a conversation that the template refuses or that has no assistant.
+    from which part an id came from. `ending` is `ending_of(tokenizer)`, where that is known already. Raises InputError for a
+    conversation that the template refuses or that has no assistant.
     """
-    ending = ending_of(tokenizer)
+    ending = ending or ending_of(tokenizer)
     places = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
     if not places:
         raise InputError(where, "no assistant says anything in it", "a chat to learn from ends with the assistant's answer")
