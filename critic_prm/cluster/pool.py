@@ -141,7 +141,11 @@ class Pool:
     async def _begin(self, desk: Any, opener: bytes) -> tuple[str, int]:
         """Wait until the worker has a place (host, process), then until it has what it works with."""
         placed = asyncio.ensure_future(_of(desk.here.remote()))
-        done, _ = await asyncio.wait({placed}, timeout=PATIENCE)
+        try:
+            done, _ = await asyncio.wait({placed}, timeout=PATIENCE)
+        except asyncio.CancelledError:
+            placed.cancel()
+            raise
         if not done:
             placed.cancel()
             asked = f"{self.needs.cpus:g} CPU" + (f" and {self.needs.gpus:g} GPU" if self.needs.gpus else "")
