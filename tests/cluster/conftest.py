@@ -6,7 +6,7 @@ import asyncio
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from critic_prm.cluster.session import NAMESPACE, ray_module
 from critic_prm.critic import Cluster, Critic, Judging, open_critic
 from critic_prm.label import Tally, label_into
 from critic_prm.records import RecordWriter
+from critic_prm.trajectory import Trajectory
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -94,10 +95,15 @@ class Run:
         return Judging(cluster=cluster, **settings)
 
     async def go(
-        self, name: str, judging: Judging, count: int, each: Callable[[int, Critic], None] = lambda rows, critic: None
+        self,
+        name: str,
+        judging: Judging,
+        rows: int | Sequence[Trajectory],
+        meanwhile: Callable[[Critic, Tally], Coroutine[Any, Any, None]] | None = None,
     ) -> Ran:
-        """Label `count` solutions; `each` is called with the number of rows so far."""
+        """Label solutions, or so many of the usual ones, while `meanwhile` does what it likes."""
         critic, tally = open_critic(name, judging), Tally()
+        other = asyncio.create_task(meanwhile(critic, tally)) if meanwhile is not None else None
         out = self.folder / f"{self.done}-{time.monotonic_ns()}.jsonl"
         client = getattr(critic, "client", None)
         began = time.monotonic()
@@ -105,15 +111,16 @@ class Run:
             with RecordWriter(str(out)) as sink:
                 await label_into(
                     sink,
-                    trajectories(count),
+                    trajectories(rows) if isinstance(rows, int) else rows,
                     critic,
                     tally,
                     workers=judging.connections,
-                    each=lambda trajectory, label: each(tally.rows, critic),
                 )
             seconds = time.monotonic() - began
         finally:
             await critic.close()
+            if other is not None:
+                await other
         return Ran(out.read_bytes(), client.counts if client else Counter(), seconds, critic)
 
 
