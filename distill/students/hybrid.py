@@ -175,11 +175,12 @@ def open_reader(base: str, settings: Settings) -> Reader:
     device = pick_device(settings.device)
     try:
         with quiet():
-            model, report = AutoModelForCausalLM.from_pretrained(
+            found: Any = AutoModelForCausalLM.from_pretrained(
                 base, dtype=pick_dtype(settings.dtype, device), output_loading_info=True
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", MEND) from None
+    model, report = found
     if report["missing_keys"]:
         raise InputError(
             base,
@@ -207,7 +208,8 @@ def _cut(row: Row) -> Row:
 
 def _compress(surprise: NDArray[Any]) -> NDArray[Any]:
     """Sums and extremes have long tails: logarithms of their sizes, the signs kept."""
-    return np.sign(surprise) * np.log1p(np.abs(surprise))
+    out: NDArray[Any] = np.sign(surprise) * np.log1p(np.abs(surprise))
+    return out
 
 
 def _said(states: Probe, surprise: Probe, view: View) -> Floats:

@@ -193,3 +193,28 @@ def test_what_cannot_be_read_is_said_before_anything_is_done(training_set: Train
     with pytest.raises(UsageError, match="--epochs"):
         choose_student("hybrid:some/base", Settings(epochs=4))
     assert choose_student("hybrid:some/base", Settings(layout="trl")) == Hybrid("some/base", Settings(layout="trl"))
+
+
+def test_what_a_step_looks_like_counts_against_the_steps_before_it(folder: Path) -> None:
+    scorer = load_verifier(folder).scorer
+    assert isinstance(scorer, hybrid.HybridScorer)
+    view = scorer.reader.read([ITEM])[0]
+    said = hybrid._said(scorer.states, scorer.surprise, view)
+    plain = scorer.linear.score([ITEM])[0]
+    z = np.log(plain / (1 - plain))
+    first = z[0] + scorer.usual + said[0] - scorer.usual
+    third = z[2] + scorer.usual + said[2] - (3 * scorer.usual + said[0] + said[1]) / 5
+    np.testing.assert_allclose(scorer.score([ITEM])[0][[0, 2]], 1 / (1 + np.exp(-np.array([first, third]) / 3)), atol=1e-9)
+
+
+def test_dev_keeps_the_sources_that_are_read_and_a_difference_has_its_interval(tmp_path: Path) -> None:
+    from bench.transformer import difference, with_dev_of
+
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.jsonl").write_text('{"source": "logs"}\n')
+    (tmp_path / "set" / "dev.jsonl").write_text('{"source": "logs"}\n{"source": "mr_math"}\n')
+    found = with_dev_of(tmp_path / "set", tmp_path / "narrow", ["mr_*"])
+    assert (found / "dev.jsonl").read_text() == '{"source": "mr_math"}\n'
+    assert (found / "train.jsonl").read_text() == '{"source": "logs"}\n'
+    row = np.concatenate([[0.03, 0.02, 0, 0], np.linspace(0, 0.08, 1001), np.linspace(-0.02, 0.06, 1001)])
+    assert difference("mean", row).split(None, 1)[1] == "AUROC +0.030 [+0.002, +0.078]   F1 +2.0 [-1.8, +5.8]"
