@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -20,7 +20,10 @@ from critic_prm.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 from critic_prm.reader import Expect, write_reply
 from critic_prm.records import RecordWriter
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.trajectory import Step, Trajectory, trajectory_to_json
+
+if TYPE_CHECKING:
+    from distill.sft.run import Tuned
 
 
 def solution(number: int, first: int, steps: int = 2) -> Trajectory:
@@ -110,11 +113,55 @@ def base_of(folder: Path, texts: list[str], template: str | None = CHATML, lengt
     return folder
 
 
-@pytest.fixture
+PROMPT = r"""{# reader: boxed-verdicts | per: trajectory | base: 1 | stops: yes | max_tokens: 64 #}
+{% block system %}Judge.{% endblock %}
+{% block user %}
+{{ problem }}
+{% for step in steps %}
+{{ step.text }}
+{% endfor %}
+{% endblock %}"""
+
+
+def few() -> list[Trajectory]:
+    """Eight solutions of two steps, half of them with an error."""
+    return [solution(number, -1 if number % 2 else number % 4 // 2) for number in range(8)]
+
+
+async def overfit(folder: Path, trajectories: Sequence[Trajectory], style: Path) -> tuple[Tuned, Path]:
+    """A student that knows by heart what a scripted judge said of these solutions, in `folder`/judge; and its base."""
+    from distill.settings import Settings
+    from distill.sft.chats import SOLUTIONS, ChatOptions, build_chats
+    from distill.sft.run import distill_sft
+
+    labels = await judge(trajectories, folder / "labels.jsonl", lambda t, n: chain(t, int(t.label or 0), style), str(style))
+    chats = folder / "chats"
+    build_chats([labels], chats, ChatOptions(style=str(style), split=(1.0, 0.0, 0.0), balance=False))
+    # What is learned by heart is measured on itself.
+    (chats / "dev.jsonl").write_bytes((chats / "train.jsonl").read_bytes())
+    (chats / SOLUTIONS).write_bytes(b"\n".join(orjson.dumps(trajectory_to_json(one)) for one in trajectories))
+    base = base_of(folder / "base", [m["content"] for row in rows(chats / "train.jsonl") for m in row["messages"]])
+    settings = Settings(
+        epochs=100, lr=8e-3, warmup=0.1, batch_tokens=300, micro_tokens=400, schedule="linear", patience=0, dtype="fp32",
+        max_length=256, weight_decay=0.0,
+    )  # fmt: skip
+    return distill_sft(chats, folder / "judge", str(base), settings), base
+
+
+@pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
     """The makers: solution, chain, judge, rows, tokenizer_of, base_of."""
     return SimpleNamespace(
-        solution=solution, chain=chain, judge=judge, rows=rows, tokenizer_of=tokenizer_of, base_of=base_of, chatml=CHATML
+        solution=solution,
+        chain=chain,
+        judge=judge,
+        rows=rows,
+        tokenizer_of=tokenizer_of,
+        base_of=base_of,
+        chatml=CHATML,
+        few=few,
+        overfit=overfit,
+        prompt=PROMPT,
     )
 
 

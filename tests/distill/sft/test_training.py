@@ -21,34 +21,19 @@ from distill.settings import Settings
 from distill.sft.chats import ChatOptions, build_chats
 from distill.sft.run import DEFAULT, distill_sft
 
-PROMPT = r"""{# reader: boxed-verdicts | per: trajectory | base: 1 | stops: yes | max_tokens: 64 #}
-{% block system %}Judge.{% endblock %}
-{% block user %}
-{{ problem }}
-{% for step in steps %}
-{{ step.text }}
-{% endfor %}
-{% endblock %}"""
-
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def short(tmp_path_factory: pytest.TempPathFactory, made: SimpleNamespace) -> Path:
     """A style with few tokens."""
     path = tmp_path_factory.mktemp("style") / "short.jinja"
-    path.write_text(PROMPT, encoding="utf-8")
+    path.write_text(made.prompt, encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
-def few() -> list[Trajectory]:
-    from critic_prm.trajectory import Step
-
-    made = []
-    for number in range(8):
-        first = -1 if number % 2 else number % 4 // 2
-        steps = tuple(Step(f"{number} + {k} = {number + k + (k == first)}") for k in range(2))
-        made.append(Trajectory(f"s{number}", f"Add to {number}.", steps, label=first))
-    return made
+def few(made: SimpleNamespace) -> list[Trajectory]:
+    found: list[Trajectory] = made.few()
+    return found
 
 
 async def test_a_model_that_learned_the_chats_judges_its_training_problems_right(
@@ -59,26 +44,7 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
 
     from distill.sft.asking import Answerer, found_error, measure
 
-    labels = await made.judge(few, tmp_path / "labels.jsonl", lambda t, n: made.chain(t, t.label, short), str(short))
-    build_chats([labels], tmp_path / "chats", ChatOptions(style=str(short), split=(1.0, 0.0, 0.0), balance=False))
-    for name in ("train.jsonl",):  # dev shows how training is chosen: here it must be what was learned
-        (tmp_path / "chats" / "dev.jsonl").write_bytes((tmp_path / "chats" / name).read_bytes())
-    solutions = [orjson.dumps({"id": t.id, "problem": t.problem, "steps": t.texts, "label": t.label}) for t in few]
-    (tmp_path / "chats" / "dev.solutions.jsonl").write_bytes(b"\n".join(solutions))
-    texts = [m["content"] for row in made.rows(tmp_path / "chats" / "train.jsonl") for m in row["messages"]]
-    base = made.base_of(tmp_path / "base", texts)
-    settings = Settings(
-        epochs=70,
-        lr=5e-3,
-        batch_tokens=300,
-        micro_tokens=400,
-        schedule="linear",
-        patience=0,
-        dtype="fp32",
-        max_length=256,
-        weight_decay=0.0,
-    )
-    result = distill_sft(tmp_path / "chats", tmp_path / "judge", str(base), settings)
+    result, base = await made.overfit(tmp_path, few, short)
     assert result.metrics["dev"]["judging"] == {
         "solutions": 8, "read": 1.0, "accuracy": 1.0, "erroneous": 1.0, "correct": 1.0, "f1": 1.0,
     }  # fmt: skip
@@ -95,8 +61,9 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
         ]
         for t in few
     ]
-    ends = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|end|>"])
-    assert sorted(model.generation_config.eos_token_id) == sorted(ends)
+    ends: Any = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|end|>"])
+    stops: Any = model.generation_config.eos_token_id
+    assert sorted(stops) == sorted(ends)
     untrained = AutoModelForCausalLM.from_pretrained(base)
     assert measure(Answerer(untrained, tokenizer, 64), style, few)["read"] == 0.0
     card = (tmp_path / "judge" / "README.md").read_text("utf-8")
