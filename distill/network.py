@@ -151,7 +151,7 @@ def open_network(
     head.requires_grad_(True)
     if settings.checkpointing:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        enable()
+        enable({"use_reentrant": False})
     device = pick_device(settings.device)
     model = model.to(device)
     packs = causal and device.type == "cpu" and use_packed_attention(model)
@@ -319,9 +319,9 @@ def _make_head(old: Any, heads: int, extra: tuple[float, ...], seed: int, goes_o
     bias = torch.zeros(len(weight))
     # Several heads must differ, or they would stay the same and agree about everything.
     weight[: 2 * heads].normal_(0.0, 0.02, generator=generator)
-    if heads == 1 and goes_on:
-        weight[:2] = old.weight.detach()
-        bias[:2] = old.bias.detach() if old.bias is not None else 0.0
+    if goes_on:
+        weight[: 2 * heads] = old.weight.detach().repeat(heads, 1) + (heads > 1) * weight[: 2 * heads]
+        bias[: 2 * heads] = old.bias.detach().repeat(heads) if old.bias is not None else 0.0
     bias[2 * heads :] = torch.tensor(extra)
     return StepHead(weight, bias)
 
