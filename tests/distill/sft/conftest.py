@@ -103,8 +103,8 @@ def base_of(folder: Path, texts: list[str], template: str | None = CHATML, lengt
 
     tokenizer = tokenizer_of(texts, template)
     config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=length, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=length, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id, tie_word_embeddings=True,
     )  # fmt: skip
     torch.manual_seed(0)
