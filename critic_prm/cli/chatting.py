@@ -108,10 +108,8 @@ def run_sft(data: Path, out: Path, base: str, settings: Settings, judge_dev: int
             f"as a judge of {found['solutions']} solutions of dev: {shares['read']} could be read,"
             f" {shares['accuracy']} had the right first error"
         )
+    if style is not None:
+        lines.append(f"serve it with: vllm serve {out}; ask it with: critic-prm label SOLUTIONS --judge vllm/{out}")
+        lines.append(f"    --style {out}/{style['name']}.jinja --temperature 0 --max-tokens {result.info['max_tokens']}")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if style is not None:
-        typer.echo(f"serve it with: vllm serve {out}; ask it with: critic-prm label SOLUTIONS --judge vllm/{out}", err=True)
-        typer.echo(
-            f"    --style {out}/{style['name']}.jinja --temperature 0 --max-tokens {result.info['max_tokens']}", err=True
-        )

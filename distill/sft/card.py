@@ -41,7 +41,7 @@ def judge_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Any]) -
         "## Limits",
         "",
         "It repeats the ways of the judge it learned from, its errors included, on problems like those it saw. Measure it with",
-        "`critic-prm evaluate` on your own before relying on it. What it cannot put into the form is said to be unreadable,",
+        "`critic-prm judge-eval` on your own before relying on it. What it cannot put into the form is said to be unreadable,",
         "never guessed.",
         "",
     ]
