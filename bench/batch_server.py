@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -76,6 +77,7 @@ class Made:
     fate: str
     metadata: dict[str, str] = field(default_factory=dict)
     file: str = ""
+    due: float = 0.0
     cancelled: float | None = None
     ran: list[str] = field(default_factory=list)
     ended: bool = False
@@ -87,6 +89,8 @@ class Office:
     def __init__(self, fate: Fate = Fate()) -> None:
         self.fate, self.judge, self.url = fate, Judge(Behaviour()), ""
         self.at: Callable[[str], None] = lambda what: None
+        self.late = 0.0
+        """Seconds between an order's arrival and its becoming a batch that lists show."""
         self.begin(fate)
 
     def begin(self, fate: Fate) -> None:
@@ -102,6 +106,11 @@ class Office:
     def happens(self, what: str) -> None:
         self.events[what] += 1
         self.at(what)
+
+    def finish(self) -> None:
+        """Let every batch be done now."""
+        for made in self.batches:
+            made.due = 0.0
 
     def runs(self) -> Counter[str]:
         """How often each request was run in a batch, by custom_id."""
@@ -154,19 +163,19 @@ class Office:
         if len({body.get("model") for _, body in lines}) > 1:
             fate = "model_mismatch"
         id = f"{prefix}{sha256(f'{self.fate.seed} {number}'.encode()).hexdigest()[:12]}"
-        made = Made(id, owner, lines, time.time(), fate, **more)
+        made = Made(id, owner, lines, time.time(), fate, due=time.time() + self.fate.seconds, **more)
         self.batches.append(made)
         return made
 
     def settle(self, made: Made) -> bool:
         """Whether a batch has ended; what was run is drawn when it does."""
-        if not made.ended and (made.cancelled is not None or time.time() - made.made >= self.fate.seconds):
+        if not made.ended and (made.cancelled is not None or time.time() >= made.due):
             made.ended = True
             order = [custom for custom, _ in made.lines]
             random.Random(f"{self.fate.seed} {made.id}").shuffle(order)
             share = {"completed": 1.0, "expired": 0.5}.get(made.fate, 0.0)
             if made.cancelled is not None:
-                share *= min((made.cancelled - made.made) / self.fate.seconds, 1.0) / 2
+                share = 0.5
             made.ran = order[: round(share * len(order))]
         return made.ended
 
@@ -175,10 +184,17 @@ class Office:
         kind = self.fault(custom, wire)
         if kind in ERRORS:
             status = {"500": 500, "quota": 429}.get(kind, 400)
-            error = {"message": f"made to fail: {kind}", "type": ERRORS[kind], "code": ERRORS[kind], "param": None}
-            return status, orjson.dumps({"error": error} if "/chat/" in path else {"type": "error", "error": error})
+            said = f"made to fail: {kind}"
+            if "/chat/" in path:
+                error = {"message": said, "type": ERRORS[kind], "code": ERRORS[kind], "param": None}
+                return status, orjson.dumps({"error": error})
+            named = {"500": "api_error", "quota": "billing_error"}.get(kind, "invalid_request_error")
+            return status, orjson.dumps({"type": "error", "error": {"type": named, "message": said}, "request_id": "req_1"})
         content = self.judge.reply(path, wire, len(orjson.dumps(wire)), kind)
-        if self.fate.separators and custom[0] in "01":
+        if (
+            self.fate.separators
+            and int(sha256(orjson.dumps(wire["messages"], option=orjson.OPT_SORT_KEYS)).hexdigest()[0], 16) < 4
+        ):
             content = content.replace(b"redoing its computation", "redoing\u2028its\x85computation".encode())
         return 200, content
 
@@ -187,20 +203,20 @@ def application(office: Office) -> web.Application:
     app = web.Application(client_max_size=1 << 30, middlewares=[_guard(office)])
     app.add_routes(
         [
-            web.post("/v1/files", lambda request: _upload(office, request)),
-            web.get("/v1/files/{id}/content", lambda request: _content(office, request)),
-            web.post("/v1/batches", lambda request: _create(office, request)),
-            web.get("/v1/batches", lambda request: _list(office, request)),
-            web.get("/v1/batches/{id}", lambda request: _retrieve(office, request)),
-            web.post("/v1/batches/{id}/cancel", lambda request: _cancel(office, request)),
-            web.post("/v1/chat/completions", lambda request: _online(office, request)),
-            web.post("/v1/messages", lambda request: _online(office, request)),
-            web.post("/v1/messages/batches", lambda request: _create(office, request)),
-            web.get("/v1/messages/batches", lambda request: _list(office, request)),
-            web.get("/v1/messages/batches/{id}", lambda request: _retrieve(office, request)),
-            web.get("/v1/messages/batches/{id}/results", lambda request: _content(office, request)),
-            web.post("/v1/messages/batches/{id}/cancel", lambda request: _cancel(office, request)),
-            web.get("/seen", lambda request: _told(office)),
+            web.post("/v1/files", partial(_upload, office)),
+            web.get("/v1/files/{id}/content", partial(_content, office)),
+            web.post("/v1/batches", partial(_create, office)),
+            web.get("/v1/batches", partial(_list, office)),
+            web.get("/v1/batches/{id}", partial(_retrieve, office)),
+            web.post("/v1/batches/{id}/cancel", partial(_cancel, office)),
+            web.post("/v1/chat/completions", partial(_online, office)),
+            web.post("/v1/messages", partial(_online, office)),
+            web.post("/v1/messages/batches", partial(_create, office)),
+            web.get("/v1/messages/batches", partial(_list, office)),
+            web.get("/v1/messages/batches/{id}", partial(_retrieve, office)),
+            web.get("/v1/messages/batches/{id}/results", partial(_content, office)),
+            web.post("/v1/messages/batches/{id}/cancel", partial(_cancel, office)),
+            web.get("/seen", partial(_told, office)),
         ]
     )
     return app
@@ -227,7 +243,7 @@ def _error(status: int, code: str, message: str, headers: Mapping[str, str] | No
     )
 
 
-async def _told(office: Office) -> web.Response:
+async def _told(office: Office, request: web.Request) -> web.Response:
     return web.json_response(office.seen())
 
 
@@ -261,6 +277,7 @@ async def _upload(office: Office, request: web.Request) -> web.Response:
 async def _create(office: Office, request: web.Request) -> web.StreamResponse:
     body = orjson.loads(await request.read())
     office.happens("create arrives")
+    await asyncio.sleep(office.late)
     if office.refused < office.fate.turned_down:
         office.refused += 1
         return _error(429, "rate_limit_exceeded", "too many batches are being made", {"retry-after-ms": "20"})
@@ -279,8 +296,8 @@ async def _create(office: Office, request: web.Request) -> web.StreamResponse:
     office.happens("created")
     if office.lost < office.fate.lost:
         office.lost += 1
-        assert request.transport is not None
-        request.transport.close()
+        if request.transport is not None:
+            request.transport.close()
     return web.json_response(_shown(office, made, claude))
 
 
@@ -412,12 +429,12 @@ def _claude_shown(office: Office, made: Made, ended: bool) -> dict[str, Any]:
 
 
 def _openai_shown(office: Office, made: Made, ended: bool) -> dict[str, Any]:
-    past = time.time() - made.made
+    left = made.due - time.time()
     failed = made.fate not in ("completed", "expired")
-    status = "validating" if past < office.fate.seconds / 4 else "in_progress"
+    status = "validating" if left > office.fate.seconds * 3 / 4 else "in_progress"
     if ended:
         status = "cancelled" if made.cancelled is not None else "failed" if failed else made.fate
-    elif failed and past > office.fate.seconds / 2:
+    elif failed and left < office.fate.seconds / 2:
         status, made.ended = "failed", True
     whole = ended and status != "failed"
     through = len(made.ran) if whole else 0
@@ -465,7 +482,7 @@ def serving(fate: Fate = Fate()) -> Iterator[Office]:
 
     thread = threading.Thread(target=run, name="office", daemon=True)
     thread.start()
-    ready.wait()
+    assert ready.wait(30), "the server did not start"
     try:
         yield office
     finally:

@@ -16,76 +16,70 @@ from critic_prm.provider import Provider, Usage, open_provider
 
 def batch_lines(db: Path) -> Iterator[str]:
     """A line for each batch: its number, judge, requests, state, what they came to, USD, when it was made, its id or file."""
-    ledger = _open(db)
-    for batch in ledger.batches():
-        came = ", ".join(f"{name or 'open'} {count:,}" for name, count in sorted(ledger.counts(batch.id).items()))
-        word = batch.failure or batch.status
-        yield "  ".join(
-            (
-                f"{batch.id:>4}",
-                datetime.fromtimestamp(batch.made, UTC).strftime("%Y-%m-%d %H:%M"),
-                f"{batch.provider}/{batch.model}",
-                f"{batch.requests:,} requests ({came})",
-                f"{batch.state}: {word}" if word else batch.state,
-                f"${batch.usd:.4f}" if batch.usd else "",
-                batch.remote or batch.file,
-            )
-        ).rstrip()
-    ledger.close()
+    with _open(db) as ledger:
+        for batch in ledger.batches():
+            came = ", ".join(f"{name or 'open'} {count:,}" for name, count in sorted(ledger.counts(batch.id).items()))
+            word = batch.failure or batch.status
+            yield "  ".join(
+                (
+                    f"{batch.id:>4}",
+                    datetime.fromtimestamp(batch.made, UTC).strftime("%Y-%m-%d %H:%M"),
+                    f"{batch.provider}/{batch.model}",
+                    f"{batch.requests:,} requests ({came})",
+                    f"{batch.state}: {word}" if word else batch.state,
+                    f"${batch.usd:.4f}" if batch.usd else "",
+                    batch.remote or batch.file,
+                )
+            ).rstrip()
 
 
 async def statuses(db: Path, which: int | None, base_url: str | None) -> list[str]:
     """A line for each batch that runs, as its provider tells it now."""
-    ledger = _open(db)
     lines: list[str] = []
-    for batch in _wanted(ledger, which, "running"):
-        desk = _desk(ledger, batch, base_url)
-        remote = await desk.look(batch)
-        await desk.close()
-        if remote is None:
-            lines.append(f"{batch.called}: no answer from the provider")
-            continue
-        through = f", {remote.done:,} done, {remote.failed:,} failed" if remote.done + remote.failed else ""
-        ready = "; `critic-prm batch fetch`, or the labelling command again, takes it in" if remote.state != "running" else ""
-        lines.append(f"{batch.called}: {batch.requests:,} requests, {remote.status}{through}{ready}")
-    ledger.close()
+    with _open(db) as ledger:
+        for batch in _wanted(ledger, which, "running"):
+            async with _desk(ledger, batch, base_url) as desk:
+                remote = await desk.look(batch)
+            if remote is None:
+                lines.append(f"{batch.called}: no answer from the provider")
+                continue
+            through = f", {remote.done:,} done, {remote.failed:,} failed" if remote.done + remote.failed else ""
+            ready = (
+                "; `critic-prm batch fetch`, or the labelling command again, takes it in" if remote.state != "running" else ""
+            )
+            lines.append(f"{batch.called}: {batch.requests:,} requests, {remote.status}{through}{ready}")
     return lines or ["no batch runs"]
 
 
 async def cancel_batch(db: Path, which: int, base_url: str | None) -> str:
     """End a batch that runs."""
-    ledger = _open(db)
-    (batch,) = _wanted(ledger, which, "running")
-    desk = _desk(ledger, batch, base_url)
-    remote = await desk.cancel(batch)
-    await desk.close()
-    ledger.close()
+    with _open(db) as ledger:
+        (batch,) = _wanted(ledger, which, "running")
+        async with _desk(ledger, batch, base_url) as desk:
+            remote = await desk.cancel(batch)
     return f"{batch.called}: {remote.status}; what was done by then comes in with `critic-prm batch fetch {batch.id}`"
 
 
 async def fetch_batches(db: Path, which: int | None, base_url: str | None) -> list[str]:
     """Take in what has ended."""
-    ledger = _open(db).alone()
     lines: list[str] = []
-    for batch in _wanted(ledger, which, "running"):
-        desk = _desk(ledger, batch, base_url)
-        desk.say = lines.append
-        remote = await desk.look(batch)
-        if remote is not None and remote.state != "running":
-            await desk.take_in(batch, remote)
-        else:
-            lines.append(f"{batch.called}: {remote.status if remote else 'no answer from the provider'}")
-        await desk.close()
-    ledger.close()
+    with _open(db).alone() as ledger:
+        for batch in _wanted(ledger, which, "running"):
+            async with _desk(ledger, batch, base_url) as desk:
+                desk.say = lines.append
+                remote = await desk.look(batch)
+                if remote is not None and remote.state != "running":
+                    await desk.take_in(batch, remote)
+                else:
+                    lines.append(f"{batch.called}: {remote.status if remote else 'no answer from the provider'}")
     return lines or ["no batch runs"]
 
 
 def forget_batch(db: Path, which: int) -> str:
     """Ask no more after a batch or an exported file."""
-    ledger = _open(db).alone()
-    (batch,) = _wanted(ledger, which, "running", "sending", "exported")
-    ledger.end(batch.id, "unsent", status=batch.status, failure="forgotten")
-    ledger.close()
+    with _open(db).alone() as ledger:
+        (batch,) = _wanted(ledger, which, "running", "sending", "exported")
+        ledger.end(batch.id, "unsent", status=batch.status, failure="forgotten")
     return f"{batch.called}: forgotten; what it asked may be asked again"
 
 
@@ -94,15 +88,12 @@ def import_file(
 ) -> str:
     """Take in a file of results, and say what was in it. Raises InputError where it has nothing to do with this cache."""
     provider = open_provider(judge) if judge is not None else None
-    ledger = (Ledger(db) if requests is not None else _open(db)).alone()
-    if requests is not None:
-        if provider is None:
-            raise UsageError("--requests needs --judge provider/MODEL: whose replies these are")
-        register(ledger, requests, provider, salt)
-    try:
+    if requests is not None and provider is None:
+        raise UsageError("--requests needs --judge provider/MODEL: whose replies these are")
+    with (Ledger(db) if requests is not None else _open(db)).alone() as ledger:
+        if requests is not None and provider is not None:
+            register(ledger, requests, provider, salt)
         taken = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider)
-    finally:
-        ledger.close()
     parts = [f"{taken.outcomes['ok']:,} replies added", f"{taken.again:,} were there already"]
     failed = {name: count for name, count in taken.outcomes.most_common() if name != "ok"}
     if failed:

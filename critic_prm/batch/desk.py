@@ -92,7 +92,10 @@ class Desk:
         except ProviderError as error:
             raise (_unknown(batch) if error.status == 404 else stop_for(error, batch.called)) from error
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Desk:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
         await self.api.close()
 
     async def take_in(self, batch: Batch, remote: Remote) -> bool:
@@ -130,9 +133,14 @@ class Desk:
         said = ", ".join(f"{count:,} {name}" for name, count in new.most_common()) or "nothing new"
         self.say(f"{batch.called}: {remote.status}: {said}")
 
+    def _beside(self, batch: Batch) -> list[Batch]:
+        """The batches that held a place in the queue when `batch` was taken."""
+        others = [other for other in self.batches("running", "ended") if other.id != batch.id and not other.failure]
+        return [other for other in others if other.state == "running" or other.ended > batch.sent]
+
     def _failed(self, batch: Batch, remote: Remote) -> None:
         if any(code in TOO_MANY for code in remote.failure_codes):
-            alone = len(self.batches("running")) == 1
+            alone = not self._beside(batch)
             self.ledger.end(batch.id, "unsent", status=remote.status, failure=TOO_LARGE if alone else CROWDED)
             if alone and batch.requests == 1:
                 raise ConfigError(f"{batch.called}: one request is more than may wait at this provider: {remote.failure}")

@@ -131,4 +131,5 @@ def _row(provider: Provider, question: Question, result: Result) -> tuple[Entry 
     if error is None:
         return None, Usage(), None
     clean = without_echoes(error, question.wire, ())
+    clean.detail = str(clean)  # what a label says of a row that failed, word for word as online
     return kept_failure(provider, question.key, clean), Usage(), clean

@@ -82,7 +82,7 @@ class Job:
 
     async def close(self) -> None:
         for line in self._lines:
-            await line.desk.close()
+            await line.desk.api.close()
         self.ledger.close()
 
     async def _gather(self, trajectories: Iterable[Trajectory]) -> None:

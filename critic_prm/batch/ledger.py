@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 from uuid import uuid4
 
+import orjson
 from sqlite_utils import Database, Migrations
 
 from critic_prm.addresses import without_secrets
@@ -22,7 +23,7 @@ from critic_prm.batch.api import custom_id
 from critic_prm.cache import Attempt, Cache, Entry
 from critic_prm.engine.keeping import Question
 from critic_prm.errors import UsageError
-from critic_prm.provider import Provider
+from critic_prm.provider import Provider, Wire
 
 migrations = Migrations("critic-prm-batches")
 
@@ -112,6 +113,7 @@ class Ledger:
         try:
             flock(self._lock, LOCK_EX | LOCK_NB)
         except OSError:
+            self.close()
             raise UsageError(
                 f"another process is at work on the batches of {path}; end it or let it finish, it takes in all of them"
             ) from None
@@ -130,12 +132,12 @@ class Ledger:
         """Put questions into a batch."""
         told = self.batch(batch)
         with self.cache.transaction():
-            parts = self.cache.keep(question.wire for question in questions)
+            prompts = [prompt for prompt, _ in self.cache.keep(question.wire for question in questions)]
             self._conn.executemany(
                 "INSERT OR IGNORE INTO request VALUES (?,?,?,?,?,?,?,?)",
                 [
-                    (q.key, told.provider, told.model, told.base_url, prompt, params, q.sample, q.salt)
-                    for q, (prompt, params) in zip(questions, parts, strict=True)
+                    (q.key, told.provider, told.model, told.base_url, prompt, _params(q.wire), q.sample, q.salt)
+                    for q, prompt in zip(questions, prompts, strict=True)
                 ],
             )
             self._conn.executemany("INSERT INTO batch_request VALUES (?,?,NULL)", [(batch, q.key) for q in questions])
@@ -215,7 +217,7 @@ class Ledger:
             ORDER BY rowid DESC LIMIT 200)"""
         where = (provider.name, provider.model, without_secrets(provider.base_url))
         wanted = sorted(set(names) - {"messages", "system"})
-        return any(sorted(_names(row[0])) == wanted for row in self._conn.execute(sql, where))
+        return any(sorted(orjson.loads(row[0])) == wanted for row in self._conn.execute(sql, where))
 
     def record(
         self,
@@ -288,6 +290,12 @@ class Ledger:
         requests, usd = self._conn.execute(sql, (provider.name, provider.model)).fetchone()
         return requests, usd
 
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self.cache.close()
         if self._lock is not None:
@@ -298,7 +306,6 @@ class Ledger:
         return [Batch(*row) for row in self._conn.execute(f"SELECT {names} FROM batch {where} ORDER BY id", values)]
 
 
-def _names(params: str) -> list[str]:
-    import orjson
-
-    return list(orjson.loads(params))
+def _params(wire: Wire) -> str:
+    """All but the messages, in its own order: a model writes the properties of a schema in the order in which they stand."""
+    return orjson.dumps({name: value for name, value in wire.items() if name not in ("messages", "system")}).decode()

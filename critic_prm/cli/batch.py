@@ -94,9 +94,9 @@ def export(
 
     policy, rows = parse_samples(samples), islice(read_trajectories(source, format), limit)
     critic = open_critic(judge, judging)
-    ledger, client = Ledger(judging.db).alone(), one_client(clients_of(critic))
-    told = asyncio.run(export_requests(ledger, critic, client, rows, policy, out))
-    ledger.close()
+    client = one_client(clients_of(critic))
+    with Ledger(judging.db).alone() as ledger:
+        told = asyncio.run(export_requests(ledger, critic, client, rows, policy, out))
     typer.echo(told.summary(out), err=True)
 
 

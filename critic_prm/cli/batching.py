@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
+from critic_prm.batch.api import batch_api
 from critic_prm.batch.job import Job
 from critic_prm.batch.ledger import Ledger
 from critic_prm.cli.running import clients_of, run_watched
@@ -47,6 +48,8 @@ def run_batched(
         raise UsageError("--batch sends requests, and --offline forbids it; without --batch, the cache alone is asked")
     if source == "-":
         raise UsageError("--batch reads the input once for each round, and stdin can be read once; put it into a file")
+    for client in clients:
+        batch_api(client.provider)  # says at once that there is none
     ledger = Ledger(judging.db).alone()
 
     def say(text: str) -> None:
