@@ -189,7 +189,10 @@ def mix(
     seed: Annotated[int, typer.Option(help="Another seed draws and shuffles otherwise.", envvar="CRITIC_PRM_SEED")] = 0,
     repeat: Annotated[bool, typer.Option("--repeat", help="Rows of a source that is too small come again.")] = False,
 ) -> None:
-    """Draw rows from several files in given shares, shuffled."""
+    """Draw rows from several files in given shares, shuffled.
+
+    Mix what `generate` made into train alone: a threshold that dev chose on it does not carry over to other solutions.
+    """
     from critic_prm.dataset.mix import mix as run
     from critic_prm.dataset.mix import mix_lines, parse_sources
 

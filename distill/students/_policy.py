@@ -128,7 +128,7 @@ def open_policy(base: str, settings: Settings) -> Policy:
     if report["missing_keys"]:
         raise InputError(
             base, f"as a causal language model its weights lack {', '.join(sorted(report['missing_keys'])[:3])}",
-            "the implicit student needs a base that writes text",
+            "name a base that writes text",
         )  # fmt: skip
     remove_dropout(model)
     if settings.layers is not None:
