@@ -80,7 +80,8 @@ class Policy:
 
         self.model.set_output_embeddings(self.head.inner)
         try:
-            self.model.save_pretrained(folder)
+            with quiet():
+                self.model.save_pretrained(folder)
         except SafetensorError as error:  # a full disk, told by the library in its own way
             raise OSError(str(error)) from None
         finally:
