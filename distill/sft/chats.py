@@ -296,7 +296,7 @@ def _warnings(summary: Mapping[str, Any], run: _Run) -> Iterator[str]:
         )
     if not train["erroneous"] or not train["correct"]:
         yield f"{train['erroneous']} answers of train find an error and {train['correct']} do not; a judge needs both"
-    if not summary["splits"]["dev"]["chats"]:
+    if run.options.split[1] and not summary["splits"]["dev"]["chats"]:
         yield "dev is empty: give it a larger share with --split"
     others = [name for name in run.styles if name not in ("none", summary["style"]["name"])]
     base = run.style.base if run.style else 1
