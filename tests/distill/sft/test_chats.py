@@ -10,12 +10,12 @@ import pytest
 
 from critic_prm.cli import build
 from critic_prm.dataset.splits import problem_key, split_of
-from critic_prm.errors import InputError
+from critic_prm.errors import InputError, UsageError
 from critic_prm.judgement import Verdict
 from critic_prm.prompt import expect, open_style, render, style_names
 from critic_prm.provider import Reply
 from critic_prm.reader import Expect, read_reply, write_reply
-from critic_prm.trajectory import Trajectory
+from critic_prm.trajectory import Trajectory, trajectory_to_json
 from distill.sft.chains import ChainOptions
 from distill.sft.chats import MARK, SOLUTIONS, ChatOptions, build_chats
 from distill.sft.counting import stored_in
@@ -219,3 +219,39 @@ def test_a_published_chain_with_gold_labels_is_learned_too(tmp_path: Path, made:
     (tmp_path / "published.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in published))
     summary = build_chats([tmp_path / "published.jsonl"], tmp_path / "c", ChatOptions(split=ALL, balance=False))
     assert summary["splits"]["train"]["chats"] == sum(t.label == found for t, found in said)
+
+
+async def test_the_problems_of_a_benchmark_stay_out(tmp_path: Path, problems: list[Trajectory], made: SimpleNamespace) -> None:
+    labels = await made.judge(problems, tmp_path / "labels.jsonl", lambda t, n: made.chain(t, t.label))
+    held = [trajectory_to_json(problems[3]) | {"problem": "  ADD to 3 !"}, trajectory_to_json(problems[8])]
+    (tmp_path / "bench.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in held))
+    summary = build_chats([labels], tmp_path / "c", ChatOptions(split=ALL), exclude=[tmp_path / "bench.jsonl"])
+    assert summary["solutions"]["excluded problem"] == 2
+    assert {"s3", "s8"}.isdisjoint(row["id"] for row in made.rows(tmp_path / "c" / "train.jsonl"))
+
+
+async def test_each_judge_of_a_consensus_gives_a_chain_of_its_own(tmp_path: Path, made: SimpleNamespace) -> None:
+    one = [made.solution(1, 1), made.solution(2, -1)]
+    labels = await made.judge(
+        one, tmp_path / "l.jsonl", lambda t, n: made.chain(t, t.label).replace("again", f"again {n}"), samples=2
+    )
+    together = []
+    for row in made.rows(labels):
+        parts = [part | {"judge": name} for part, name in zip(row["judgements"], "ab", strict=True)]
+        whole = row["judgements"][0] | {"parts": parts}
+        together.append(row | {"judgements": [whole], "critic": {"judges": [row["critic"], row["critic"]]}})
+    labels.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in together))
+    summary = build_chats([labels], tmp_path / "c", ChatOptions(split=ALL, balance=False, chains=0))
+    assert summary["style"]["name"] == "stepwise"
+    assert summary["splits"]["train"]["chats"] == 4
+
+
+async def test_labels_by_a_prompt_of_ones_own_need_its_file(tmp_path: Path, made: SimpleNamespace) -> None:
+    own = tmp_path / "mine.jinja"
+    own.write_text(open_style("stepwise").source + "{# mine #}", encoding="utf-8")
+    labels = await made.judge([made.solution(1, 1)], tmp_path / "l.jsonl", lambda t, n: made.chain(t, 1), str(own))
+    with pytest.raises(UsageError, match="dataset sft --style FILE"):
+        build_chats([labels], tmp_path / "c", ChatOptions(split=ALL))
+    summary = build_chats([labels], tmp_path / "c", ChatOptions(style=str(own), split=ALL, balance=False))
+    assert summary["style"]["name"] == "mine"
+    assert (tmp_path / "c" / "mine.jinja").read_text("utf-8") == own.read_text("utf-8")
