@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,15 +16,13 @@ from torch.nn import functional as F
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row
 from distill.losses import Outputs, Targets, beta_binomial, check_rows, freeprm, loss_names, open_loss, pqm
-
-if TYPE_CHECKING:
-    from distill.settings import Settings
+from distill.settings import Settings
 
 NAN = math.nan
 
 
 def settings(class_weights: tuple[float, float] | None = None, label_smoothing: float = 0.0) -> Settings:
-    return cast("Settings", SimpleNamespace(class_weights=class_weights, label_smoothing=label_smoothing))
+    return Settings(class_weights=class_weights, label_smoothing=label_smoothing)
 
 
 def outputs(log_odds: Tensor | Sequence[float], extra: Tensor | None = None) -> Outputs:
@@ -289,6 +287,11 @@ class TestEveryLoss:
 
 def row(**more: Any) -> Row:
     return Row("a", "p", ("x", "y"), **{"labels": (None, None), **more})
+
+
+def test_every_loss_is_documented() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "losses.md").read_text("utf-8")
+    assert [name for name in loss_names() if f"| `{name}`" not in text] == []
 
 
 class TestWhatALossWants:
