@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-import os
-import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -139,8 +137,8 @@ class LeasedGate:
         self._limits = (rpm, tpm, start)
         self._cluster = cluster
         self.name = door_name(provider)
-        self._job = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._line: Line | None = None
+        self._lost: Any = None
         self._running: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
         self._shut: Exception | None = None
@@ -178,7 +176,7 @@ class LeasedGate:
                     lease: float = await line.ask(Enter())
                     return lease
                 if self._line is line:
-                    self._line = None
+                    self._line, self._lost = None, line.desk
         except BaseException:
             self._places.leave(place, accepted=False)
             raise
@@ -229,11 +227,14 @@ class LeasedGate:
                 return self._line
             if self._running is None:
                 await asyncio.to_thread(session.join, self._cluster)
+            if self._lost is not None:
+                with suppress(Exception):  # or its name goes on to mean the actor that is gone
+                    session.ray_module().kill(self._lost)
             while True:
                 with suppress(session.ray_module().exceptions.RayError):
                     line = await self._find()
                     break
-                await asyncio.sleep(1.0)  # the name is free again once the cluster has noticed the loss
+                await asyncio.sleep(0.5)
             return line
 
     async def _find(self) -> Line:
@@ -249,12 +250,12 @@ class LeasedGate:
                 get_if_exists=True,
                 num_cpus=0,
                 max_concurrency=1000,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=True),
+                scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
             )
             .remote()
         )
         result_of(await desk.open.remote(ray.cloudpickle.dumps(Doorkeeper)))
-        line = Line(desk, self._job, unclaimed=self._unclaimed)
+        line = Line(desk, unclaimed=self._unclaimed)
         running = asyncio.create_task(line.run())
         try:
             await line.ask(Join(self.most, *self._limits))

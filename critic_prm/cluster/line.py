@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import uuid
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -28,8 +29,9 @@ class Line:
     `unclaimed` gets results that nobody waits for any more; `state` is what the desk last said of itself.
     """
 
-    def __init__(self, desk: Any, job: str, unclaimed: Callable[[Any], None] | None = None) -> None:
-        self.desk, self.job = desk, job
+    def __init__(self, desk: Any, unclaimed: Callable[[Any], None] | None = None) -> None:
+        self.desk = desk
+        self.job = uuid.uuid4().hex  # a new name for each line: a desk knows a job by the tickets it has seen of it
         self.state: Any = None
         self.answers = 0
         self._unclaimed = unclaimed
@@ -134,8 +136,8 @@ class Line:
                 return
             except ray.exceptions.ActorUnavailableError:
                 await asyncio.sleep(1)
-            except ray.exceptions.RayError as error:
-                self._break(error)
+            except ray.exceptions.RayError:
+                return  # `run` hears of it, too
 
     def _break(self, error: BaseException | None) -> None:
         if self._broken is None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -46,7 +44,6 @@ class Pool:
         self.lost = 0
         self.places: dict[int, tuple[str, int]] = {}
         self._opener = opener
-        self._job = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._lines: dict[int, Line] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._there = asyncio.Event()
@@ -103,7 +100,7 @@ class Pool:
             desk = self._hire()
             try:
                 self.places[slot] = await self._begin(desk, opener)
-                line = self._lines[slot] = Line(desk, self._job)
+                line = self._lines[slot] = Line(desk)
                 self._there.set()
                 await line.run()
             except CriticPrmError as error:

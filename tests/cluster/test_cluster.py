@@ -82,7 +82,7 @@ async def test_what_the_cache_can_answer_needs_no_cluster(judge: Judge, run: Run
     assert spread.rows == first.rows
 
 
-async def test_a_lost_worker_and_a_lost_node_cost_what_they_had_in_hand(two: Nodes, judge: Judge, run: Run) -> None:
+async def test_a_lost_worker_node_and_gate_cost_what_they_had_in_hand(two: Nodes, judge: Judge, run: Run) -> None:
     one = await run.go("openai/bench", run.judging(judge), 300)
     judge.behave(replace(judge.behaviour, latency=0.2))
     bodies = judge.seen.bodies
@@ -92,13 +92,16 @@ async def test_a_lost_worker_and_a_lost_node_cost_what_they_had_in_hand(two: Nod
         kill_one(critic)
         await until(lambda: bodies.total() >= 180)
         two.lose_second()
+        await until(lambda: bodies.total() >= 240)
+        gate: Any = critic.client.gate  # type: ignore[attr-defined]
+        os.kill((await gate._line.desk.here.remote())[1], signal.SIGKILL)
 
     spread = await run.go("openai/bench", run.judging(judge, TWO), 300, sabotage)
     assert spread.rows == one.rows
     assert pool_of(spread.critic).lost >= 1
     stats = judge.seen.stats()
     assert stats["bodies"] == 300
-    assert 0 < spread.counts["transient"] <= 2 * 32  # at most what was out when each was lost
+    assert 0 < spread.counts["transient"] <= 2 * 32  # at most what was out when worker and node were lost
     assert stats["repeated"] <= spread.counts["transient"]
     attempts = sqlite3.connect(run.folder / "2.db").execute("SELECT DISTINCT detail FROM attempt").fetchall()
     assert attempts == [("worker lost",)]
