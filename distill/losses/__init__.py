@@ -76,6 +76,11 @@ class Loss(Protocol):
         """How many further numbers a step: the length of START."""
         ...
 
+    @property
+    def TAKES_WEIGHTS(self) -> bool:
+        """Whether class weights and label smoothing mean something to it."""
+        ...
+
     def counts(self, want: Targets) -> Tensor:
         """Which step ends count in the divisor: (n,) bool."""
         ...
@@ -95,6 +100,19 @@ def open_loss(name: str) -> Loss:
     if name.replace("_", "-") not in loss_names():
         raise UsageError(f"no loss is called {name!r}; there are: {', '.join(loss_names())}")
     return cast(Loss, import_module(f"distill.losses.{name.replace('-', '_')}"))
+
+
+def check_settings(settings: Settings) -> None:
+    """Raises UsageError for an unknown loss, and for weights or smoothing that the loss does not take."""
+    loss = open_loss(settings.loss)
+    given = [
+        name
+        for name, value in (("class-weights", settings.class_weights), ("label-smoothing", settings.label_smoothing))
+        if value
+    ]
+    if given and not loss.TAKES_WEIGHTS:
+        takes = ", ".join(name for name in loss_names() if open_loss(name).TAKES_WEIGHTS)
+        raise UsageError(f"the loss {settings.loss} has no {' and no '.join(given)}; these have: {takes}")
 
 
 def check_rows(name: str, rows: Sequence[Row], where: str) -> None:

@@ -23,6 +23,7 @@ EVIDENCE = 0.05
 
 START: tuple[float, ...] = (math.log(math.expm1(KAPPA_START - KAPPA_MIN)),)
 EXTRA = len(START)
+TAKES_WEIGHTS = False
 
 
 def counts(want: Targets) -> Tensor:

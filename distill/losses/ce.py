@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()
 EXTRA = len(START)
+TAKES_WEIGHTS = True
 
 
 def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:

@@ -17,6 +17,7 @@ WANTS: Want = "outcomes"
 
 START: tuple[float, ...] = (0.0,)
 EXTRA = len(START)
+TAKES_WEIGHTS = False
 
 BUFFER = 0.5
 """How much of the buffer's mass counts for the outcome: at 1 a network that says "buffer" everywhere has no loss at all; at

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 WANTS: Want = "outcomes"
 START: tuple[float, ...] = ()
 EXTRA = len(START)
+TAKES_WEIGHTS = False
 
 
 def counts(want: Targets) -> Tensor:

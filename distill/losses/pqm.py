@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()
 EXTRA = len(START)
+TAKES_WEIGHTS = False
 
 ZETA = 4.0
 """The margin between wrong steps and right ones (arXiv 2410.11287)."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()
 EXTRA = len(START)
+TAKES_WEIGHTS = True
 
 
 def counts(want: Targets) -> Tensor:

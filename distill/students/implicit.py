@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from distill.sequences import Encoded, Encoder
     from distill.students._policy import Policy
 
+FOREIGN = ("heads", "loss", "domain_weights", "trusted", "class_weights", "label_smoothing")
+"""Settings of students that have heads."""
+
 BETA = 0.05
 """What a log ratio counts, in training and in scores (arXiv 2412.01981)."""
 
@@ -31,8 +34,7 @@ class Implicit:
     """A causal base (a hub name or a local folder) and how to train it. See `Student`.
 
     The reward of a step is beta times the sum, over its tokens, of log policy - log reference, the rewards of a solution add up
-    to the log odds of its outcome, and that is all the loss sees: no step needs a label. Of `settings`, what is said of heads
-    and of losses does not apply.
+    to the log odds of its outcome, and that is all the loss sees: no step needs a label.
     """
 
     base: str
@@ -43,7 +45,7 @@ class Implicit:
         """Train on the outcomes of `data.train`. `work` takes checkpoints and metrics; see `loop.fit`.
 
         Raises ConfigError without torch or the device asked for, InputError for a base that is no causal language model and for
-        rows without outcomes of both kinds.
+        rows without outcomes of both kinds, UsageError for settings that only heads have.
         """
         from distill.students.transformer import encoder_for, open_team, prepare_rows, require_torch, run_name
 
@@ -57,8 +59,9 @@ class Implicit:
         from distill.progress import watching
         from distill.students._policy import ImplicitNetwork, open_policy, plain_policy, remember
 
-        if self.settings.heads != 1:
-            raise UsageError(f"heads is {self.settings.heads}; an implicit student has no heads")
+        given = [f"--{n.replace('_', '-')}" for n in FOREIGN if getattr(self.settings, n) != getattr(Settings(), n)]
+        if given:
+            raise UsageError(f"an implicit student has no {', '.join(given)}: it has no heads and one loss, that of outcomes")
         settings = replace(self.settings, loss="implicit")
         check_rows("implicit", data.train, f"{data.folder}/train.jsonl")
         team = open_team(settings)

@@ -119,8 +119,8 @@ def test_what_cannot_be_is_said_before_the_first_step(base: Path, tmp_path: Path
     def train(settings: Settings = SETTINGS, data: tuple[Row, ...] = rows(4), place: Path = base) -> Any:
         return distill(TrainingSet("toy", data, data, ()), tmp_path / "v", student=Implicit(str(place), settings))
 
-    with pytest.raises(UsageError, match="has no heads"):
-        train(replace(SETTINGS, heads=4))
+    with pytest.raises(UsageError, match="has no --heads, --trusted: it has no heads"):
+        train(replace(SETTINGS, heads=4, trusted="x"))
     with pytest.raises(InputError, match="wants outcomes of both kinds"):
         train(data=rows(1))
     with pytest.raises(InputError, match="its tokenizer does not open"):

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row
-from distill.losses import Outputs, Targets, beta_binomial, check_rows, freeprm, loss_names, open_loss, pqm
+from distill.losses import Outputs, Targets, beta_binomial, check_rows, check_settings, freeprm, loss_names, open_loss, pqm
 from distill.settings import Settings
 
 NAN = math.nan
@@ -298,6 +298,11 @@ class TestWhatALossWants:
     def test_an_unknown_name_lists_the_known(self) -> None:
         with pytest.raises(UsageError, match="beta-binomial, ce, freeprm, implicit, mse, pqm, soft"):
             open_loss("hinge")
+
+    def test_weights_that_a_loss_does_not_take(self) -> None:
+        check_settings(settings((1.0, 2.0), 0.1))
+        with pytest.raises(UsageError, match="the loss pqm has no class-weights and no label-smoothing; these have: ce, soft"):
+            check_settings(Settings(loss="pqm", class_weights=(1.0, 2.0), label_smoothing=0.1))
 
     def test_votes(self) -> None:
         thin = row(labels=(1.0, 0.0), votes=((1, 1), (0, 2)))
