@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +33,23 @@ def batch_lines(db: Path) -> Iterator[str]:
                     batch.remote or batch.file,
                 )
             ).rstrip()
+
+
+def away(db: Path, providers: Sequence[Provider]) -> list[str]:
+    """What a run without batches is to be warned of: batches of these judges that still run. Nothing is written."""
+    if not db.is_file():
+        return []
+    with closing(sqlite3.connect(f"{db.absolute().as_uri()}?mode=ro", uri=True)) as conn:
+        if not conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch_request'").fetchone():
+            return []
+        rows = conn.execute("SELECT id, provider, model, requests FROM batch WHERE state IN ('sending', 'running')").fetchall()
+    judges = {(provider.name, provider.model) for provider in providers}
+    return [
+        f"batch {id} ({name}/{model}) is still under way with {requests:,} requests: what it was asked and this run asks, too, is"
+        f" paid twice; go on with --batch, or `critic-prm batch cancel {id}` and `fetch` first"
+        for id, name, model, requests in rows
+        if (name, model) in judges
+    ]
 
 
 async def statuses(db: Path, which: int | None, base_url: str | None) -> list[str]:

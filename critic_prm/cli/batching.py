@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
+from critic_prm.batch.account import away
 from critic_prm.batch.api import batch_api
 from critic_prm.batch.job import Job
 from critic_prm.batch.ledger import Ledger
@@ -85,3 +86,10 @@ def run_batched(
     except Pending as news:
         say(str(news))
         return news.exit_code
+
+
+def warn_of_batches(critic: Critic, judging: Judging) -> None:
+    """Before a run that asks online: what batches may bring, too."""
+    if not judging.offline:
+        for line in away(judging.db, [client.provider for client in clients_of(critic)]):
+            print(line, file=sys.stderr, flush=True)

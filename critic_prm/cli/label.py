@@ -59,6 +59,7 @@ def label(
     """Label every step: critique, verdict and votes. Run the same command again to go on where it stopped."""
     from dataclasses import replace
 
+    from critic_prm.cli.batching import run_batched, warn_of_batches
     from critic_prm.cli.clusters import on_cluster
     from critic_prm.cli.judges import open_judges
     from critic_prm.cli.rereading import is_label_file, run_rereading
@@ -99,8 +100,6 @@ def label(
         print_estimates(critic, read(), policy, limit, batch=batch)
         raise typer.Exit
     if batch:
-        from critic_prm.cli.batching import run_batched
-
         raise typer.Exit(
             run_batched(
                 source,
@@ -117,6 +116,7 @@ def label(
                 skipped=skipped,
             )
         )
+    warn_of_batches(critic, judging)
     raise typer.Exit(
         run_labelling(
             read(),

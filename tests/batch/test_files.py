@@ -51,14 +51,15 @@ def told(result: Result) -> tuple[str, int | None]:
 
 
 def test_what_is_no_result() -> None:
-    for row in (
+    rows: tuple[Any, ...] = (
         None,
         [],
         {},
         {"custom_id": 3, "response": {}},
         {"custom_id": "k"},
         {"custom_id": "k", "method": "POST", "body": {}},
-    ):
+    )
+    for row in rows:
         assert read_result(row) is None
 
 

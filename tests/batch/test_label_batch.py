@@ -271,6 +271,20 @@ def test_what_does_not_go_together(openai: Bench, options: tuple[str, ...], code
     assert openai.office.seen()["events"] == {}
 
 
+def test_a_run_online_is_warned_of_batches_that_run(bench: Bench) -> None:
+    bench.office.begin(Fate(60))
+    assert bench.label("--batch") == 5
+    assert bench.label("--limit", "2") == 0
+    assert "batch 1 " in bench.said
+    assert "is still under way with 29 requests" in bench.said
+    bench.office.finish()
+    assert bench.run("batch", "fetch") == 0
+    assert "29 ok" in bench.printed or "28 ok" in bench.printed
+    assert bench.label() == 0
+    assert "under way" not in bench.said
+    assert bench.sql("SELECT count(*) FROM reply") == [30]
+
+
 def test_two_at_once(bench: Bench) -> None:
     from critic_prm.batch.ledger import Ledger
 
