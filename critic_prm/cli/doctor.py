@@ -13,7 +13,9 @@ from critic_prm.critic import Judging
 
 @with_judging
 def doctor(
-    judge: Annotated[str, typer.Argument(metavar="JUDGE", help="provider/MODEL, as for `label --judge`.")],
+    judge: Annotated[
+        str, typer.Argument(metavar="JUDGE", help="provider/MODEL, or a verifier that vLLM serves at --base-url.")
+    ],
     golden: Annotated[
         Path | None, typer.Option(help="Scores of one fixed question: written the first time, compared with afterwards.")
     ] = None,
@@ -25,19 +27,25 @@ def doctor(
     Takes the options of `label`. Exit code 4 when a run would fail.
     """
     import asyncio
+    import os
     import tempfile
     from dataclasses import replace
 
     from critic_prm.critics.llm import connect
     from critic_prm.doctor import Finding, examine
+    from critic_prm.doctor.verifier import examine_verifier
     from critic_prm.errors import UsageError
 
-    if "/" not in judge or Path(judge).is_dir():
+    served = judging.base_url if (Path(judge) / "verifier.json").is_file() else None
+    if served is None and ("/" not in judge or Path(judge).is_dir()):
         raise UsageError(
-            f"{judge!r} is no judge that is asked over a network; name one as provider/MODEL, such as openai/MODEL"
+            f"{judge!r} is no judge that is asked over a network; name one as provider/MODEL, such as openai/MODEL, or a"
+            " verifier's folder with the --base-url of a vLLM that serves it"
         )
 
     async def run(folder: str) -> list[Finding]:
+        if served is not None:
+            return await examine_verifier(Path(judge), served, os.environ.get("VLLM_API_KEY") or "none")
         critic = connect(judge, replace(judging, db=Path(folder) / "doctor.db"))
         # A model in this process is loaded first, which takes as long as it takes.
         near = "near" in getattr(critic.client.provider, "gives", ())

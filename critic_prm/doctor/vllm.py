@@ -43,7 +43,7 @@ async def look(provider: VLLMProvider, ask: Ask, run: Wire) -> list[Finding]:
     """Small requests, one for each thing that a version may ignore. `run` is a body as a run would send it."""
     findings = []
     if provider.base_url is not None:
-        server = await _server(provider.base_url, provider.chat.key)
+        server = await visit(provider.base_url, provider.chat.key)
         findings += _about(provider, server, run)
         if server.version is None:
             return findings
@@ -76,17 +76,24 @@ def _about(provider: VLLMProvider, server: Server, run: Wire) -> list[Finding]:
     return findings
 
 
-async def _server(base_url: str, key: str) -> Server:
-    """What GET says of it. Paths without /v1 are where vLLM has them, whatever stands before."""
+def root(base_url: str) -> str:
+    """Where a server has the paths that do not begin with /v1."""
+    return without_credentials(base_url).rstrip("/").removesuffix("/v1")
+
+
+def headers(base_url: str, key: str) -> dict[str, str]:
+    return {"Authorization": basic_credentials(base_url) or f"Bearer {key}"}
+
+
+async def visit(base_url: str, key: str) -> Server:
+    """What GET says of it."""
     import aiohttp
 
-    root = without_credentials(base_url).rstrip("/").removesuffix("/v1")
-    headers = {"Authorization": basic_credentials(base_url) or f"Bearer {key}"}
-    async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as session:
+    async with aiohttp.ClientSession(headers=headers(base_url, key), timeout=aiohttp.ClientTimeout(total=20)) as session:
 
         async def get(path: str) -> Any:
             try:
-                async with session.get(root + path) as answer:
+                async with session.get(root(base_url) + path) as answer:
                     return orjson.loads(await answer.read()) if answer.status == 200 else None
             except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError):
                 return None
@@ -97,7 +104,7 @@ async def _server(base_url: str, key: str) -> Server:
     said = _at(version, "version")
     owners = {row.get("owned_by") for row in rows} if isinstance(rows, list) else set()
     return Server(
-        said if isinstance(said, str) and "vllm" in owners else None,
+        said if isinstance(said, str) and (not owners or "vllm" in owners) else None,
         {row["id"]: row.get("max_model_len") for row in rows} if isinstance(rows, list) else None,
         frozenset(fields) if isinstance(fields, dict) else None,
     )
