@@ -53,6 +53,8 @@ def sampling_of(wire: Wire, own: Any) -> Any:
     arguments["max_tokens"] = wire.get("max_completion_tokens") or wire.get("max_tokens")
     if wire.get("logprobs") and "logprob_token_ids" not in given:
         arguments["logprobs"] = wire.get("top_logprobs") or 0
+    if "logit_bias" in given:
+        arguments["logit_bias"] = {int(token): bias for token, bias in given["logit_bias"].items()}
     if (obey := given.get("structured_outputs") or _structure(wire.get("response_format"))) is not None:
         arguments["structured_outputs"] = StructuredOutputsParams(**obey)
     return SamplingParams(**arguments)

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import orjson
 import pytest
 
+from critic_prm.doctor.golden import QUESTION
 from critic_prm.trajectory import Step, Trajectory
 from tests.vllm.tiny_model import make_judge
 
@@ -130,3 +132,25 @@ def vllm_pooling_server(folder: Path) -> Iterator[str]:
     options = ("--runner", "pooling", "--pooler-config", orjson.dumps({"tok_pooling_type": "ALL"}).decode())
     with serving(folder, *options, "--dtype", "float32") as address:
         yield address
+
+
+def ending_texts(judge: Path) -> dict[str, Any]:
+    """Random weights hardly ever close a text of JSON: make quotation marks likely."""
+    from transformers import AutoTokenizer
+
+    (quote,) = AutoTokenizer.from_pretrained(judge).encode('"', add_special_tokens=False)
+    return {"logit_bias": {str(quote): 8.0}}
+
+
+def likeliest(judge: Path) -> dict[str, float]:
+    """What transformers says to the golden question: each token's probability to come first."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    words = AutoTokenizer.from_pretrained(judge)
+    messages = [{"role": message.role, "content": message.content} for message in QUESTION]
+    text = words.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    with torch.no_grad():
+        prompt = torch.tensor([words.encode(text, add_special_tokens=False)])
+        p = AutoModelForCausalLM.from_pretrained(judge)(prompt).logits[0, -1].softmax(-1)
+    return {str(words.decode([token])): float(chance) for token, chance in enumerate(p)}

@@ -14,13 +14,14 @@ from typing import Any
 import orjson
 import pytest
 
+from critic_prm.cli import main
 from critic_prm.critic import Judging
 from critic_prm.critics.llm import connect
 from critic_prm.errors import ConfigError, ProviderError
 from critic_prm.provider import Message, Reply, Request, Sampling, open_provider
 from critic_prm.providers import _vllm_inside as inside
 from critic_prm.trajectory import Step, Trajectory
-from tests.vllm.conftest import ENGINE, QUIET, SUMS
+from tests.vllm.conftest import ENGINE, QUIET, SUMS, ending_texts, likeliest
 
 # vLLM warns on being imported, and its engine runs in this process.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -158,3 +159,17 @@ async def test_what_is_wrong_with_a_row_is_said_and_the_rest_goes_on(engine: str
 async def test_a_folder_without_a_model_stops_the_run(engine: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did not start"):
         await asked(f"vllm/{tmp_path}", HELLO)
+
+
+def test_the_doctor_looks_inside_and_finds_the_golden_scores_of_a_server(
+    engine: str, judge: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = tmp_path / "golden.json"
+    golden.write_bytes(orjson.dumps({"judge": "known", "p": likeliest(judge)}))
+    options = ("--extra-body", orjson.dumps(ending_texts(judge)).decode(), "--max-tokens", "4000", "--golden", str(golden))
+    with pytest.raises(SystemExit) as stopped:
+        main(["doctor", engine, *options])
+    said = capsys.readouterr().out
+    assert stopped.value.code == 0, said
+    for what in ("schema", "grammar", "verdicts", "going on", "seed", "n", "prefix", "golden"):
+        assert f"ok    {what:<11}" in said, said

@@ -14,13 +14,12 @@ import pytest
 from critic_prm.cli import main
 from critic_prm.critic import Judging
 from critic_prm.critics.llm import connect, with_provider
-from critic_prm.doctor.golden import QUESTION
 from critic_prm.errors import ConfigError, ProviderError
 from critic_prm.judgement import Judgement
 from critic_prm.provider import Message, Reply, Request, Sampling
 from critic_prm.providers import vllm
 from critic_prm.trajectory import Step, Trajectory
-from tests.vllm.conftest import SERVER, SUMS, serving
+from tests.vllm.conftest import SERVER, SUMS, ending_texts, likeliest, serving
 
 WORD = "[a-z]{3,9}"
 GRAMMARS = {
@@ -60,14 +59,6 @@ async def asked(server: str, judge: Path, *messages: Message, continues: bool = 
         return provider.read(arrival.raw)
     finally:
         await provider.close()
-
-
-def ending_texts(judge: Path) -> dict[str, Any]:
-    """Random weights hardly ever close a text of JSON: make quotation marks likely."""
-    from transformers import AutoTokenizer
-
-    (quote,) = AutoTokenizer.from_pretrained(judge).encode('"', add_special_tokens=False)
-    return {"logit_bias": {str(quote): 8.0}}
 
 
 HELLO = Message("user", "Is 2 + 2 = 5?")
@@ -201,7 +192,7 @@ def test_the_doctor_says_what_this_server_does(
     for what in ("schema", "server", "fields", "context", "grammar", "verdicts", "going on", "seed", "n", "prefix", "golden"):
         assert found[what][0] == "ok", (what, found[what])
     assert "8192 tokens" in found["context"][1]
-    known = known_first(judge)
+    known = likeliest(judge)
     for token, p in orjson.loads(golden.read_bytes())["p"].items():
         assert math.isclose(p, known[token], abs_tol=1e-3)
     assert "as in" in doctor(capsys, server, judge, *options)[1]["golden"][1]
@@ -218,17 +209,3 @@ def test_the_doctor_says_what_this_server_ignores(server: str, judge: Path, caps
     assert "guided_json: this version ignores that in silence" in found["fields"][1]
     assert found["context"] == ("BAD", "8192 tokens, prompt included, and a run asks for up to 8192 of answer: set --max-tokens"
                                 " well below")  # fmt: skip
-
-
-def known_first(judge: Path) -> dict[str, float]:
-    """What transformers says to the golden question: each token's probability to come first."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    words = AutoTokenizer.from_pretrained(judge)
-    messages = [{"role": message.role, "content": message.content} for message in QUESTION]
-    text = words.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    with torch.no_grad():
-        prompt = torch.tensor([words.encode(text, add_special_tokens=False)])
-        p = AutoModelForCausalLM.from_pretrained(judge)(prompt).logits[0, -1].softmax(-1)
-    return {str(words.decode([token])): float(chance) for token, chance in enumerate(p)}
