@@ -45,8 +45,8 @@ def away(db: Path, providers: Sequence[Provider]) -> list[str]:
         rows = conn.execute("SELECT id, provider, model, requests FROM batch WHERE state IN ('sending', 'running')").fetchall()
     judges = {(provider.name, provider.model) for provider in providers}
     return [
-        f"batch {id} ({name}/{model}) is still under way with {requests:,} requests: what it was asked and this run asks, too, is"
-        f" paid twice; go on with --batch, or `critic-prm batch cancel {id}` and `fetch` first"
+        f"batch {id} ({name}/{model}) is still under way with {requests:,} requests: what this run asks, too, is paid"
+        f" twice; go on with --batch, or `critic-prm batch cancel {id}` and `fetch` first"
         for id, name, model, requests in rows
         if (name, model) in judges
     ]

@@ -38,7 +38,8 @@ def m001_batches(db: Database) -> None:
             key TEXT PRIMARY KEY, provider TEXT NOT NULL, model TEXT NOT NULL, base_url TEXT,
             prompt TEXT NOT NULL REFERENCES prompt(hash), params TEXT NOT NULL, sample INTEGER NOT NULL, salt TEXT NOT NULL)""",
         """CREATE TABLE batch (
-            id INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, base_url TEXT,
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            token TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, base_url TEXT,
             state TEXT NOT NULL, requests INTEGER NOT NULL DEFAULT 0, most_usd REAL NOT NULL DEFAULT 0,
             usd REAL NOT NULL DEFAULT 0, file TEXT NOT NULL DEFAULT '', newest TEXT NOT NULL DEFAULT '',
             remote TEXT NOT NULL DEFAULT '', sure INTEGER NOT NULL DEFAULT 1, not_ours TEXT NOT NULL DEFAULT '',

@@ -84,8 +84,8 @@ def export(
     import asyncio
     from itertools import islice
 
+    from critic_prm.batch.exchange import Exported, one_client
     from critic_prm.batch.exchange import export as export_requests
-    from critic_prm.batch.exchange import one_client
     from critic_prm.batch.ledger import Ledger
     from critic_prm.cli.running import clients_of
     from critic_prm.critic import open_critic
@@ -95,8 +95,15 @@ def export(
     policy, rows = parse_samples(samples), islice(read_trajectories(source, format), limit)
     critic = open_critic(judge, judging)
     client = one_client(clients_of(critic))
-    with Ledger(judging.db).alone() as ledger:
-        told = asyncio.run(export_requests(ledger, critic, client, rows, policy, out))
+
+    async def run() -> Exported:
+        try:
+            with Ledger(judging.db).alone() as ledger:
+                return await export_requests(ledger, critic, client, rows, policy, out)
+        finally:
+            await critic.close()
+
+    told = asyncio.run(run())
     typer.echo(told.summary(out), err=True)
 
 

@@ -47,6 +47,8 @@ def run_batched(
         raise UsageError("--batch needs a judge that is asked over a network, such as --judge openai/MODEL")
     if judging.offline:
         raise UsageError("--batch sends requests, and --offline forbids it; without --batch, the cache alone is asked")
+    if judging.cluster is not None:
+        raise UsageError("--batch and --engine ray are two roads for the same requests; a provider's batches need no cluster")
     if source == "-":
         raise UsageError("--batch reads the input once for each round, and stdin can be read once; put it into a file")
     for client in clients:
@@ -80,9 +82,9 @@ def run_batched(
         finally:
             await job.close()
 
-    client = clients[0] if len(clients) == 1 else None
+    shown = clients[0] if len(clients) == 1 else None
     try:
-        return run_watched(body, out, tally, client, critic.close, accounts, clients)
+        return run_watched(body, out, tally, shown, critic.close, accounts, clients)
     except Pending as news:
         say(str(news))
         return news.exit_code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -255,6 +257,7 @@ def test_samples_until_they_decide(bench: Bench) -> None:
     ("options", "code", "words"),
     [
         (("--batch", "--offline"), 2, "--offline forbids it"),
+        (("--batch", "--engine", "ray"), 2, "--batch and --engine ray are two roads"),
         (("--batch", "--judge", "vllm/m"), 2, "vllm has no batch API; `critic-prm batch export`"),
         (("--batch", "--judge", "rules"), 2, "--batch needs a judge that is asked over a network"),
     ],
@@ -283,6 +286,64 @@ def test_a_run_online_is_warned_of_batches_that_run(bench: Bench) -> None:
     assert bench.label() == 0
     assert "under way" not in bench.said
     assert bench.sql("SELECT count(*) FROM reply") == [30]
+
+
+def test_it_says_what_is_waited_for_as_long_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every half minute where stderr is no terminal."""
+    monkeypatch.setattr("critic_prm.engine.progress.EVERY", 0.02)
+    bench.office.begin(Fate(0.4))
+    assert bench.label("--batch", "--wait") == 0
+    waiting = [line for line in bench.said.splitlines() if line.startswith("waiting for batch 1 (")]
+    assert len(waiting) > 3
+    assert "29 requests, in_progress" in waiting[-1]
+
+
+def test_cancelled_by_somebody_while_it_is_waited_for(bench: Bench) -> None:
+    bench.office.begin(Fate(60))
+
+    def cancel(what: str) -> None:
+        if what == "look":
+            for made in bench.office.batches:
+                made.cancelled = 1.0
+
+    bench.office.at = cancel
+    assert bench.label("--batch", "--wait") == 5
+    bench.office.at = lambda what: None
+    assert "was cancelled; run the same command again to order the rest of it" in bench.said
+    bench.office.fate = Fate(0.03)
+    assert bench.label("--batch", "--wait") == 0
+    assert bench.office.seen()["ran_twice"] == 0
+    assert bench.sql("SELECT count(*) FROM reply") == [30]
+
+
+def test_a_provider_that_does_not_answer_for_a_while(bench: Bench) -> None:
+    fails = Counter({"look": 2, "content": 1, "create arrives": 1, "uploaded": 1})
+
+    def fail(what: str) -> None:
+        if fails[what] > 0:
+            fails[what] -= 1
+            raise RuntimeError(f"made to fail: {what}")
+
+    bench.office.at = fail
+    assert bench.label("--batch", "--wait") == 0
+    bench.office.at = lambda what: None
+    assert bench.office.seen()["requests"] == 29
+
+
+def test_stopped_while_it_waits(bench: Bench) -> None:
+    bench.office.begin(Fate(60))
+
+    def stop(what: str) -> None:
+        if what == "look":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    bench.office.at = stop
+    assert bench.label("--batch", "--wait") == 130
+    bench.office.at = lambda what: None
+    assert "interrupted; run the same command again to go on, nothing is paid twice" in bench.said
+    bench.office.finish()
+    assert bench.label("--batch", "--wait") == 0
+    assert bench.office.seen()["batches"] == 1
 
 
 def test_two_at_once(bench: Bench) -> None:
