@@ -76,7 +76,7 @@ def packed_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     # Rotated queries and keys are float32 under autocast, since cosines are.
     kind = value.dtype
-    out: Tensor = PackedAttention.apply(query[0].to(kind), key[0].to(kind), value[0], scale, spans)  # type: ignore[no-untyped-call]
+    out: Tensor = PackedAttention.apply(query[0].to(kind), key[0].to(kind), value[0], scale, spans)
     return out.transpose(0, 1).unsqueeze(0), None
 
 

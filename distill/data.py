@@ -103,7 +103,8 @@ def _read(path: Path) -> Iterator[Row]:
                 try:
                     value = orjson.loads(line)
                 except orjson.JSONDecodeError as error:
-                    raise InputError(where, f"broken JSON: {error}") from None
+                    mend = "JSON has no NaN: write null for a step without a label" if b"NaN" in line else ""
+                    raise InputError(where, f"broken JSON: {error}", mend) from None
                 yield row_from_json(value, where)
 
 

@@ -102,6 +102,13 @@ def open_tokenizer(base: str | Path) -> Any:
     return tokenizer
 
 
+def mend_padding(tokenizer: Any, model: Any) -> None:
+    """Padding with a token that the model has a vector for: a tokenizer may bring a padding token that its model never met."""
+    if tokenizer.pad_token_id >= model.get_input_embeddings().num_embeddings:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(0)
+    model.config.pad_token_id = tokenizer.pad_token_id
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Transformers without its bars and reports: what matters of them is told in our own words."""
@@ -273,7 +280,7 @@ def pick_dtype(wanted: str, device: torch.device) -> torch.dtype:
 
 def _has_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
         has: Callable[[], bool] = torch.cpu._is_amx_tile_supported
         also: Callable[[], bool] = torch.cpu._is_avx512_bf16_supported

@@ -15,6 +15,7 @@ import numpy as np
 
 from distill.calibration import Calibration, brier, choose
 from distill.card import model_card
+from distill.curve import draw
 from distill.data import Row, TrainingSet, labelled, read_training_set
 from distill.folder import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
 from distill.student import Scorer, Student, open_student
@@ -27,8 +28,8 @@ FEW = 50
 PACKAGES = ("critic-prm", "numpy", "scikit-learn", "safetensors", "torch", "transformers", "peft", "accelerate")
 
 
-KEPT = ("training.jsonl", "training.png")
-"""What of a run's work folder goes with the verifier."""
+LOG, PICTURE = "training.jsonl", "training.png"
+"""What of a run's work folder goes with the verifier: every step's loss and every look at dev, and their curves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,9 @@ def distill(
 
     def fill(folder: Path) -> None:
         trained.scorer.save(folder)
-        for name in KEPT:
+        if (work / LOG).is_file():
+            draw(work / LOG, work / PICTURE)
+        for name in (LOG, PICTURE):
             if (work / name).is_file():
                 shutil.copyfile(work / name, folder / name)
         info["fingerprint"] = fingerprint(folder)

@@ -17,7 +17,7 @@ class Lora:
     """Rank and scale of the adapters; `targets` are names of linear layers, none of them meaning all but the head."""
 
     r: int = 16
-    alpha: float = 32.0
+    alpha: int = 32
     targets: tuple[str, ...] = ()
 
 
@@ -113,11 +113,11 @@ def parse_lora(text: str) -> Lora:
         if not equals or name not in {f.name for f in fields(Lora)}:
             raise UsageError(f"lora is {text!r}; write r=16, r=16,alpha=32 or r=16,targets=q_proj+v_proj")
         try:
-            found[name] = tuple(value.split("+")) if name == "targets" else int(value) if name == "r" else float(value)
+            found[name] = tuple(value.split("+")) if name == "targets" else int(value)
         except ValueError:
-            raise UsageError(f"lora: {name} is {value!r}; it must be a number") from None
-    lora = Lora(**{"alpha": 2.0 * found.get("r", Lora.r), **found}) if found else Lora()
-    if lora.r < 1 or not 0 < lora.alpha < math.inf:
+            raise UsageError(f"lora: {name} is {value!r}; it must be a whole number") from None
+    lora = Lora(**{"alpha": 2 * found.get("r", 16), **found}) if found else Lora()
+    if lora.r < 1 or lora.alpha < 1:
         raise UsageError(f"lora is {text!r}; r and alpha must be above 0")
     return lora
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -43,10 +44,11 @@ class Transformer:
         from distill.dev import look
         from distill.domains import Looking, domain_numbers, make_weights, split_trusted
         from distill.loop import fit
-        from distill.losses import check_rows, open_loss
-        from distill.network import open_network, open_tokenizer
+        from distill.losses import check_rows, check_settings, open_loss
+        from distill.network import mend_padding, open_network, open_tokenizer
         from distill.progress import watching
 
+        check_settings(self.settings)
         settings, loss = self.settings, open_loss(self.settings.loss)
         own, trusted_rows = split_trusted(data.train, settings.trusted)
         check_rows(settings.loss, own, f"{data.folder}/train.jsonl")
@@ -56,6 +58,8 @@ class Transformer:
         torch.manual_seed(seed)
         tokenizer = open_tokenizer(self.base)
         network = open_network(self.base, settings, extra=loss.START, seed=seed, say=say)
+        require_room(work, network)
+        mend_padding(tokenizer, network.model)
         encoder = encoder_for(tokenizer, network.model.config, network.causal, settings)
         train, rows = prepare_rows(
             own, encoder, settings, f"{data.folder}/train", loss.WANTS == "outcomes", network.causal, say
@@ -66,6 +70,7 @@ class Transformer:
             trusted, _ = prepare_rows(trusted_rows, encoder, settings, settings.trusted, True, network.causal, say)
             looking = Looking(domains, network, train, trusted, settings, seed)
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, network.causal, say)
+        require_vocabulary(self.base, network.model, (train, dev))
         say(
             f"{self.base}: {sum(p.numel() for p in network.trainable().values()):,} of"
             f" {sum(p.numel() for p in network.model.parameters()):,} weights to train,"
@@ -74,7 +79,7 @@ class Transformer:
         with watching(say) as watch:
             summary = fit(
                 network, train, lambda: look(network, dev, dev_rows, settings, team), settings, seed=seed, team=team, work=work,
-                run=run_name(self.base, settings, data, seed), watch=watch, domains=domains, beside=looking,
+                run=run_name(f"{self.base} {trusted_rows}", settings, data, seed), watch=watch, domains=domains, beside=looking,
                 heads=network.head.weight if network.heads > 1 else None,
             )  # fmt: skip
         if domains is not None:
@@ -177,13 +182,43 @@ def require_torch() -> None:
         raise ConfigError(f"a transformer student needs {', '.join(missing)}; install it with: pip install 'critic-prm[train]'")
 
 
+def require_room(work: Path | None, network: Network) -> None:
+    """Raises InputError where the disk has no room for the verifier and the best weights so far."""
+    if work is None:
+        return
+    place = next(parent for parent in work.absolute().parents if parent.is_dir())
+    needed = sum(4 * p.numel() for p in (*network.model.parameters(), *network.trainable().values()))
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise InputError(
+            str(place),
+            f"{free / 1e9:.1f} GB are free, and the verifier with its best weights so far takes {needed / 1e9:.1f} GB",
+            "make room, or name a folder on another disk",
+        )  # fmt: skip
+
+
+def require_vocabulary(base: str, model: Any, splits: Sequence[Prepared]) -> None:
+    """Raises InputError where the tokenizer gives tokens that the model has no vector for."""
+    known = model.get_input_embeddings().num_embeddings
+    highest = max(int(e.ids.max()) for split in splits for e in split.encoded)
+    if highest >= known:
+        raise InputError(
+            base, f"its tokenizer gives the token {highest}, and its model knows {known}", "the two do not belong together"
+        )
+
+
 def open_team(settings: Settings) -> Team:
     """The processes that torchrun or accelerate launch started, or this one alone."""
+    import os
+
+    import torch
     from accelerate import PartialState
 
     from distill.loop import Team
 
-    state = PartialState(cpu=settings.device == "cpu")
+    # Unless told, accelerate does not look for others where there is no GPU: each would train alone, and write to one place.
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    state = PartialState(cpu=settings.device == "cpu" or (several and not torch.accelerator.is_available()))
     return Team(state.process_index, state.num_processes)
 
 
@@ -213,6 +248,9 @@ def prepare_rows(
     from distill.domains import domain_numbers
 
     rows = [row for row in rows if row.weight > 0]
+    for row in rows:
+        if any(label is not None and not 0 <= label <= 1 for label in row.labels):
+            raise InputError(f"{where}: {row.id}", f"its labels are {row.labels}", "each is P(correct) from 0 to 1, or None")
     encoded = encoder.encode_many([(row.problem, row.steps) for row in rows])
     labels = sum(label is not None for row in rows for label in row.labels)
     lost = sum(label is not None for row, e in zip(rows, encoded, strict=True) for label in row.labels[len(e.ends) :])
@@ -220,7 +258,8 @@ def prepare_rows(
         raise InputError(
             where,
             f"{lost} of {labels} labels are lost: their steps do not fit into {encoder.max_length} tokens",
-            f"raise --max-length, split long steps, or allow it with --allow-dropped {math.ceil(1000 * lost / labels) / 1000:g}",
+            "raise --max-length, split long steps, or allow it with"
+            f" --allow-dropped {math.ceil(1000 * lost / labels) / 1000:g}",
         )  # fmt: skip
     dropped = sum(e.dropped for e in encoded)
     if dropped:

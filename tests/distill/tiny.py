@@ -26,7 +26,8 @@ def tiny_base(
         **({"cls_token_id": None, "sep_token_id": None} if kind == "modernbert" else {}),
     )  # fmt: skip
     torch.manual_seed(0)
-    model = (AutoModelForCausalLM if causal else AutoModel).from_config(config)
+    kind_of: Any = AutoModelForCausalLM if causal else AutoModel
+    model = kind_of.from_config(config)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
