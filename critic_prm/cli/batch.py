@@ -82,6 +82,7 @@ def export(
 ) -> None:
     """Write the requests that labelling would send now, for `vllm run-batch`, a provider's web page or another machine."""
     import asyncio
+    from dataclasses import replace
     from itertools import islice
 
     from critic_prm.batch.exchange import Exported, one_client
@@ -92,6 +93,7 @@ def export(
     from critic_prm.formats import read_trajectories
     from critic_prm.votes import parse_samples
 
+    judging = replace(judging, offline=False)  # nothing is sent in any case, and the book of requests is written
     policy, rows = parse_samples(samples), islice(read_trajectories(source, format), limit)
     critic = open_critic(judge, judging)
     client = one_client(clients_of(critic))

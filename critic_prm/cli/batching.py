@@ -75,6 +75,8 @@ def run_batched(
         job = Job(critic, clients, ledger, samples, say, show, stop, size)
         try:
             await job.run(lambda: islice(again(), limit), wait=wait)
+            for account in accounts:
+                getattr(account, "again", lambda: None)()
             rows = islice(again(), limit)
             await label_into(sink, rows, critic, tally, samples=samples, prior=prior, stop=stop, each=count)
             tally.skipped = len(skipped)

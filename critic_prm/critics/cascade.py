@@ -34,6 +34,13 @@ class Traffic:
     def add(self, label: Label) -> None:
         """The cascade counts for itself."""
 
+    def again(self) -> None:
+        """Labelling begins: what was counted while its questions were gathered for batches does not count."""
+        escalated = self.counts["escalated"]
+        self.counts.clear()
+        self.asked.clear()
+        self.counts["escalated"] += escalated
+
     def report(self) -> dict[str, Any]:
         return {**self.counts, "asked": dict(self.asked)}
 

@@ -47,7 +47,7 @@ class Bench:
         self.said = self.printed = ""
 
     def label(self, *options: str) -> int:
-        at = () if "--base-url" in options else ("--base-url", self.address)
+        at = ("--base-url", self.address) if self.address else ()
         return self.run("label", str(self.source), "-o", str(self.out), "--judge", self.judge, *at, *options)
 
     def run(self, *words: str) -> int:

@@ -346,6 +346,22 @@ def test_stopped_while_it_waits(bench: Bench) -> None:
     assert bench.office.seen()["batches"] == 1
 
 
+@pytest.mark.parametrize("by", ["solution", "step"])
+def test_a_cascade_asks_its_judge_by_batch(openai: Bench, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", openai.address)
+    path = openai.folder / "cascade.toml"
+    path.write_text(
+        f'[cascade]\nfirst = "rules"\njudges = ["openai/bench"]\nby = "{by}"\nstyle = "yes-no"\nlow = 0.1\nhigh = 0.9\n'
+    )
+    openai.judge, openai.address = str(path), ""
+    whole = online(openai, "--limit", "6")
+    said = [line for line in openai.said.splitlines() if line.startswith("cascade:")]
+    assert openai.label("--batch", "--wait", "--limit", "6") == 0
+    assert labels(openai) == whole
+    assert [line for line in openai.said.splitlines() if line.startswith("cascade:")] == said
+    assert openai.office.seen()["batches"] > 0
+
+
 def test_two_at_once(bench: Bench) -> None:
     from critic_prm.batch.ledger import Ledger
 
