@@ -72,11 +72,11 @@ def packed_attention(
     if spans is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)  # type: ignore[no-any-return]
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     # Rotated queries and keys are float32 under autocast, since cosines are.
     kind = value.dtype
-    out: Tensor = PackedAttention.apply(query[0].to(kind), key[0].to(kind), value[0], scale, spans)
+    out: Tensor = PackedAttention.apply(query[0].to(kind), key[0].to(kind), value[0], scale, spans)  # type: ignore[no-untyped-call]
     return out.transpose(0, 1).unsqueeze(0), None
 
 

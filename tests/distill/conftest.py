@@ -1,4 +1,4 @@
-"""What the tests of students share: one thread each, since two on a busy machine wait for one another more than they compute."""
+"""What the tests of students share: one thread each, since two on a busy machine mostly wait for one another."""
 
 from __future__ import annotations
 
