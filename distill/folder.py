@@ -35,7 +35,7 @@ def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
         raise InputError(str(folder), f"it cannot be written: {error.strerror or error}") from None
     try:
         fill(fresh)
-        fresh.chmod(0o777 & ~_umask())
+        share(fresh)
         old = fresh.with_name(fresh.name + ".old")
         if folder.exists():
             folder.rename(old)
@@ -63,6 +63,14 @@ def check_target(folder: Path) -> None:
 def work_folder(folder: Path) -> Path:
     """Where a run towards the verifier `folder` keeps what it needs to go on: a hidden neighbour, made by who uses it."""
     return folder.absolute().with_name(f".{folder.absolute().name}.training")
+
+
+def share(folder: Path) -> None:
+    """Give a folder and all in it the permissions that the user's umask says: temporary folders, and weights as safetensors
+    writes them, are otherwise for their owner's eyes alone, and servers run as somebody else."""
+    mask = _umask()
+    for path in (folder, *folder.rglob("*")):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

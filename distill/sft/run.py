@@ -210,7 +210,7 @@ def _write(
 ) -> None:
     from transformers import GenerationConfig
 
-    from distill.folder import write_json
+    from distill.folder import share, write_json
     from distill.network import quiet
 
     student.model.generation_config = GenerationConfig(
@@ -228,6 +228,7 @@ def _write(
         write_json(folder / MARK, info)
         write_json(folder / "metrics.json", metrics)
         (folder / "README.md").write_text(judge_card(target.absolute().name, info, metrics), encoding="utf-8")
+        share(folder)
     shutil.rmtree(work, ignore_errors=True)
 
 

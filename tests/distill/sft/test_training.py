@@ -100,6 +100,9 @@ async def test_one_command_from_labels_to_a_judge(
     assert info["style"]["name"] == "short"
     assert info["training"]["account"]["funnel"][0]["in"] == 40
     assert not (tmp_path / ".judge.training").exists()
+    assert {path.stat().st_mode & 0o444 for path in judge.iterdir()} == {
+        (tmp_path / "base" / "config.json").stat().st_mode & 0o444
+    }
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(judge, output_loading_info=True, dtype="auto")
