@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +17,11 @@ from critic_prm.cluster.desk import Desk, result_of
 from critic_prm.cluster.line import Line, Lost
 from critic_prm.critic import Cluster
 from critic_prm.engine.gate import Gate
+from critic_prm.errors import ConfigError
 from critic_prm.provider import Allowance, Provider
+
+PATIENCE = 120.0
+"""Seconds until there must be a gate again where one was lost."""
 
 
 class Join(NamedTuple):
@@ -131,14 +136,16 @@ class LeasedGate:
         tpm: float | None = None,
         start: int,
         ready: Callable[[], Awaitable[None]],
+        waits: Callable[[], str] = str,
     ) -> None:
-        self._ready = ready
+        self._ready, self._waits = ready, waits
         self._places = Gate(most, fixed=True)
         self._limits = (rpm, tpm, start)
         self._cluster = cluster
         self.name = door_name(provider)
         self._line: Line | None = None
         self._lost: Any = None
+        self._joined = False
         self._running: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
         self._shut: Exception | None = None
@@ -160,6 +167,10 @@ class LeasedGate:
     def pace(self) -> float | None:
         state = self._state
         return None if state is None else state.pace
+
+    def waits(self) -> str:
+        """What nothing can be sent for at present, "" where nothing is."""
+        return self._waits()
 
     def waiting(self) -> float:
         state = self._state
@@ -209,6 +220,8 @@ class LeasedGate:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
             self._running = None
+        if self._joined:
+            self._joined = False
             await asyncio.to_thread(session.leave)
 
     @property
@@ -225,17 +238,21 @@ class LeasedGate:
                 raise self._shut
             if self._line is not None:
                 return self._line
-            if self._running is None:
+            if not self._joined:
                 await asyncio.to_thread(session.join, self._cluster)
+                self._joined = True
             if self._lost is not None:
                 with suppress(Exception):  # or its name goes on to mean the actor that is gone
                     session.ray_module().kill(self._lost)
+            given_up = time.monotonic() + PATIENCE
             while True:
-                with suppress(session.ray_module().exceptions.RayError):
-                    line = await self._find()
-                    break
+                try:
+                    return await self._find()
+                except session.ray_module().exceptions.RayError as error:
+                    if time.monotonic() > given_up:
+                        said = str(error).split("\n", 1)[0]
+                        raise ConfigError(f"the cluster's gate cannot be had: {said}; look with `ray status`") from error
                 await asyncio.sleep(0.5)
-            return line
 
     async def _find(self) -> Line:
         """Open the actor of this name, which is made where it does not exist: on this node, so that it lives as long."""

@@ -69,6 +69,11 @@ class Pool:
         if self._failed is not None:
             raise self._failed
 
+    def waits(self) -> str:
+        """What there is to wait for: workers that are not there yet."""
+        missing = self.cluster.workers - len(self._lines)
+        return f"waiting for {missing} of {self.cluster.workers} workers" if missing and self._starting is not None else ""
+
     async def close(self) -> None:
         """End the workers, and leave the cluster."""
         if self._starting is None:
@@ -97,8 +102,9 @@ class Pool:
         """One worker after another, until there is no sense in it any more."""
         while self._failed is None:
             line: Line | None = None
-            desk = self._hire()
+            desk = None
             try:
+                desk = self._hire()
                 self.places[slot] = await self._begin(desk, opener)
                 line = self._lines[slot] = Line(desk)
                 self._there.set()
@@ -108,6 +114,8 @@ class Pool:
                     self._give_up(error)
             except session.ray_module().exceptions.RayError as error:
                 self._not_placed(error)
+            except Exception as error:  # the cluster itself is gone, or cannot take the like of it
+                self._give_up(ConfigError(f"the cluster cannot be used: {type(error).__name__}: {error}"))
             finally:
                 self._lines.pop(slot, None)
                 if not self._lines and self._failed is None:

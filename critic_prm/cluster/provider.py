@@ -29,7 +29,16 @@ def spread(provider: Provider, judging: Judging, start: int) -> tuple[RemoteProv
     loads = "near" in getattr(provider, "gives", ())
     pool = Pool(cluster, partial(_open, provider, os.environ.get(ENGINE)), _needs(cluster, loads))
     start = judging.connections if loads else start
-    gate = LeasedGate(judging.connections, provider, cluster, rpm=judging.rpm, tpm=judging.tpm, start=start, ready=pool.ready)
+    gate = LeasedGate(
+        judging.connections,
+        provider,
+        cluster,
+        rpm=judging.rpm,
+        tpm=judging.tpm,
+        start=start,
+        ready=pool.ready,
+        waits=pool.waits,
+    )
     return RemoteProvider(provider, pool, gate), gate
 
 
