@@ -47,7 +47,14 @@ class Implicit:
         Raises ConfigError without torch or the device asked for, InputError for a base that is no causal language model and for
         rows without outcomes of both kinds, UsageError for settings that only heads have.
         """
-        from distill.students.transformer import encoder_for, open_team, prepare_rows, require_torch, run_name
+        from distill.students.transformer import (
+            encoder_for,
+            open_team,
+            prepare_rows,
+            require_torch,
+            require_vocabulary,
+            run_name,
+        )
 
         require_torch()
         import torch
@@ -55,7 +62,7 @@ class Implicit:
         from distill.dev import look
         from distill.loop import fit
         from distill.losses import check_rows
-        from distill.network import open_tokenizer
+        from distill.network import mend_padding, open_tokenizer
         from distill.progress import watching
         from distill.students._policy import ImplicitNetwork, open_policy, plain_policy, remember
 
@@ -70,9 +77,11 @@ class Implicit:
         torch.manual_seed(seed)
         tokenizer = open_tokenizer(self.base)
         policy = open_policy(self.base, settings)
+        mend_padding(tokenizer, policy.model)
         encoder = encoder_for(tokenizer, policy.model.config, True, settings)
         train, rows = prepare_rows(data.train, encoder, settings, f"{data.folder}/train", True, True, say)
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, True, say)
+        require_vocabulary(self.base, policy.model, (train, dev))
         say(f"{self.base}: log probabilities of the reference, {int(train.lengths.sum() + dev.lengths.sum()):,} tokens")
         # Before its first step the policy is the reference: its numbers are all that training needs of it.
         known = remember(policy, train, [row.problem for row in rows], encoder)
