@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +11,11 @@ from typing import Any
 def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]]) -> str:
     """The README.md of a verifier's folder."""
     threshold, training = info["threshold_from"], info["training"]
+    licences = info.get("licences", {})
     lines = [
         "---",
         "library_name: critic-prm",
+        *([f"base_model: {json.dumps(info['base'])}"] if re.fullmatch(r"[\w.-]+/[\w.-]+", info["base"]) else []),
         "tags: [process-reward-model, step-verification]",
         "---",
         f"# {name}",
@@ -26,11 +30,12 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         'verifier.score("What is 2 + 3 * 4?", ["3 * 4 = 12", "2 + 12 = 14"])',
         "```",
         "",
+        *(_elsewhere(name) if info["student"] == "transformer" else []),
         "## Data",
         "",
         f"Trained on `{training['data']}` (SHA-256 of its files: {training['data_sha256'][:16]}), seed {training['seed']}:",
         f"{training['solutions']} solutions with {training['steps']} labelled steps. Sources: {_sources(training['sources'])}.",
-        "The licence of the data is that of its sources.",
+        *_licences(info["base"], licences),
         "",
         "## Metrics",
         "",
@@ -38,6 +43,7 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         "|---|---|---|---|---|---|---|---|",
         *(_metric_row(split, m) for split, m in metrics.items()),
         "",
+        "In brackets: 95% intervals, problems resampled with all their solutions.",
         f"Dev chose {'calibration' if threshold['f1'] is None else 'calibration and threshold'}, so its own row is flattering;"
         " the test row is not.",
         "",
@@ -68,6 +74,34 @@ def _sources(sources: Mapping[str, int]) -> str:
     return ", ".join(f"{name or 'unnamed'} ({count})" for name, count in sources.items())
 
 
+def _elsewhere(name: str) -> list[str]:
+    """How else the folder of a transformer is used: it is a plain token classifier."""
+    return [
+        'The folder is a plain `AutoModelForTokenClassification`: class 1 is "correct", read at each step\'s last token, not',
+        "calibrated. `scoring.json` says what stands around problem and steps. In vLLM:",
+        "",
+        "```",
+        f'vllm serve {name} --runner pooling --pooler-config \'{{"tok_pooling_type": "ALL"}}\' --dtype float32',
+        "```",
+        "",
+    ]
+
+
+def _licences(base: str, licences: Mapping[str, str]) -> list[str]:
+    data = licences.get("data") or "that of its sources"
+    if base == "none":
+        return [f"The licence of the data is {data}."]
+    of_base = licences.get("base") or "not stated in its folder: look at where it comes from"
+    return [f"The licence of the data is {data}; the licence of the base is {of_base}."]
+
+
 def _metric_row(split: str, m: Mapping[str, Any]) -> str:
-    cells = [f"{m[k]:.3f}" if m[k] is not None else "-" for k in ("auroc", "brier", "ece", "f1", "erroneous", "correct")]
+    cells = [_figure(m, name) for name in ("auroc", "brier", "ece", "f1", "erroneous", "correct")]
     return f"| {split} | {m['solutions']} | {' | '.join(cells)} |"
+
+
+def _figure(m: Mapping[str, Any], name: str) -> str:
+    if m[name] is None:
+        return "-"
+    bounds = m.get("intervals", {}).get(name)
+    return f"{m[name]:.3f}" + (f" [{bounds[0]:.3f}, {bounds[1]:.3f}]" if bounds else "")

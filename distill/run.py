@@ -18,6 +18,8 @@ from distill.card import model_card
 from distill.curve import draw
 from distill.data import Row, TrainingSet, labelled, read_training_set
 from distill.folder import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
+from distill.intervals import auroc_interval, brier_interval, f1_interval
+from distill.licences import licence_of
 from distill.student import Scorer, Student, open_student
 from distill.threshold import choose_threshold, first_below
 from distill.verifier import fingerprint
@@ -67,7 +69,8 @@ def distill(
     if not briers:
         say("dev has no labelled steps of both classes: the scores stay as they are, and the threshold is 0.5")
     dev = [calibration(p) for p in raw]
-    choice = choose_threshold([p.tolist() for p in dev], [row.first_error() for row in rows.dev], [r.weight for r in rows.dev])
+    seen, gold = known_firsts(dev, rows.dev)
+    choice = choose_threshold(seen, gold, [row.weight for row in rows.dev])
     metrics = {"dev": measure(dev, rows.dev, choice.threshold)}
     if rows.test:
         scores = [calibration(p) for p in score_rows(trained.scorer, rows.test)]
@@ -81,6 +84,7 @@ def distill(
         "threshold_from": {"data": f"{rows.folder}/dev", "by": "official first-error F1", **asdict(choice)},
         "calibration": {**calibration.to_json(), "data": f"{rows.folder}/dev", "brier": briers},
         "separator": None,
+        "licences": {"base": licence_of(trained.base), "data": "" if isinstance(data, TrainingSet) else licence_of(str(data))},
         "causal": trained.scorer.causal,
         "training": {
             "data": rows.folder,
@@ -131,7 +135,8 @@ def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dic
 def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dict[str, Any]:
     """Step AUROC (hard labels, right against wrong), Brier, ECE (10 bins), and official first-error F1 at `threshold`.
 
-    A figure that is not defined on these rows (one class only) is None.
+    With 95% intervals of AUROC, Brier and F1 (problems resampled). A figure that is not defined on these rows (one class only)
+    is None.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -139,9 +144,10 @@ def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dic
     p = np.array([scores[r][s] for r, s, _, _ in found])
     y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
     hard = y >= 0.5
-    gold = [row.first_error() for row in rows]
-    hits = [(g < 0, first_below(s.tolist(), threshold) == g) for s, g in zip(scores, gold, strict=True) if g is not None]
-    good, bad = [hit for right, hit in hits if right], [hit for right, hit in hits if not right]
+    seen, firsts = known_firsts(scores, rows)
+    known = [(row.problem, g, first_below(s, threshold)) for row, s, g in zip(rows, seen, firsts, strict=True) if g is not None]
+    good, bad = [found == g for _, g, found in known if g < 0], [found == g for _, g, found in known if g >= 0]
+    owners = [rows[r].problem for r, *_ in found]
     c, a = float(np.mean(good)) if good else None, float(np.mean(bad)) if bad else None
     f1 = None if a is None or c is None else 2 * a * c / (a + c) if a + c else 0.0
     return {
@@ -154,7 +160,25 @@ def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dic
         "erroneous": a,
         "correct": c,
         "threshold": threshold,
+        "intervals": {
+            "auroc": auroc_interval(owners, hard, p) if 0 < hard.sum() < len(hard) else None,
+            "brier": brier_interval(owners, p, y, w) if len(p) else None,
+            "f1": f1_interval([k[0] for k in known], [k[1] for k in known], [k[2] for k in known]),
+        },
     }
+
+
+def known_firsts(scores: Sequence[Any], rows: Sequence[Row]) -> tuple[list[list[float]], list[int | None]]:
+    """The scores of each row as far as there are any, and its first error: None where it is unknown or lies beyond them.
+
+    Steps beyond a student's context have no score (nan).
+    """
+    seen = [[float(p) for p in each if not np.isnan(p)] for each in scores]
+    firsts = [row.first_error() for row in rows]
+    hidden = (
+        len(s) < len(row.steps) and (g is None or g < 0 or g >= len(s)) for s, row, g in zip(seen, rows, firsts, strict=True)
+    )
+    return seen, [None if away else g for away, g in zip(hidden, firsts, strict=True)]
 
 
 def _seen(scores: Sequence[Any], rows: Sequence[Row]) -> list[tuple[int, int, float, float]]:

@@ -291,3 +291,42 @@ def test_the_linear_student_has_no_settings() -> None:
     assert choose_student("linear", Settings()).__name__ == "distill.students.linear"  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="has no --lr, --epochs"):
         choose_student("linear", replace(Settings(), lr=1e-4, epochs=9))
+
+
+def test_the_card_has_intervals_licences_and_how_else_to_use_the_folder(base: Path, data: Path, tmp_path: Path) -> None:
+    for source, name, licence in ((base, "b", "apache-2.0"), (data, "d", "mit")):
+        shutil.copytree(source, tmp_path / name)
+        (tmp_path / name / "README.md").write_text(f'---\ntags: [x]\nlicense: "{licence}"\n---\n# It\n')
+    made = distill(tmp_path / "d", tmp_path / "v", student=Transformer(str(tmp_path / "b"), replace(FAST, epochs=1)))
+    card = (made.folder / "README.md").read_text()
+    assert "The licence of the data is mit; the licence of the base is apache-2.0." in card
+    assert "vllm serve v --runner pooling" in card
+    low, high = made.metrics["dev"]["intervals"]["brier"]
+    assert low < made.metrics["dev"]["brier"] < high
+    assert f"{made.metrics['dev']['brier']:.3f} [{low:.3f}, {high:.3f}]" in card
+
+
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from distill import progress
+
+    step = {"step": 3, "of": 9, "loss": 0.25, "tokens_per_second": 1234.0, "seconds": 60.0}
+    look = {"step": 3, "epoch": 1.0, "dev": {"f1": 0.5, "auroc": None, "brier": 0.2, "loss": 0.4}, "best": True}
+    told = "dev after step 3 (epoch 1.00): F1 0.500, Brier 0.200, loss 0.400 (best so far)"
+    said: list[str] = []
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    with progress.watching(said.append) as watch:
+        watch(step)
+        watch(look)
+    assert said == ["step 3 of 9: loss 0.2500, 1,234 tokens/s, 2 min left", told]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "160")
+    with progress.watching(said.append) as watch:
+        watch(step)
+        watch(look)
+    shown = capsys.readouterr().err
+    assert told in shown
+    assert "1,234 tokens/s" in shown
+    assert "best dev F1 0.500" in shown
