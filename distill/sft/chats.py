@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +23,8 @@ from critic_prm.labels import without_labels
 from critic_prm.prompt import Style, open_style
 from critic_prm.records import encode
 from critic_prm.trajectory import trajectory_to_json
-from distill.sft.chains import STAGES, Candidate, ChainOptions, Chat, Count, Judged, Stored, candidates, judged, style_of
+from distill.sft.chains import Candidate, ChainOptions, Chat, Count, Judged, Stored, candidates, judged, style_of
+from distill.sft.funnel import Funnel, warnings
 
 FORMAT = "critic-prm chats 1"
 MARK = "sft.json"
@@ -67,27 +68,6 @@ ESTIMATED = Counting(f"an estimate of {CHARACTERS_A_TOKEN} characters a token", 
 
 
 @dataclass(slots=True)
-class _Funnel:
-    """Chains at every stage: how many of each class came to it, and what was stopped there by reason."""
-
-    came: Counter[str] = field(default_factory=Counter)
-    stopped: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
-
-    def stop(self, stage: str, reason: str, kind: str) -> None:
-        self.stopped.setdefault(stage, {}).setdefault(reason, Counter())[kind] += 1
-
-    def report(self) -> list[dict[str, Any]]:
-        here, stages = Counter(self.came), []
-        for stage in STAGES:
-            reasons = self.stopped.get(stage, {})
-            entry: dict[str, Any] = {"stage": stage, "in": here.total()}
-            here = here - sum(reasons.values(), Counter[str]())
-            entry |= {"out": here.total(), "erroneous": here["erroneous"], "correct": here["correct"]}
-            stages.append({**entry, "stopped": {reason: kinds.total() for reason, kinds in sorted(reasons.items())}})
-        return stages
-
-
-@dataclass(slots=True)
 class _Run:
     """What is held while the rows pass by."""
 
@@ -96,7 +76,7 @@ class _Run:
     stored: Stored | None
     barred: set[str]
     style: Style | None = None
-    funnel: _Funnel = field(default_factory=_Funnel)
+    funnel: Funnel = field(default_factory=Funnel)
     taken: Counter[str] = field(default_factory=Counter)
     said: set[bytes] = field(default_factory=set)
     solutions: Counter[str] = field(default_factory=Counter)
@@ -284,33 +264,6 @@ def _summary(
             f"no chain of {run.funnel.came.total()} is left to train on" + (f" (left out: {stopped})" if stopped else ""),
             "label more solutions or samples, or ask less of a chain",
         )
-    return {**summary, "warnings": list(_warnings(summary, run))}
-
-
-def _warnings(summary: Mapping[str, Any], run: _Run) -> Iterator[str]:
-    train = summary["splits"]["train"]
-    if unchecked := run.solutions["unchecked"]:
-        yield (
-            f"{unchecked:,} solutions have one judgement and no gold label, so nothing checked it;"
-            " label with --samples 4, or put gold labels or a consensus in"
-        )
-    if not train["erroneous"] or not train["correct"]:
-        yield f"{train['erroneous']} answers of train find an error and {train['correct']} do not; a judge needs both"
-    if run.options.split[1] and not summary["splits"]["dev"]["chats"]:
-        yield "dev is empty: give it a larger share with --split"
-    others = [name for name in run.styles if name not in ("none", summary["style"]["name"])]
-    base = run.style.base if run.style else 1
-    if others and run.stored is None:
-        shifted = [name for name in others if _base(name) not in (None, base)]
-        if shifted:
-            yield (
-                f"critiques of the style {', '.join(shifted)} count steps from another number than {summary['style']['name']};"
-                " where they name a step, they name the wrong one"
-            )
-
-
-def _base(name: str) -> int | None:
-    try:
-        return open_style(name).base
-    except UsageError:
-        return None
+    assert style is not None
+    told = warnings(summary, style, run.styles, written=run.stored is None, with_dev=options.split[1] > 0)
+    return {**summary, "warnings": list(told)}
