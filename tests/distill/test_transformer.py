@@ -297,6 +297,8 @@ def test_the_card_has_intervals_licences_and_how_else_to_use_the_folder(base: Pa
     for source, name, licence in ((base, "b", "apache-2.0"), (data, "d", "mit")):
         shutil.copytree(source, tmp_path / name)
         (tmp_path / name / "README.md").write_text(f'---\ntags: [x]\nlicense: "{licence}"\n---\n# It\n')
+    rows = [row | {"prompt": f"Sum {n}"} for n, row in enumerate(sums(30, 2))]
+    (tmp_path / "d" / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     made = distill(tmp_path / "d", tmp_path / "v", student=Transformer(str(tmp_path / "b"), replace(FAST, epochs=1)))
     card = (made.folder / "README.md").read_text()
     assert "The licence of the data is mit; the licence of the base is apache-2.0." in card
