@@ -23,7 +23,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -119,44 +121,57 @@ def complete(folder: Path, provider: str, rows: int) -> Iterator[str]:
 
 
 def killed(folder: Path, provider: str, kills: int, rows: int, size: int, seed: int) -> Iterator[str]:
-    """Kill, resume, compare. Yields what was found; raises AssertionError for anything lost, doubled or changed."""
-    drawn = random.Random(seed)
-    source = write_input(folder / "in.jsonl", rows)
+    """Kill, resume, compare, and begin again with an empty cache while kills are left. Yields what was found; raises
+    AssertionError for anything lost, doubled or changed."""
+    drawn, points, batches = random.Random(seed), Counter[str](), Counter[str]()
+    source, whole = write_input(folder / "in.jsonl", rows), folder / "whole.jsonl"
     with serving(Fate(0.05)) as office:
-        whole = folder / "whole.jsonl"
         assert Run(folder, *words(provider, office, source, whole, folder / "whole.db", "--batch", "--wait")).finish() == 0
-    fate = Fate(0.3, {"expired": 0.15, "token_limit_exceeded": 0.1 * (provider == "openai")}, turned_down=3, lost=2, seed=seed)
+    jobs = 0
+    fate = Fate(0.3, {"expired": 0.15, "token_limit_exceeded": 0.1 * (provider == "openai")}, turned_down=3, lost=2)
     with serving(fate) as office:
         office.late = 0.1
-        out, db = folder / "out.jsonl", folder / "cut.db"
-        line = words(provider, office, source, out, db, "--batch", "--wait", "--batch-size", str(size))
-        points: dict[str, int] = {}
-        done = 0
-        while done < kills:
-            run = Run(folder, *line)
-            at, wait = drawn.randrange(1, 9), drawn.choice((0.0, 0.0, drawn.uniform(0, 0.3)))
-            death = Death(run, at, wait)
-            office.at = death
-            code = run.finish()
-            office.at = lambda what: None
-            if code == 0:
-                break
-            assert code == -signal.SIGKILL, run.said.read_text()
-            done += 1
-            points[death.point] = points.get(death.point, 0) + 1
-        time.sleep(0.2)
-        last = Run(folder, *line)
-        assert last.finish() == 0, last.said.read_text()
-        runs, seen = office.runs(), office.seen()
-        known = {row[0] for row in sqlite3.connect(db).execute("SELECT remote FROM batch WHERE state = 'ended'")}
-        orphans = [made.id for made in office.batches if made.id not in known]
+        while points.total() < kills:
+            office.begin(replace(fate, seed=seed + jobs))
+            out, db = folder / f"out-{jobs}.jsonl", folder / f"cut-{jobs}.db"
+            line = words(provider, office, source, out, db, "--batch", "--wait", "--batch-size", str(size))
+            points += kill(folder, office, line, kills - points.total(), drawn)
+            check(office, out, db, whole, rows)
+            batches += Counter(made.fate for made in office.batches)
+            jobs += 1
+    where = ", ".join(f"{count} at {name!r}" for name, count in sorted(points.items()))
+    fates = ", ".join(f"{count} {name}" for name, count in sorted(batches.items()))
+    yield f"{provider}: {points.total()} kills ({where})"
+    yield f"  in {jobs} jobs of {rows:,} requests, {batches.total()} batches ({fates}):"
+    yield "  labels byte for byte the same, no request run twice, no batch lost, every reply kept"
+
+
+def kill(folder: Path, office: Office, line: tuple[str, ...], most: int, drawn: random.Random) -> Counter[str]:
+    """Run `line` to its end, killed at most so often on the way: where."""
+    points = Counter[str]()
+    while True:
+        run = Run(folder, *line)
+        death = Death(run, drawn.randrange(1, 9), drawn.choice((0.0, 0.0, drawn.uniform(0, 0.3))))
+        office.at = death if points.total() < most else (lambda what: None)
+        code = run.finish()
+        office.at = lambda what: None
+        if code == 0:
+            return points
+        assert code == -signal.SIGKILL, run.said.read_text()
+        points[death.point] += 1
+
+
+def check(office: Office, out: Path, db: Path, whole: Path, rows: int) -> None:
+    """What must hold after a job, whatever befell it."""
+    runs = office.runs()
+    conn = sqlite3.connect(db)
+    known = {row[0] for row in conn.execute("SELECT remote FROM batch WHERE state = 'ended'")}
+    conn.close()
+    orphans = [made.id for made in office.batches if made.id not in known]
     assert out.read_bytes() == whole.read_bytes(), "the labels are not those of a run that was left alone"
     assert max(runs.values()) == 1, f"{sum(count > 1 for count in runs.values())} requests were run in two batches"
     assert not orphans, f"{len(orphans)} batches were made and not taken in"
     assert kept(db) == rows
-    where = ", ".join(f"{count} at {name!r}" for name, count in sorted(points.items()))
-    yield f"{provider}: {done} kills ({where}) in {rows:,} requests, {seen['batches']} batches ({seen['fates']})"
-    yield "  labels byte for byte the same, no request run twice, no batch lost, every reply kept"
 
 
 class Death:

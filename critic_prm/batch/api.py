@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -102,8 +102,3 @@ def batch_api(provider: Provider) -> BatchAPI:
             " or whatever answers them, and `critic-prm batch import` takes in the results"
         )
     return cast("BatchAPI", opened())
-
-
-def failed_codes(remote: Remote, codes: Sequence[str]) -> bool:
-    """Whether a batch failed for one of the reasons `codes`."""
-    return remote.state == "failed" and any(code in codes for code in remote.failure_codes)

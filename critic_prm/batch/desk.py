@@ -7,14 +7,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-import orjson
-
 from critic_prm.addresses import without_secrets
 from critic_prm.batch.api import BatchAPI, Remote, batch_api
 from critic_prm.batch.intake import Spend, Taken, take
 from critic_prm.batch.ledger import Batch, Ledger
-from critic_prm.batch.results import read_result
-from critic_prm.batch.send import FIRST_WAIT, LONGEST_WAIT, PATIENCE, Say, Sleep, find, recover, stop_for
+from critic_prm.batch.results import result_in
+from critic_prm.batch.send import FIRST_WAIT, LONGEST_WAIT, PATIENCE, Say, Sleep, find, may_pass, recover, stop_for
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
 from critic_prm.provider import Provider
 
@@ -55,13 +53,18 @@ class Desk:
 
     async def collect(self) -> set[int]:
         """Look at every batch that runs, and take in what has ended: those. What must stop the run is raised after that."""
-        ended, stops = set(), []
+        ended: set[int] = set()
+        stops: list[CriticPrmError] = []
         for batch in self.batches("running"):
             remote = await self.look(batch)
             if remote is not None and remote.state != "running":
                 try:
                     if await self.take_in(batch, remote):
                         ended.add(batch.id)
+                except ProviderError as error:
+                    if not may_pass(error):
+                        stops.append(stop_for(error, batch.called))
+                    self.say(f"{batch.called}: {error}; it is looked at again later")
                 except CriticPrmError as error:
                     stops.append(error)
         if stops:
@@ -77,7 +80,7 @@ class Desk:
                 raise _unknown(batch) from error
             now = time.monotonic()
             self._failing = self._failing or now
-            if error.failure not in ("throttle", "transient") or now - self._failing > PATIENCE:
+            if not may_pass(error) or now - self._failing > PATIENCE:
                 raise stop_for(error, batch.called) from error
             return None
         self._failing = None
@@ -116,7 +119,7 @@ class Desk:
                 if error.status == 404:
                     self.say(f"{batch.called}: its results are no longer there; what is missing will be asked again")
                     break
-                if error.failure not in ("throttle", "transient") or time.monotonic() > until:
+                if not may_pass(error) or time.monotonic() > until:
                     raise stop_for(error, batch.called) from error
                 self.say(f"{batch.called}: its results could not be fetched ({error}); again in {pause:.0f} s")
                 await self.sleep(pause if error.retry_after is None else error.retry_after)
@@ -155,7 +158,7 @@ class Desk:
 
     async def _is_ours(self, batch: Batch, remote: Remote) -> bool:
         async for line in self.api.results(remote):
-            result = read_result(orjson.loads(line))
+            result = result_in(line)
             asked = self.ledger.asked([result.custom]) if result else {}
             return any(self.ledger.holds(batch.id, question.key) for question, _ in asked.values()) or bool(
                 result and self.ledger.answered(result.custom)

@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
-import orjson
-
 from critic_prm.batch.api import Result
 from critic_prm.batch.ledger import PART, Ledger
-from critic_prm.batch.results import read_result
+from critic_prm.batch.results import result_in
 from critic_prm.cache import Attempt, Entry
 from critic_prm.engine.keeping import Question, kept, kept_failure
 from critic_prm.errors import ProviderError
@@ -46,11 +44,7 @@ async def take(ledger: Ledger, provider: Provider, batch: int, lines: AsyncItera
     """All results of a batch. What is done stays done when this breaks off: begin again with the same lines."""
     part: list[Result] = []
     async for line in lines:
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise ProviderError(f"the results break off or are damaged: {error}", "transient") from error
-        result = read_result(row)
+        result = result_in(line)
         if result is not None:
             part.append(result)
         if len(part) >= PART:

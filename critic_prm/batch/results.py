@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from critic_prm.batch.api import Result
 from critic_prm.errors import ProviderError
 from critic_prm.providers._http import failed
@@ -24,6 +26,14 @@ STATUS = {
     "overloaded_error": 529,
 }
 """Anthropic's errors of single requests come without an HTTP status; these are the ones they have elsewhere."""
+
+
+def result_in(line: bytes) -> Result | None:
+    """What an API's line tells; None for what is no result. Raises ProviderError where the results break off."""
+    try:
+        return read_result(orjson.loads(line))
+    except orjson.JSONDecodeError as error:
+        raise ProviderError(f"the results break off or are damaged: {error}", "transient") from error
 
 
 def read_result(row: Any) -> Result | None:

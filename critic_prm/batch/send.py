@@ -29,7 +29,8 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
 
 async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep = asyncio.sleep) -> None:
-    """Order a batch that is ready. Raises ConfigError or BudgetError, and drops it, when the provider takes none."""
+    """Order a batch that is ready. Raises ConfigError or BudgetError when the provider takes none: the batch is dropped then,
+    unless the order may have arrived."""
     told = ledger.batch(batch)
     with tempfile.TemporaryDirectory(prefix="critic-prm-") as folder:
         path = Path(folder) / f"critic-prm-{told.token[:12]}.jsonl"
@@ -38,7 +39,12 @@ async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep
 
         async def order() -> Remote:
             ledger.note(batch, state="sending", sent=time.time())
-            return await api.create(path, file, told.token)
+            try:
+                return await api.create(path, file, told.token)
+            except ProviderError as error:
+                if not may_pass(error):
+                    ledger.note(batch, state="ready")  # it was heard, and refused: nothing was ordered
+                raise
 
         async def ordered() -> Remote | None:
             return await find(ledger, api, batch, sleep)
@@ -49,7 +55,8 @@ async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep
             ledger.note(batch, file=file, newest=newest)
             remote = await calls.repeated(order, "a new batch", ordered)
         except (ConfigError, BudgetError):
-            ledger.drop(batch)
+            if ledger.batch(batch).state != "sending":
+                ledger.drop(batch)
             raise
     ledger.note(batch, state="running", remote=remote.id, status=remote.status)
     say(f"{ledger.batch(batch).called}: {told.requests:,} requests ordered")
@@ -90,6 +97,11 @@ async def find(ledger: Ledger, api: BatchAPI, batch: int, sleep: Sleep) -> Remot
         await sleep(min(left, 5.0))
 
 
+def may_pass(error: ProviderError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.failure in ("throttle", "transient")
+
+
 def stop_for(error: ProviderError, who: str) -> CriticPrmError:
     """A failed call that no repeating mends, as the error that stops the run."""
     said = f"{who}: {error}; batches that were ordered go on, run the same command again to pick them up"
@@ -115,7 +127,7 @@ class _Calls:
                 return await call()
             except ProviderError as error:
                 failed = error
-            if failed.failure not in ("throttle", "transient"):
+            if not may_pass(failed):
                 raise stop_for(failed, self._batch.called)
             wait = failed.retry_after if failed.retry_after is not None else pause
             if time.monotonic() + wait > until:

@@ -122,7 +122,11 @@ def import_(
     """Take results from a file into the cache: whole replies serve from now on, failures are kept as attempts."""
     from critic_prm.batch.account import import_file
 
+    skipped: list[object] = []
+
     def complain(error: object) -> None:
+        skipped.append(error)
         typer.echo(f"skipped: {error}", err=True)
 
     typer.echo(import_file(db, source, complain, requests, judge, salt), err=True)
+    raise typer.Exit(3 if skipped else 0)

@@ -13,6 +13,7 @@ from bench.batch import four_roads, killed
 from bench.batch_server import Fate
 from critic_prm.batch.ledger import Ledger
 from critic_prm.engine.keeping import Question
+from critic_prm.errors import ProviderError
 from critic_prm.providers._anthropic_batches import AnthropicBatches
 from critic_prm.providers._openai_batches import OpenAIBatches
 from critic_prm.providers.openai import OpenAIProvider
@@ -25,7 +26,7 @@ WRITES = ("begin", "add", "note", "record", "end", "drop", "settle")
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_killed_at_what_the_server_sees_and_at_random(tmp_path: Path, provider: str) -> None:
     """Real processes and SIGKILL; `python -m bench.batch` does the same at full size."""
-    lines = list(killed(tmp_path, provider, kills=4, rows=24, size=8, seed=5))
+    lines = list(killed(tmp_path, provider, kills=3, rows=16, size=8, seed=5))
     assert "no request run twice, no batch lost" in lines[-1]
 
 
@@ -110,6 +111,44 @@ def test_an_order_whose_fate_is_unknown_is_looked_for_and_not_repeated(bench: Be
     assert bench.label("--batch", "--wait") == 0
     assert "found again" in bench.said
     assert bench.office.seen()["batches"] == 1
+
+
+def test_an_order_of_unknown_fate_outlives_a_provider_that_is_gone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It arrived, nobody answered for longer than the run has patience, and the list of batches could not be had either."""
+    api = AnthropicBatches if "claude" in bench.judge else OpenAIBatches
+    create = api.create
+
+    async def taken(self: Any, *given: Any) -> Any:
+        await create(self, *given)
+        raise ProviderError("no answer", "transient")
+
+    async def gone(self: Any, *given: Any) -> Any:
+        raise ProviderError("no answer", "transient")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "create", taken)
+        patch.setattr(api, "find", gone)
+        patch.setattr("critic_prm.batch.send.PATIENCE", 0.1)
+        assert bench.label("--batch") == 4
+    assert "run the same command again to pick them up" in bench.said
+    assert bench.sql("SELECT state FROM batch") == ["sending"]
+    assert bench.label("--batch", "--wait") == 0
+    assert "found again" in bench.said
+    assert bench.office.seen()["batches"] == 1
+
+
+def test_an_order_that_is_refused_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = AnthropicBatches if "claude" in bench.judge else OpenAIBatches
+
+    async def refused(self: Any, *given: Any) -> Any:
+        raise ProviderError("HTTP 400: not like this", "row", status=400)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api, "create", refused)
+        assert bench.label("--batch") == 4
+    assert "not like this" in bench.said
+    assert bench.sql("SELECT count(*) FROM batch") == [0]
+    assert bench.label("--batch", "--wait") == 0
 
 
 def test_an_order_that_never_arrived_is_made_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_damaged_and_doubled_lines_and_strangers(openai: Bench) -> None:
     stranger = lines[0].replace(b'"custom_id":"', b'"custom_id":"ffffffff')
     damaged = [lines[0], lines[0], stranger, b"not JSON", b'{"a": 1}', *lines[1:], lines[3][:100]]
     path.write_bytes(b"\n".join(damaged))
-    assert openai.run("batch", "import", str(path)) == 0
+    assert openai.run("batch", "import", str(path)) == 3
     assert "30 replies added; 1 were there already; 1 answer nothing that this cache asked" in openai.said
     assert "results.jsonl:35: the last line is cut off after 100 characters" in openai.said
     assert "results.jsonl:4: this is no JSON" in openai.said
