@@ -27,7 +27,7 @@ FORMAT = "critic-prm judge 1"
 MARK = "judge.json"
 DEFAULT = Settings(max_length=8192)
 KEPT = ("training.jsonl", "training.png")
-NOT_HERE = ("loss", "heads", "label_smoothing", "class_weights", "layout", "chat_template")
+NOT_HERE = ("loss", "heads", "label_smoothing", "class_weights", "layout", "chat_template", "domain_weights", "trusted")
 """Settings that are about scores of steps. A generative student has none; it always uses the base's chat template."""
 
 
@@ -76,7 +76,7 @@ def distill_sft(
     from distill.sft.task import ChatTask, mean_loss, places_at_once
     from distill.sft.tokens import open_chat_tokenizer
     from distill.students._policy import open_policy, plain_policy
-    from distill.students.transformer import open_team
+    from distill.students.transformer import open_team, require_room
 
     team = open_team(settings)
     tokenizer = open_chat_tokenizer(base)
@@ -96,6 +96,8 @@ def distill_sft(
         for name, talks in (("train", material.train), ("dev", material.dev))
     }
     task, dev = ChatTask(policy, split["train"]), ChatTask(policy, split["dev"])
+    _require_vocabulary(base, policy.model, (*split["train"], *split["dev"]))
+    require_room(work_folder(target), task)
     places = settings.micro_tokens or min(micro_tokens(settings, policy.device), places_at_once(policy.model))
     work = work_folder(target)
     last: dict[str, Any] = {}
@@ -153,7 +155,8 @@ def _check(settings: Settings, target: Path) -> None:
     for name in NOT_HERE:
         if getattr(settings, name) != getattr(default, name):
             raise UsageError(
-                f"{name.replace('_', '-')} is {getattr(settings, name)!r}; a generative student scores no steps, leave it out"
+                f"{name.replace('_', '-')} is {getattr(settings, name)!r}, which is for scores of steps; a generative student"
+                " has none, leave it out"
             )
     if target.exists() and not (target / MARK).is_file() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(
@@ -182,6 +185,14 @@ def _tokens(
     if lost:
         say(f"{where}: {lost} of {len(every)} chats do not fit into {room} tokens and are dropped")
     return kept
+
+
+def _require_vocabulary(base: str, model: Any, chats: Sequence[Tokens]) -> None:
+    known, highest = model.get_input_embeddings().num_embeddings, max(int(chat.ids.max()) for chat in chats)
+    if highest >= known:
+        raise InputError(
+            base, f"its tokenizer gives the token {highest}, and its model knows {known}", "the two do not belong together"
+        )
 
 
 def _limit(chats: Sequence[Tokens], context: int) -> int:

@@ -110,7 +110,7 @@ async def test_one_command_from_labels_to_a_judge(
     assert not report["missing_keys"]  # the adapters are merged
     assert not report["unexpected_keys"]
     assert str(model.dtype) == "torch.bfloat16"
-    with pytest.raises(UsageError, match="scores no steps"):
+    with pytest.raises(UsageError, match="which is for scores of steps"):
         build()([*command.split(), "--heads", "2"], standalone_mode=False)
     with pytest.raises(UsageError, match="needs a causal language model"):
         build()(f"distill {labels} -o {tmp_path}/x --objective sft".split(), standalone_mode=False)
@@ -150,7 +150,7 @@ async def test_a_run_that_was_killed_goes_on_with_the_same_losses(
 
 
 async def test_what_cannot_be_learned_is_refused_before_anything_is_trained(
-    tmp_path: Path, few: list[Trajectory], short: Path, made: SimpleNamespace
+    tmp_path: Path, few: list[Trajectory], short: Path, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels, base = await prepared(tmp_path, few, short, made)
     chats = tmp_path / "chats"
@@ -171,6 +171,14 @@ async def test_what_cannot_be_learned_is_refused_before_anything_is_trained(
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="is no generative student"):
         distill_sft(chats, tmp_path / "other", str(base), QUICK)
+    small = made.base_of(tmp_path / "small", ["other words"])
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (small / name).write_bytes((base / name).read_bytes())
+    with pytest.raises(InputError, match="the two do not belong together"):
+        distill_sft(chats, out, str(small), QUICK)
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=1000))
+    with pytest.raises(InputError, match="make room"):
+        distill_sft(chats, out, str(base), QUICK)
     assert not out.exists()
 
 
