@@ -29,7 +29,8 @@ class Verdict:
 
     `step` is 0-based. `p_correct` is P(the step is correct) in [0, 1], None where only the word is known. `span` is the
     part of the reply's text, as (start, end), that the reading rests on. `votes` are (k, n) where several judges stand behind
-    the verdict: k of n said correct; None for one judge's word.
+    the verdict: k of n said correct; None for one judge's word. `spread` is how far the heads of a verifier disagree, the
+    standard deviation of their P(correct), None for other critics.
     """
 
     step: int
@@ -38,6 +39,7 @@ class Verdict:
     p_correct: float | None = None
     span: tuple[int, int] | None = None
     votes: tuple[int, int] | None = None
+    spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,8 @@ def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
         row["span"] = list(verdict.span)
     if verdict.votes is not None:
         row["votes"] = list(verdict.votes)
+    if verdict.spread is not None:
+        row["spread"] = verdict.spread
     return row
 
 
@@ -237,4 +241,5 @@ def _verdict_from_json(row: Mapping[str, Any]) -> Verdict:
         p_correct=row.get("p_correct"),
         span=tuple(row["span"]) if "span" in row else None,
         votes=tuple(row["votes"]) if "votes" in row else None,
+        spread=row.get("spread"),
     )

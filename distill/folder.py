@@ -13,6 +13,7 @@ import orjson
 
 from critic_prm.errors import CriticPrmError, InputError
 from distill.calibration import calibration_from_json
+from distill.scoring import DEFAULT, Opening
 from distill.student import open_student, student_names
 from distill.verifier import Verifier, fingerprint
 
@@ -77,7 +78,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def read_verifier(folder: Path) -> Verifier:
+def read_verifier(folder: Path, opening: Opening = DEFAULT) -> Verifier:
     """Read and check a verifier's folder. Raises InputError."""
     info = _info(folder)
     try:
@@ -96,7 +97,7 @@ def read_verifier(folder: Path) -> Verifier:
         )  # fmt: skip
     try:
         calibration = calibration_from_json(info["calibration"])
-        scorer = student.load(folder)
+        scorer = student.load(folder, opening)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(str(folder), f"it is damaged: {error}", "copy or distill it again") from None
     return Verifier(folder.name or str(folder), scorer, calibration, float(info["threshold"]), info)

@@ -16,6 +16,7 @@ from critic_prm.errors import UsageError
 from distill.data import TrainingSet
 
 if TYPE_CHECKING:
+    from distill.scoring import Opening
     from distill.settings import Settings
 
 Item: TypeAlias = tuple[str, Sequence[str]]
@@ -74,8 +75,9 @@ class Student(Protocol):
 class StudentModule(Protocol):
     """A module in `students/`."""
 
-    def load(self, folder: Path) -> Scorer:
-        """The inverse of `Scorer.save`. Raises OSError, ValueError or KeyError for a folder that is damaged."""
+    def load(self, folder: Path, opening: Opening = ...) -> Scorer:
+        """The inverse of `Scorer.save`. Raises OSError, ValueError or KeyError for a folder that is damaged, UsageError for a
+        way of opening that it has not."""
         ...
 
 

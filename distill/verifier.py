@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from critic_prm.errors import UsageError
 from critic_prm.judgement import Judgement, Verdict, first_error_of
 from critic_prm.trajectory import Trajectory
 from distill.calibration import Calibration
@@ -35,6 +37,11 @@ class Verifier:
         return self.scorer.batch
 
     @property
+    def heads(self) -> int:
+        """How many heads it has: with several, it can say how sure it is."""
+        return int(getattr(self.scorer, "heads", 1))
+
+    @property
     def card(self) -> Mapping[str, Any]:
         """Who judged, for label files."""
         return {
@@ -59,26 +66,64 @@ class Verifier:
             out.extend(self.calibration(p).tolist() for p in self.scorer.score(items[start : start + self.batch]))
         return out
 
+    def spread_many(self, items: Sequence[Item]) -> list[list[float]]:
+        """How far the heads disagree on each step: the standard deviation of their raw P(correct). Raises UsageError for a
+        verifier with one head."""
+        return [spread for _, spread in self._both(items, needed=True)]
+
+    def remembering(self) -> Verifier:
+        """The same verifier for solutions that grow, as in search: a step that is appended costs that step alone, since what
+        was computed of earlier calls is remembered. Itself where nothing can be remembered."""
+        remember = getattr(self.scorer, "remembering", None)
+        return self if remember is None else replace(self, scorer=remember())
+
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        """A verdict with P(correct) for every step, also after the first error: each score stands for itself."""
-        scores = await asyncio.to_thread(self.score_many, [(t.problem, t.texts) for t in trajectories])
-        return [self._judgement(p, sample) for p in scores]
+        """A verdict with P(correct) for every step, also after the first error: each score stands for itself. A step beyond the
+        student's context has none."""
+        found = await asyncio.to_thread(self._both, [(t.problem, t.texts) for t in trajectories])
+        return [self._judgement(p, spread, sample) for p, spread in found]
 
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def _judgement(self, scores: Sequence[float], sample: int) -> Judgement:
+    def _both(self, items: Sequence[Item], needed: bool = False) -> list[tuple[list[float], list[float]]]:
+        """P(correct) per step and the spread over heads, empty where there is one head."""
+        ask = getattr(self.scorer, "score_and_spread", None) if self.heads > 1 else None
+        if ask is None:
+            if needed:
+                raise UsageError(f"{self.name} has one head and cannot say how sure it is; distill it with --heads 8")
+            return [(p, []) for p in self.score_many(items)]
+        out: list[tuple[list[float], list[float]]] = []
+        for start in range(0, len(items), self.batch):
+            out.extend((self.calibration(p).tolist(), s.tolist()) for p, s in ask(items[start : start + self.batch]))
+        return out
+
+    def _judgement(self, scores: Sequence[float], spread: Sequence[float], sample: int) -> Judgement:
         verdicts = tuple(
-            Verdict(step, "incorrect" if p < self.threshold else "correct", p_correct=p) for step, p in enumerate(scores)
+            Verdict(
+                step,
+                "incorrect" if p < self.threshold else "correct",
+                p_correct=p,
+                spread=spread[step] if spread else None,
+            )
+            for step, p in enumerate(scores)
+            if not math.isnan(p)
         )
-        return Judgement("ok", verdicts, first_error_of(verdicts, len(verdicts)), sample)
+        return Judgement("ok", verdicts, first_error_of(verdicts, len(scores)), sample)
 
 
-def load_verifier(path: str | Path) -> Verifier:
-    """Open a verifier's folder. Nothing in it is run. Raises InputError that says what is missing, damaged or too new."""
+def load_verifier(
+    path: str | Path, *, backend: str = "torch", dtype: str = "auto", device: str = "auto", base_url: str | None = None
+) -> Verifier:
+    """Open a verifier's folder. Nothing in it is run. The options are those of `distill.scoring.Opening`.
+
+    Raises InputError that says what is missing, damaged or too new, UsageError for an option that the verifier has not, and
+    ConfigError for a package, a device or a server that is not there.
+    """
     from distill.folder import read_verifier
+    from distill.scoring import Opening
 
-    return read_verifier(Path(path))
+    return read_verifier(Path(path), Opening(backend, dtype, device, base_url))
 
 
 def fingerprint(folder: Path) -> str:

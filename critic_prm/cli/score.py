@@ -8,6 +8,8 @@ import typer
 
 from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 
+HOW = "How a transformer verifier is computed"
+
 
 def score(
     critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier's folder, `rules`, or provider/MODEL.")],
@@ -19,20 +21,34 @@ def score(
     ray_address: RayAddress = None,
     workers: Workers = 2,
     worker_gpus: WorkerGpus = None,
+    backend: Annotated[
+        str, typer.Option(help="What computes a transformer verifier: torch, onnx (after `export`), vllm.", rich_help_panel=HOW)
+    ] = "torch",
+    dtype: Annotated[str, typer.Option(help="fp32, bf16, or auto: bf16 on a GPU that has it.", rich_help_panel=HOW)] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", rich_help_panel=HOW)] = "auto",
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="A vLLM that serves the verifier's folder.", rich_help_panel=HOW)
+    ] = None,
 ) -> None:
-    """Score every step: each row comes back with `p_correct` (per step, null if unjudged) and `first_error`.
+    """Score every step: each row comes back with `p_correct` (per step, null if unjudged) and `first_error`; where the verifier
+    has several heads also with `spread`, how far they disagree.
 
     The output is a label file without critiques: `rank`, `report` and `analyze` read it.
     """
     import asyncio
 
     from critic_prm.cli.clusters import on_cluster
-    from critic_prm.critic import Judging, open_critic
+    from critic_prm.critic import Critic, Judging, open_critic
+    from critic_prm.errors import UsageError
     from critic_prm.formats import read_trajectories
     from critic_prm.label import label
     from critic_prm.labels import label_row
     from critic_prm.records import RecordWriter
+    from distill.verifier import load_verifier
 
+    plain = (backend, dtype, device, base_url) == ("torch", "auto", "auto", None)
+    if engine != "local" and not plain:
+        raise UsageError("--backend, --dtype, --device and --base-url are for a verifier in this process, not for a cluster")
     judging = on_cluster(Judging(), engine, ray_address, workers, worker_gpus)
     skipped: list[object] = []
 
@@ -47,13 +63,19 @@ def score(
         complain=complain,
     )
 
+    def as_asked() -> Critic:
+        return load_verifier(critic, backend=backend, dtype=dtype, device=device, base_url=base_url)
+
     async def run() -> int:
         failed = 0
-        opened = open_critic(critic, judging)
+        opened: Critic = open_critic(critic, judging) if plain else as_asked()
         try:
             with RecordWriter(out) as sink:
                 async for trajectory, found in label(trajectories, opened, workers=judging.connections):
                     row = label_row(trajectory, found, opened.card)
+                    spreads = [verdict.spread for j in found.judgements for verdict in j.verdicts]
+                    if any(spread is not None for spread in spreads):
+                        row["spread"] = spreads
                     del row["judgements"]
                     failed += found.status != "ok"
                     sink.write(row)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import TrainingSet
+from distill.scoring import DEFAULT, Opening, require_default
 from distill.settings import Settings
 from distill.student import Item, Scorer, Trained
 
@@ -109,8 +110,9 @@ class Implicit:
         return Trained(scorer, self.base, {**counts, **summary, "settings": asdict(settings)}, "implicit", team.rank == 0)
 
 
-def load(folder: Path) -> Scorer:
+def load(folder: Path, opening: Opening = DEFAULT) -> Scorer:
     """Open a verifier's folder: the policy there, the reference in its subfolder. Raises OSError, ValueError, KeyError."""
+    require_default(opening, "implicit")
     from distill.students.transformer import require_torch
 
     require_torch()

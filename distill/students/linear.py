@@ -16,6 +16,7 @@ from distill import features
 from distill.calibration import Floats, sigmoid
 from distill.data import Row, TrainingSet, labelled, require_step_labels
 from distill.ngrams import char_grams, word_grams, words
+from distill.scoring import DEFAULT, Opening, require_default
 from distill.student import Item, Trained
 from distill.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
 
@@ -77,8 +78,9 @@ class LinearScorer:
             raise OSError(str(error)) from None
 
 
-def load(folder: Path) -> LinearScorer:
+def load(folder: Path, opening: Opening = DEFAULT) -> LinearScorer:
     """Read a scorer back from its folder."""
+    require_default(opening, "linear")
     from safetensors import SafetensorError, safe_open
 
     try:

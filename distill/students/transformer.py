@@ -7,20 +7,22 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
 from distill.data import Row, TrainingSet
+from distill.scoring import DEFAULT, Opening, Runner
 from distill.settings import Settings
 from distill.student import Item, Scorer, Trained
 
 if TYPE_CHECKING:
     from distill.batches import Prepared
     from distill.calibration import Floats
-    from distill.loop import Team
+    from distill.loop import Task, Team
     from distill.network import Network
+    from distill.scoring.machine import Machine
     from distill.sequences import Encoded, Encoder
 
 SCORING = "scoring.json"
@@ -94,41 +96,71 @@ class Transformer:
         )
 
 
-def load(folder: Path) -> Scorer:
-    """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without torch."""
+def load(folder: Path, opening: Opening = DEFAULT) -> Scorer:
+    """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without what it needs."""
     require_torch()
-    from transformers import AutoModelForTokenClassification
-
-    from distill.network import open_tokenizer, pick_device, pick_dtype, quiet
+    from distill.network import open_tokenizer
     from distill.sequences import make_encoder
 
     stored = json.loads((folder / SCORING).read_text("utf-8"))
-    with quiet():
-        model, report = AutoModelForTokenClassification.from_pretrained(folder, dtype="float32", output_loading_info=True)
-    if report["missing_keys"]:
-        raise ValueError(f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}")
+    tokenizer = open_tokenizer(folder)
     encoder = make_encoder(
-        open_tokenizer(folder),
+        tokenizer,
         stored["layout"],
         stored["max_length"],
         chat_template=stored["chat_template"],
         causal=stored["causal"],
     )
-    device = pick_device("auto")
-    return TransformerScorer(model.to(device).eval(), encoder, stored, pick_dtype("fp32", device))
+    if opening.backend == "onnx":
+        from distill.scoring.onnx import open_onnx
+
+        return TransformerScorer(open_onnx(folder, tokenizer.pad_token_id), encoder, stored)
+    if opening.backend == "vllm":
+        from distill.scoring.vllm import open_engine, open_server
+
+        runner = open_server(opening.base_url) if opening.base_url else open_engine(folder)
+        return TransformerScorer(runner, encoder, stored)
+    model, more = open_model(folder, opening)
+    return scorer_of(model, more, encoder, stored)
+
+
+def open_model(folder: Path, opening: Opening) -> tuple[Any, dict[str, Any]]:
+    """The model of a verifier's folder on its device, and the further heads; see `load`."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModelForTokenClassification
+
+    from distill.network import HEADS, pick_device, pick_dtype, quiet
+
+    device = pick_device(opening.device)
+    dtype = torch.float32 if opening.dtype == "auto" and device.type == "cpu" else pick_dtype(opening.dtype, device)
+    with quiet():
+        model, report = AutoModelForTokenClassification.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+    if report["missing_keys"]:
+        raise ValueError(f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}")
+    return model.to(device).eval(), load_file(folder / HEADS) if (folder / HEADS).is_file() else {}
+
+
+def scorer_of(model: Any, more: dict[str, Any], encoder: Encoder, stored: dict[str, Any]) -> TransformerScorer:
+    """The scorer of a plain model, as `network.plain_model` gives it."""
+    from distill.scoring.machine import open_machine
+    from distill.scoring.running import runner_of
+
+    machine = open_machine(model, more, stored["causal"])
+    return TransformerScorer(runner_of(machine, encoder.tokenizer.pad_token_id), encoder, stored, machine, more)
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerScorer:
-    """A model in plain Hugging Face form, its encoder, and what `scoring.json` says; see `Scorer`.
+    """What computes, the encoder before it, and what `scoring.json` says; see `Scorer`.
 
-    Steps that do not fit into the context have a score of nan.
+    Steps that do not fit into the context have a score of nan. `machine` is the model itself where it is computed here.
     """
 
-    model: Any
+    runner: Runner
     encoder: Encoder
     stored: dict[str, Any]
-    dtype: Any
+    machine: Machine | None = None
     more: dict[str, Any] = field(default_factory=dict)
     batch: int = 256
 
@@ -136,25 +168,28 @@ class TransformerScorer:
     def causal(self) -> bool:
         return bool(self.stored["causal"])
 
+    @property
+    def heads(self) -> int:
+        """Only the model itself has them: what is exported or served is their mean."""
+        return 1 if self.machine is None else int(self.stored["heads"])
+
     def score(self, items: Sequence[Item]) -> list[Floats]:
-        import numpy as np
-        import torch
+        return [p for p, _ in self.score_and_spread(items)]
 
-        from distill.batches import collate, micro
-
-        encoded = self.encoder.encode_many(items)
-        out = [np.full(len(steps), np.nan) for _, steps in items]
-        lengths = np.array([len(e.ids) for e in encoded], dtype=np.int64)
-        full = np.array([n for n, e in enumerate(encoded) if len(e.ends)], dtype=np.int64)
-        device = self.model.device
-        with torch.no_grad():
-            for rows in micro(full, lengths, 4096):
-                batch = collate([encoded[r] for r in rows], self.encoder.tokenizer.pad_token_id, causal=self.causal).to(device)
-                logits = self.model(input_ids=batch.ids, attention_mask=batch.mask).logits.float().flatten(0, 1)[batch.at]
-                p = torch.sigmoid(logits[:, 1] - logits[:, 0]).double().cpu().numpy()
-                for r, scores in zip(rows, np.split(p, np.cumsum([len(encoded[r].ends) for r in rows])[:-1]), strict=True):
-                    out[r][: len(scores)] = scores
+    def score_and_spread(self, items: Sequence[Item]) -> list[tuple[Floats, Floats | None]]:
+        """P(correct) of each step, and the standard deviation of the heads' P(correct), None where there is one head."""
+        out = []
+        for (_, steps), found in zip(items, self.runner.run(self.encoder.encode_many(items)), strict=True):
+            out.append((_padded(found.p, len(steps)), None if found.spread is None else _padded(found.spread, len(steps))))
         return out
+
+    def remembering(self) -> TransformerScorer:
+        """The same for solutions that grow: a step that is appended costs that step. Itself where it cannot remember."""
+        if self.machine is None or not self.machine.packs:
+            return self
+        from distill.scoring.memory import Remembering
+
+        return replace(self, runner=Remembering(self.machine))
 
     def save(self, folder: Path) -> None:
         from safetensors import SafetensorError
@@ -162,15 +197,22 @@ class TransformerScorer:
         from distill.checkpoint import write
         from distill.network import HEADS, quiet
 
+        assert self.machine is not None, "only a model that is here can be saved"
         try:
             with quiet():
-                self.model.save_pretrained(folder)
+                self.machine.model.save_pretrained(folder)
         except SafetensorError as error:  # a full disk, told by the library in its own way
             raise OSError(str(error)) from None
         self.encoder.tokenizer.save_pretrained(folder)
         if self.more:
             write(folder / HEADS, self.more)
         (folder / SCORING).write_text(json.dumps(self.stored, indent=2) + "\n", encoding="utf-8")
+
+
+def _padded(values: Floats, steps: int) -> Floats:
+    import numpy as np
+
+    return np.concatenate([values, np.full(steps - len(values), np.nan)])
 
 
 def require_torch() -> None:
@@ -182,8 +224,8 @@ def require_torch() -> None:
         raise ConfigError(f"a transformer student needs {', '.join(missing)}; install it with: pip install 'critic-prm[train]'")
 
 
-def require_room(work: Path | None, network: Network) -> None:
-    """Raises InputError where the disk has no room for the verifier and the best weights so far."""
+def require_room(work: Path | None, network: Network | Task) -> None:
+    """Raises InputError where the disk has no room for what is trained and its best weights so far."""
     if work is None:
         return
     place = next(parent for parent in work.absolute().parents if parent.is_dir())
@@ -304,7 +346,7 @@ def _scorer(network: Network, encoder: Encoder, settings: Settings) -> Scorer:
         "loss": settings.loss,
         "heads": settings.heads,
     }
-    return TransformerScorer(model.eval(), encoder, stored, network.dtype, {name: t.cpu() for name, t in more.items()})
+    return scorer_of(model.eval(), {name: t.cpu() for name, t in more.items()}, encoder, stored)
 
 
 def _silent(line: str) -> None:

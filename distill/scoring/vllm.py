@@ -1,0 +1,84 @@
+"""Encoded solutions through vLLM's pooling runner: a server that serves the verifier's folder, or an engine in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from critic_prm.errors import ConfigError, CriticPrmError
+from distill.scoring import Floats, Found
+from distill.sequences import Encoded
+
+AT_ONCE = 64
+"""Solutions in a request."""
+
+POOLER = {"tok_pooling_type": "ALL"}
+START = f"vllm serve FOLDER --runner pooling --pooler-config '{orjson.dumps(POOLER).decode()}'"
+
+
+@dataclass(frozen=True, slots=True)
+class VllmRunner:
+    """`ask` takes token ids of solutions and gives P(incorrect) and P(correct) of every token, (tokens, 2) for each."""
+
+    ask: Callable[[list[list[int]]], list[Floats]]
+
+    def run(self, encoded: Sequence[Encoded]) -> list[Found]:
+        out = [Found(np.empty(0))] * len(encoded)
+        full = [n for n, e in enumerate(encoded) if len(e.ends)]
+        for start in range(0, len(full), AT_ONCE):
+            part = full[start : start + AT_ONCE]
+            for n, rows in zip(part, self.ask([encoded[n].ids.tolist() for n in part]), strict=True):
+                out[n] = Found(rows[encoded[n].ends, 1])
+        return out
+
+
+def open_server(base_url: str) -> VllmRunner:
+    """A server whose model is the verifier's folder. Raises ConfigError where none answers."""
+    import httpx2
+
+    address = base_url.rstrip("/").removesuffix("/v1")
+    client = httpx2.Client(timeout=httpx2.Timeout(300.0))
+
+    def post(ids: list[list[int]]) -> list[Floats]:
+        try:
+            answer = client.post(f"{address}/pooling", json={"model": model, "input": ids, "task": "token_classify"})
+        except httpx2.HTTPError as error:
+            raise CriticPrmError(f"the vLLM at {base_url} does not answer: {error}") from None
+        found = orjson.loads(answer.content) if answer.status_code == 200 else {}
+        rows = [np.array(row["data"], dtype=np.float64) for row in found.get("data", ())]
+        if [row.shape for row in rows] != [(len(one), 2) for one in ids]:
+            raise ConfigError(
+                f"the vLLM at {base_url} gives no score per token (HTTP {answer.status_code}: {answer.text[:200]});"
+                f" start it with: {START}"
+            )
+        return rows
+
+    try:
+        model = orjson.loads(client.get(f"{address}/v1/models").content)["data"][0]["id"]
+    except (httpx2.HTTPError, orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
+        raise ConfigError(f"no vLLM answers at {base_url}: {error}; start it with: {START}") from None
+    return VllmRunner(post)
+
+
+def open_engine(folder: Path) -> VllmRunner:
+    """vLLM in this process. Raises ConfigError where it is not installed."""
+    try:
+        from vllm import LLM
+        from vllm.config import PoolerConfig
+    except ImportError:
+        raise ConfigError(
+            "the backend vllm needs vllm here (pip install 'critic-prm[vllm]'), or a server named with --base-url"
+        ) from None
+    engine: Any = LLM(model=str(folder), runner="pooling", pooler_config=PoolerConfig(**POOLER), dtype="float32")
+
+    def encode(ids: list[list[int]]) -> list[Floats]:
+        prompts = [{"prompt_token_ids": one} for one in ids]
+        rows = engine.encode(prompts, pooling_task="token_classify", use_tqdm=False)
+        return [row.outputs.data.double().cpu().numpy() for row in rows]
+
+    return VllmRunner(encode)
