@@ -261,8 +261,9 @@ def pick_device(wanted: str) -> torch.device:
     """ "auto" is the GPU of this process where there is one. Raises ConfigError for a device that is not there."""
     from accelerate import PartialState
 
-    if wanted == "auto":
-        return torch.device(PartialState().device)
+    own = torch.device(PartialState().device)
+    if wanted in ("auto", own.type):
+        return own
     try:
         device = torch.device(wanted)
         torch.empty(1, device=device)
