@@ -31,7 +31,9 @@ def compare(path: Path, name: str, reply: Reply) -> Finding:
     is something else."""
     if not reply.logprobs or not reply.logprobs[0].top:
         return Finding("golden", "bad", "the answer has no log-probabilities to compare")
-    now = {token: math.exp(chance) for token, chance in reply.logprobs[0].top}
+    now: dict[str, float] = {}
+    for token, chance in reply.logprobs[0].top:  # parts of a character may all be spelled alike
+        now[token] = now.get(token, 0.0) + math.exp(chance)
     if not path.exists():
         path.write_bytes(orjson.dumps({"judge": name, "p": now}, option=orjson.OPT_INDENT_2))
         return Finding("golden", "ok", f"{_shown(now)}: kept in {path}, to be compared with from now on")

@@ -143,7 +143,7 @@ def ending_texts(judge: Path) -> dict[str, Any]:
 
 
 def likeliest(judge: Path) -> dict[str, float]:
-    """What transformers says to the golden question: each token's probability to come first."""
+    """What transformers says to the golden question: the chance to come first of each token with a spelling of its own."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -153,4 +153,5 @@ def likeliest(judge: Path) -> dict[str, float]:
     with torch.no_grad():
         prompt = torch.tensor([words.encode(text, add_special_tokens=False)])
         p = AutoModelForCausalLM.from_pretrained(judge)(prompt).logits[0, -1].softmax(-1)
-    return {str(words.decode([token])): float(chance) for token, chance in enumerate(p)}
+    texts = [str(words.decode([token])) for token in range(len(p))]
+    return {text: float(chance) for text, chance in zip(texts, p, strict=True) if texts.count(text) == 1}

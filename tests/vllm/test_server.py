@@ -192,9 +192,9 @@ def test_the_doctor_says_what_this_server_does(
     for what in ("schema", "server", "fields", "context", "grammar", "verdicts", "going on", "seed", "n", "prefix", "golden"):
         assert found[what][0] == "ok", (what, found[what])
     assert "8192 tokens" in found["context"][1]
-    known = likeliest(judge)
-    for token, p in orjson.loads(golden.read_bytes())["p"].items():
-        assert math.isclose(p, known[token], abs_tol=1e-3)
+    known, given = likeliest(judge), orjson.loads(golden.read_bytes())["p"]
+    assert len(set(known) & set(given)) >= 2
+    assert all(math.isclose(given[token], known[token], abs_tol=1e-3) for token in set(known) & set(given))
     assert "as in" in doctor(capsys, server, judge, *options)[1]["golden"][1]
     golden.write_bytes(orjson.dumps({"p": {"Yes": 0.9, "No": 0.05}}))
     code, found = doctor(capsys, server, judge, *options)
