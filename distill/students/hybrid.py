@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from critic_prm.errors import InputError
+from critic_prm.errors import InputError, UsageError
 from distill.calibration import Floats, logit, sigmoid
 from distill.data import Row, TrainingSet, labelled
 from distill.probe import Probe, fit_probe, probe_from_arrays
+from distill.scoring import DEFAULT, Opening, require_default
 from distill.settings import Settings
 from distill.student import Item, Trained
 from distill.students import linear
@@ -60,11 +62,13 @@ class Hybrid:
         """Fit the linear student and the probes to `data.train`. `work` keeps what was read, so that a killed run goes on.
 
         Raises ConfigError without torch or the device asked for, InputError for a base that cannot be read and for sources
-        that hold nothing to learn from.
+        that hold nothing to learn from, UsageError as one of several processes.
         """
         from distill.students.transformer import require_torch
 
         require_torch()
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UsageError("the hybrid student trains in one process; start it without torchrun")
         started = time.monotonic()
         rows = [_cut(row) for row in data.train if row.weight > 0 and any(fnmatch(row.source, p) for p in self.sources)]
         classes = {label >= 0.5 for _, _, label, _ in labelled(rows)}
@@ -128,20 +132,24 @@ class HybridScorer:
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
+        from distill.network import quiet
+
         arrays = {f"states.{name}": array for name, array in self.states.arrays().items()}
         arrays |= {f"surprise.{name}": array for name, array in self.surprise.arrays().items()}
         arrays["usual"] = np.array([self.usual])
         self.linear.save(folder)
         try:
             save_file(arrays, folder / FILE, metadata={"hybrid": json.dumps(self.stored)})
-            self.reader.model.save_pretrained(folder)
+            with quiet():
+                self.reader.model.save_pretrained(folder)
             self.reader.encoder.tokenizer.save_pretrained(folder)
         except SafetensorError as error:  # a full disk, told by the library in its own way
             raise OSError(str(error)) from None
 
 
-def load(folder: Path) -> HybridScorer:
+def load(folder: Path, opening: Opening = DEFAULT) -> HybridScorer:
     """Read a scorer back from its folder. Raises ConfigError without torch."""
+    require_default(opening, "hybrid")
     from safetensors import SafetensorError, safe_open
 
     from distill.students.transformer import require_torch

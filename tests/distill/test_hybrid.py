@@ -186,12 +186,17 @@ def test_only_the_sources_named_are_read(base: Path, training_set: TrainingSet, 
         Hybrid(str(base), sources=("c",)).train(data, seed=0, say=lambda line: None)
 
 
-def test_what_cannot_be_read_is_said_before_anything_is_done(training_set: TrainingSet, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_said_before_anything_is_done(
+    training_set: TrainingSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder = tiny_base(tmp_path / "bert", "bert")
     with pytest.raises(InputError, match=r"writes text|causal language model"):
         Hybrid(str(encoder)).train(training_set, seed=0, say=lambda line: None)
     with pytest.raises(UsageError, match="--epochs"):
         choose_student("hybrid:some/base", Settings(epochs=4))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="one process"):
+        Hybrid(str(encoder)).train(training_set, seed=0, say=lambda line: None)
     assert choose_student("hybrid:some/base", Settings(layout="trl")) == Hybrid("some/base", Settings(layout="trl"))
 
 
