@@ -17,10 +17,11 @@ import os
 import pickle
 import signal
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ class Ran:
     cpu: float
     critic: Any
     """What is left of it after it was closed: its counts."""
+    steady: float
+    """Rows a second after the first quarter, in which workers import what they need."""
 
     @property
     def rate(self) -> float:
@@ -84,23 +87,33 @@ class Machines:
 async def _go(name: str, judging: Judging, count: int, out: Path, spoil: Spoil | None) -> Ran:
     critic, tally = open_critic(name, judging), Tally()
 
+    quarter: list[tuple[float, int]] = []
+
     async def watch() -> None:
-        while spoil is not None:
+        while True:
             await asyncio.sleep(0.01)
-            spoil(tally.rows, critic)
+            if not quarter and tally.rows >= count // 4:
+                quarter.append((time.monotonic(), tally.rows))
+            if spoil is not None:
+                spoil(tally.rows, critic)
 
     watching = asyncio.create_task(watch())
     try:
         with RecordWriter(str(out)) as sink:
             if judging.cluster is not None:
-                await pool_of(critic).ready()
+                pool = pool_of(critic)
+                await pool.ready()
+                while pool.waits():  # noqa: ASYNC110  (for its workers, who are there for good)
+                    await asyncio.sleep(0.1)
             began, cpu = time.monotonic(), time.process_time()
             await label_into(sink, trajectories(count), critic, tally, workers=judging.connections)
-            seconds, cpu = time.monotonic() - began, time.process_time() - cpu
+            ended = time.monotonic()
+            cpu = time.process_time() - cpu
     finally:
         watching.cancel()
         await critic.close()
-    return Ran(tally.rows, digest(out), seconds, cpu, critic)
+    since, rows = quarter[0] if quarter else (began, 0)
+    return Ran(tally.rows, digest(out), ended - began, cpu, critic, (tally.rows - rows) / max(ended - since, 1e-9))
 
 
 def digest(path: Path) -> str:
@@ -153,15 +166,16 @@ def pool_of(critic: Any) -> Any:
 
 
 def scale(machines: Machines, count: int) -> Iterator[str]:
-    for connections, share in ((8, 8), (256, 4)):
+    for latency, connections, share in ((1.0, 8, 125), (0.05, 8, 16), (0.05, 256, 8)):
         rates: dict[int, float] = {}
         for workers in (1, 2, 1, 2):
-            with Server("--latency", "0.05") as server:
+            with Server("--latency", str(latency)) as server:
                 ran = go(count // share, server.url, workers, connections)
-            rates[workers] = max(rates.get(workers, 0.0), ran.rate)
-        ideal = connections / 0.05
+            rates[workers] = max(rates.get(workers, 0.0), ran.steady)
+        ideal = connections / latency
         yield (
-            f"{connections} in flight a worker: 1 worker {rates[1]:,.0f}/s (ideal {ideal:,.0f}), 2 workers {rates[2]:,.0f}/s,"
+            f"{1000 * latency:.0f} ms, {connections} in flight a worker (ideal {ideal:,.0f}/s):"
+            f" 1 worker {rates[1]:,.0f}/s, 2 workers {rates[2]:,.0f}/s,"
             f" ratio {rates[2] / rates[1]:.2f}"
         )
 
@@ -247,8 +261,9 @@ def data(machines: Machines, count: int) -> Iterator[str]:
     count = max(count // 10, 400)
 
     class Ask:
-        def __init__(self, url: str) -> None:
+        def __init__(self, url: str, folder: str) -> None:
             self.url = url
+            Path(folder, str(os.getpid())).touch()
             self.session: Any = None
 
         async def __call__(self, batch: dict[str, Any]) -> Any:
@@ -264,25 +279,26 @@ def data(machines: Machines, count: int) -> Iterator[str]:
                     return (await answer.read()).decode()
 
             replies = await asyncio.gather(*(one(int(n)) for n in batch["id"]))
-            yield {"id": batch["id"], "pid": numpy.full(len(replies), os.getpid()), "reply": numpy.array(replies, dtype=object)}
+            yield {"id": batch["id"], "reply": numpy.array(replies, dtype=object)}
 
     rd.DataContext.get_current().enable_progress_bars = False
     got = {}
     for spoiled in (False, True):
-        with Server("--latency", "0.05") as server:
+        with Server("--latency", "0.05") as server, tempfile.TemporaryDirectory() as folder:
             rows = rd.range(count, override_num_blocks=max(count // 64, 4)).map_batches(
                 Ask,
                 batch_size=16,
-                fn_constructor_kwargs={"url": server.url},
+                fn_constructor_kwargs={"url": server.url, "folder": folder},
                 compute=rd.ActorPoolStrategy(size=2, max_tasks_in_flight_per_actor=4, max_concurrent_calls_per_actor=4),
                 num_cpus=0.5,
             )
-            began, done, killed = time.monotonic(), 0, not spoiled
-            for row in rows.iter_rows():
-                done += 1
-                if done >= count // 3 and not killed:
-                    killed = True
-                    os.kill(int(row["pid"]), signal.SIGKILL)
+            began = time.monotonic()
+            killer = threading.Thread(target=_kill_at, args=(server.url, count // 3, Path(folder)))
+            if spoiled:
+                killer.start()
+            done = sum(1 for _ in rows.iter_rows())
+            if spoiled:
+                killer.join()
             got[spoiled] = (done, time.monotonic() - began, seen(server.url))
     del ray
     for spoiled, (done, seconds, stats) in got.items():
@@ -306,6 +322,16 @@ def data(machines: Machines, count: int) -> Iterator[str]:
         f"our workers, the same, one killed: {ran.rows} rows in {ran.seconds:.1f} s, {stats['repeated']} sent again,"
         f" {stats['whole_twice']} of which had been answered in full"
     )
+
+
+def _kill_at(url: str, requests: int, folder: Path) -> None:
+    """End the first worker that has left its number in `folder`, once the server has seen so many requests."""
+    there = 0
+    while there < requests:
+        time.sleep(0.05)
+        with suppress(ConnectionError):  # a server that is just being asked by hundreds
+            there = seen(url)["requests"]
+    os.kill(int(min(folder.iterdir()).name), signal.SIGKILL)
 
 
 PARTS = {part.__name__: part for part in (same, scale, limits, score, wire, data)}
