@@ -91,12 +91,13 @@ def run_search(
     from critic_prm.records import RecordWriter
     from critic_prm.search import Pricing, Task, open_method, search, search_row, tree_rows
     from critic_prm.search._account import Account
+    from critic_prm.search._scorer import for_growing
 
     settings.check(method, by.replace("-", "_"))
     open_method(method)
     open_aggregation(by)
     by = by.replace("-", "_")
-    opened = open_critic(critic, judging)
+    opened = for_growing(open_critic(critic, judging))
     client: Client = policy.policy.client
     pricing = Pricing(client.money.prices, prices_of(opened))
     if budget.usd is not None and (pricing.policy is None or (clients_of(opened) and pricing.critic is None)):

@@ -58,6 +58,14 @@ class Scorer:
                 self._known.setdefault(path[:length], label.p_correct[:length])
 
 
+def for_growing(critic: Critic) -> Critic:
+    """The critic for solutions that grow step by step: one that computes its scores remembers what it did, and pays for a new
+    step alone."""
+    remembering = getattr(critic, "remembering", None)
+    grown: Critic = critic if remembering is None else remembering()
+    return grown
+
+
 def is_causal(critic: Critic) -> bool:
     """Whether what a critic says of a step rests on that step and those before it alone."""
     return bool(getattr(getattr(critic, "scorer", critic), "causal", False))

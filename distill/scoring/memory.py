@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,8 +55,13 @@ class Remembering:
     machine: Machine
     most: int = BYTES
     traces: list[Trace] = field(default_factory=list)
+    _lock: Any = field(default_factory=Lock, repr=False)
 
     def run(self, encoded: Sequence[Encoded]) -> list[Found]:
+        with self._lock:
+            return self._run(encoded)
+
+    def _run(self, encoded: Sequence[Encoded]) -> list[Found]:
         wanted = [e if not len(e.ends) else Encoded(e.ids[: e.ends[-1] + 1], e.ends) for e in encoded]
         numbers: list[Tensor] = [self.machine.weight.new_zeros(0, len(self.machine.weight))] * len(wanted)
         groups: dict[tuple[int, int], list[int]] = defaultdict(list)
