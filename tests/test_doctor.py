@@ -27,11 +27,11 @@ def server() -> Iterator[Judge]:
         yield judge
 
 
-def look(folder: Path, provider: Provider, **judging: object) -> dict[str, Finding]:
+def look(folder: Path, provider: Provider, patience: float = 20.0) -> dict[str, Finding]:
     async def run() -> list[Finding]:
-        critic = with_provider(provider, Judging(db=folder / "doctor.db", **judging))  # type: ignore[arg-type]
+        critic = with_provider(provider, Judging(db=folder / "doctor.db"))
         try:
-            return await examine(critic, 0.5 if isinstance(provider, OpenAIProvider) else 20.0)
+            return await examine(critic, patience)
         finally:
             await critic.close()
 
@@ -84,8 +84,8 @@ def test_what_is_refused_is_told_from_what_works(server: Judge, tmp_path: Path) 
 )
 def test_what_is_wrong_is_said(server: Judge, tmp_path: Path, kind: str, what: str, mend: str) -> None:
     server.behave(Behaviour(latency=0, faults={kind: 1.0}))
-    found = look(tmp_path, openai(server))
-    assert server.seen.bodies.total() == 1
+    found = look(tmp_path, openai(server), 0.5 if kind == "stall" else 20.0)
+    assert kind == "stall" or server.seen.bodies.total() == 1  # a busy machine may not even send within so short a patience
     assert found[what].state == "bad"
     assert mend in found[what].said
 
