@@ -80,7 +80,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def read_verifier(folder: Path, opening: Opening = DEFAULT) -> Verifier:
     """Read and check a verifier's folder. Raises InputError."""
-    info = _info(folder)
+    info = read_info(folder)
     try:
         student = open_student(info["student"])
     except CriticPrmError:
@@ -103,7 +103,8 @@ def read_verifier(folder: Path, opening: Opening = DEFAULT) -> Verifier:
     return Verifier(folder.name or str(folder), scorer, calibration, float(info["threshold"]), info)
 
 
-def _info(folder: Path) -> dict[str, Any]:
+def read_info(folder: Path) -> dict[str, Any]:
+    """What `verifier.json` says, checked. Raises InputError."""
     path = folder / "verifier.json"
     if not folder.is_dir():
         raise InputError(str(folder), "there is no such folder", "make a verifier with: critic-prm distill DIR -o VERIFIER")

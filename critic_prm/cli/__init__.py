@@ -15,6 +15,7 @@ COMMANDS = (
     "evaluate",
     "judge_eval",
     "score",
+    "export",
     "rank",
     "search",
     "refine",

@@ -175,6 +175,8 @@ def _folds(rows: Sequence[Row], seed: int) -> NDArray[np.int64]:
     """
     sources = {row.source for row in rows}
     groups = [row.source if len(sources) >= FOLDS else row.problem for row in rows]
+    if len(set(groups)) < 2:
+        groups = [str(number) for number in range(len(rows))]
     names = sorted(set(groups))
     fold = dict(zip(names, np.random.default_rng(seed).permutation(len(names)) % FOLDS, strict=True))
     return np.array([fold[group] for group in groups])

@@ -1,0 +1,173 @@
+"""A transformer verifier's folder in, the same model for ONNX Runtime out: float32, or int8 where the scores stand it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
+from distill.folder import read_info, write_json
+from distill.scoring.onnx import MODEL, SMALL, OnnxRunner, open_session
+from distill.student import Item
+from distill.verifier import Verifier, load_verifier
+
+MAX_DRIFT = 0.05
+EQUAL = 1e-4
+"""What float32 may differ by: more, and the export itself is wrong."""
+
+RECORD = "export.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How far the exported model's P(correct), calibrated, lies from the verifier's own: the largest and the mean difference
+    over `steps` steps, and how many of them change sides of the threshold."""
+
+    largest: float
+    mean: float
+    flipped: int
+    steps: int
+
+
+def export_onnx(
+    folder: str | Path,
+    items: Sequence[Item],
+    *,
+    int8: bool = False,
+    max_drift: float = MAX_DRIFT,
+    out: str | Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[Path, Drift]:
+    """Write `model.onnx`, or with `int8` `model.int8.onnx`, into the verifier's folder (or to `out`), and check it on `items`.
+
+    The file is put in place after its scores were compared with the verifier's, never before. Raises UsageError for a verifier
+    that is no transformer and for no items, ConfigError without the packages, and CriticPrmError when the drift is beyond
+    `max_drift` (EQUAL for float32); nothing is written then.
+    """
+    from distill.students.transformer import TransformerScorer
+
+    folder = Path(folder)
+    student = read_info(folder)["student"]
+    if student != "transformer":
+        raise UsageError(f"{folder} is a {student} verifier; only transformer verifiers are exported")
+    verifier = load_verifier(folder, dtype="fp32", device="cpu")
+    scorer = verifier.scorer
+    assert isinstance(scorer, TransformerScorer)
+    assert scorer.machine is not None
+    if not sum(len(steps) for _, steps in items):
+        raise UsageError("there are no steps to check the export on; name a file with solutions")
+    target = Path(out) if out is not None else folder / (SMALL if int8 else MODEL)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".export.", dir=target.absolute().parent) as scratch:
+            whole = Path(scratch) / MODEL
+            say("export to ONNX")
+            write_onnx(scorer.machine.model, whole)
+            made = whole
+            if int8:
+                say("weights to int8")
+                made = quantize(whole, Path(scratch) / SMALL)
+            say(f"scores of {len(items)} solutions, before and after")
+            drift = measure_drift(verifier, made, items)
+            bound = max_drift if int8 else min(max_drift, EQUAL)
+            if not drift.largest <= bound:
+                raise CriticPrmError(
+                    f"{folder}: the {'int8' if int8 else 'exported'} model was not kept: P(correct) moves by up to"
+                    f" {drift.largest:.3f} (mean {drift.mean:.3f}), {drift.flipped} of {drift.steps} steps change sides;"
+                    f" the bound is {bound:g}" + ("; raise it with --max-drift if that is good enough" if int8 else "")
+                )
+            os.replace(made, target)
+    except OSError as error:
+        raise InputError(str(target), f"it cannot be written: {error.strerror or error}") from None
+    write_json(target.with_name(RECORD), {target.name: {**asdict(drift), "max_drift": bound}})
+    return target, drift
+
+
+def items_to_check(folder: str | Path, check: str | None, limit: int) -> list[Item]:
+    """The first `limit` solutions of a file in any format, or of the dev split that `verifier.json` names.
+
+    Raises InputError where that split is not there any more.
+    """
+    from critic_prm.formats import read_trajectories
+
+    source = check or str(Path(read_info(Path(folder))["training"]["data"]) / "dev.jsonl")
+    if check is None and not Path(source).is_file():
+        raise InputError(source, "the verifier's dev split is not there", "name solutions to compare scores on with --check")
+    return [(t.problem, t.texts) for t in islice(read_trajectories(source), limit)]
+
+
+def write_onnx(model: Any, path: Path) -> None:
+    """A token classifier on the CPU in float32 as one ONNX file: `input_ids` and `attention_mask` (rows, length), both free, to
+    `logits`. Raises ConfigError without the packages."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise ConfigError("ONNX needs onnx and onnxruntime; install them with: pip install 'critic-prm[onnx]'") from None
+    import torch
+    from torch import Tensor, nn
+
+    from distill.network import quiet
+
+    class Logits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+            return logits
+
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it says which packages for pictures are not there
+    usual, model.config.use_cache = getattr(model.config, "use_cache", False), False
+    rows, length = torch.export.Dim("rows"), torch.export.Dim("length")
+    ids = torch.ones(2, 12, dtype=torch.int64)
+    shape = {0: rows, 1: length}
+    try:
+        with warnings.catch_warnings(), quiet():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                Logits().eval(),
+                (ids, torch.ones_like(ids)),
+                path,
+                input_names=["input_ids", "attention_mask"],
+                output_names=["logits"],
+                dynamic_shapes=(shape, shape),
+                external_data=False,
+                dynamo=True,
+                verbose=False,
+            )
+    finally:
+        model.config.use_cache = usual
+
+
+def quantize(whole: Path, small: Path) -> Path:
+    """Weights in int8, per channel; activations are rounded as they come."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(whole, small, weight_type=QuantType.QInt8, per_channel=True)
+    return small
+
+
+def measure_drift(verifier: Verifier, path: Path, items: Sequence[Item]) -> Drift:
+    """Compare the calibrated scores of `items`."""
+    from distill.students.transformer import TransformerScorer
+
+    scorer = verifier.scorer
+    assert isinstance(scorer, TransformerScorer)
+    other = OnnxRunner(open_session(path), scorer.encoder.tokenizer.pad_token_id)
+    encoded = scorer.encoder.encode_many(items)
+    before, after = (
+        verifier.calibration(np.concatenate([found.p for found in runner.run(encoded)])) for runner in (scorer.runner, other)
+    )
+    gap = np.abs(before - after)
+    flipped = int(((before < verifier.threshold) != (after < verifier.threshold)).sum())
+    return Drift(float(gap.max()), float(gap.mean()), flipped, len(gap))
