@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.request import Request, urlopen
 
 import numpy as np
 import orjson
@@ -36,22 +34,23 @@ def server(verifier: Path) -> Iterator[str]:
         yield address
 
 
-def post(address: str, body: dict[str, Any]) -> Any:
-    sent = Request(address, orjson.dumps(body), {"Content-Type": "application/json"})
-    with urlopen(sent, timeout=60) as answer:
-        return orjson.loads(answer.read())
-
-
 def test_scores_are_ours(server: str, verifier: Path) -> None:
-    scorer: Any = load_verifier(verifier).scorer
+    ours, theirs = load_verifier(verifier), load_verifier(verifier, backend="vllm", base_url=server)
     items = [(row["prompt"], row["completions"]) for row in sums(40, seed=9, most=6)]
-    ours = scorer.score(items)
-    encoded = scorer.encoder.encode_many(items)
-    body = {"model": str(verifier), "input": [one.ids.tolist() for one in encoded], "task": "token_classify"}
-    rows = post(server.removesuffix("/v1") + "/pooling", body)["data"]
-    theirs = [np.array(row["data"])[one.ends, 1] for row, one in zip(rows, encoded, strict=True)]
-    assert np.ptp(np.concatenate(ours)) > 0.01
-    assert max(np.abs(a - b).max() for a, b in zip(ours, theirs, strict=True)) < 1e-4
+    here, there = (np.concatenate(one.scorer.score(items)) for one in (ours, theirs))
+    assert np.ptp(here) > 0.01
+    assert np.abs(here - there).max() < 1e-4
+
+
+def test_the_command_scores_with_the_server(server: str, verifier: Path, tmp_path: Path) -> None:
+    rows, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    rows.write_bytes(orjson.dumps({"id": "1", "problem": "Add them up.", "steps": ["1 + 1 = 2", "2 + 3 = 5"]}) + b"\n")
+    with pytest.raises(SystemExit) as stopped:
+        main(["score", str(verifier), str(rows), "-o", str(out), "--backend", "vllm", "--base-url", server])
+    assert not stopped.value.code
+    assert orjson.loads(out.read_bytes())["p_correct"] == pytest.approx(
+        load_verifier(verifier).score("Add them up.", ["1 + 1 = 2", "2 + 3 = 5"]), abs=1e-4
+    )
 
 
 def test_the_doctor_compares_scores(server: str, verifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
