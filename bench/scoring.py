@@ -27,10 +27,10 @@ import torch
 
 from distill.network import open_network, open_tokenizer, plain_model
 from distill.scoring.memory import Remembering
+from distill.scoring.scorer import TransformerScorer, scorer_of
 from distill.sequences import make_encoder
 from distill.settings import Settings
 from distill.student import Item
-from distill.students.transformer import TransformerScorer, scorer_of
 
 
 def main() -> None:

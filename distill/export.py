@@ -53,7 +53,7 @@ def export_onnx(
     that is no transformer and for no items, ConfigError without the packages, and CriticPrmError when the drift is beyond
     `max_drift` (EQUAL for float32); nothing is written then.
     """
-    from distill.students.transformer import TransformerScorer
+    from distill.scoring.scorer import TransformerScorer
 
     folder = Path(folder)
     student = read_info(folder)["student"]
@@ -159,7 +159,7 @@ def quantize(whole: Path, small: Path) -> Path:
 
 def measure_drift(verifier: Verifier, path: Path, items: Sequence[Item]) -> Drift:
     """Compare the calibrated scores of `items`."""
-    from distill.students.transformer import TransformerScorer
+    from distill.scoring.scorer import TransformerScorer
 
     scorer = verifier.scorer
     assert isinstance(scorer, TransformerScorer)

@@ -1,0 +1,137 @@
+"""A transformer verifier's folder, opened in one way or another: problems and steps in, P(correct) and spread per step out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distill.scoring import Floats, Opening, Runner
+from distill.student import Item
+
+if TYPE_CHECKING:
+    from distill.scoring.machine import Machine
+    from distill.sequences import Encoder
+
+SCORING = "scoring.json"
+"""What stands around problem and steps, and how many heads there are."""
+
+
+def open_scorer(folder: Path, opening: Opening) -> TransformerScorer:
+    """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without what it needs."""
+    from distill.network import open_tokenizer
+    from distill.sequences import make_encoder
+
+    stored = json.loads((folder / SCORING).read_text("utf-8"))
+    tokenizer = open_tokenizer(folder)
+    encoder = make_encoder(
+        tokenizer,
+        stored["layout"],
+        stored["max_length"],
+        chat_template=stored["chat_template"],
+        causal=stored["causal"],
+    )
+    if opening.backend == "onnx":
+        from distill.scoring.onnx import open_onnx
+
+        return TransformerScorer(open_onnx(folder, tokenizer.pad_token_id), encoder, stored)
+    if opening.backend == "vllm":
+        from distill.scoring.vllm import open_engine, open_server
+
+        runner = open_server(opening.base_url) if opening.base_url else open_engine(folder)
+        return TransformerScorer(runner, encoder, stored)
+    model, more = open_model(folder, opening)
+    return scorer_of(model, more, encoder, stored)
+
+
+def open_model(folder: Path, opening: Opening) -> tuple[Any, dict[str, Any]]:
+    """The model of a verifier's folder on its device, and the further heads; see `open_scorer`."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModelForTokenClassification
+
+    from distill.network import HEADS, pick_device, pick_dtype, quiet
+
+    device = pick_device(opening.device)
+    dtype = torch.float32 if opening.dtype == "auto" and device.type == "cpu" else pick_dtype(opening.dtype, device)
+    with quiet():
+        model, report = AutoModelForTokenClassification.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+    if report["missing_keys"]:
+        raise ValueError(f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}")
+    return model.to(device).eval(), load_file(folder / HEADS) if (folder / HEADS).is_file() else {}
+
+
+def scorer_of(model: Any, more: dict[str, Any], encoder: Encoder, stored: dict[str, Any]) -> TransformerScorer:
+    """The scorer of a plain model, as `network.plain_model` gives it."""
+    from distill.scoring.machine import open_machine
+    from distill.scoring.running import runner_of
+
+    machine = open_machine(model, more, stored["causal"])
+    return TransformerScorer(runner_of(machine, encoder.tokenizer.pad_token_id), encoder, stored, machine, more)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerScorer:
+    """What computes, the encoder before it, and what `scoring.json` says; see `Scorer`.
+
+    Steps that do not fit into the context have a score of nan. `machine` is the model itself where it is computed here.
+    """
+
+    runner: Runner
+    encoder: Encoder
+    stored: dict[str, Any]
+    machine: Machine | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+    batch: int = 256
+
+    @property
+    def causal(self) -> bool:
+        return bool(self.stored["causal"])
+
+    @property
+    def heads(self) -> int:
+        """Only the model itself has them: what is exported or served is their mean."""
+        return 1 if self.machine is None else int(self.stored["heads"])
+
+    def score(self, items: Sequence[Item]) -> list[Floats]:
+        return [p for p, _ in self.score_and_spread(items)]
+
+    def score_and_spread(self, items: Sequence[Item]) -> list[tuple[Floats, Floats | None]]:
+        """P(correct) of each step, and the standard deviation of the heads' P(correct), None where there is one head."""
+        out = []
+        for (_, steps), found in zip(items, self.runner.run(self.encoder.encode_many(items)), strict=True):
+            out.append((_padded(found.p, len(steps)), None if found.spread is None else _padded(found.spread, len(steps))))
+        return out
+
+    def remembering(self) -> TransformerScorer:
+        """The same for solutions that grow: a step that is appended costs that step. Itself where it cannot remember."""
+        if self.machine is None or not self.machine.packs:
+            return self
+        from distill.scoring.memory import Remembering
+
+        return replace(self, runner=Remembering(self.machine))
+
+    def save(self, folder: Path) -> None:
+        from safetensors import SafetensorError
+
+        from distill.checkpoint import write
+        from distill.network import HEADS, quiet
+
+        assert self.machine is not None, "only a model that is here can be saved"
+        try:
+            with quiet():
+                self.machine.model.save_pretrained(folder)
+        except SafetensorError as error:  # a full disk, told by the library in its own way
+            raise OSError(str(error)) from None
+        self.encoder.tokenizer.save_pretrained(folder)
+        if self.more:
+            write(folder / HEADS, self.more)
+        (folder / SCORING).write_text(json.dumps(self.stored, indent=2) + "\n", encoding="utf-8")
+
+
+def _padded(values: Floats, steps: int) -> Floats:
+    return np.concatenate([values, np.full(steps - len(values), np.nan)])
