@@ -40,18 +40,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bootstrap", type=int, default=1000)
     args = parser.parse_args()
-    tests = {
-        path.stem: read(path) for path in sorted(args.test.glob("*.jsonl")) if fnmatch.fnmatch(path.stem, args.test_sources)
-    }
-    if not tests:
-        sys.exit(f"{args.test}: no source matches {args.test_sources!r}")
-    train = [row for path in sorted(args.train.glob("*.jsonl")) if path.stem not in tests for row in read(path)]
-    kept = without_problems_of(train, [row["problem"] for rows in tests.values() for row in rows])
-    print(f"train: {len(train)} labelled solutions, {len(train) - len(kept)} dropped because their problem is in a test source")
+    kept, tests = load(args.train, args.test, args.test_sources)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "training-set"
         write_training_set(kept, folder, args.seed)
         measure(folder, args.out or Path(scratch) / "verifier", tests, args.seed, args.bootstrap)
+
+
+def load(train: Path, test: Path, test_sources: str) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """The records to train on, without the problems of the test sources, and the test sources by name."""
+    tests = {path.stem: read(path) for path in sorted(test.glob("*.jsonl")) if fnmatch.fnmatch(path.stem, test_sources)}
+    if not tests:
+        sys.exit(f"{test}: no source matches {test_sources!r}")
+    rows = [row for path in sorted(train.glob("*.jsonl")) if path.stem not in tests for row in read(path)]
+    kept = without_problems_of(rows, [row["problem"] for rows in tests.values() for row in rows])
+    print(f"train: {len(rows)} labelled solutions, {len(rows) - len(kept)} dropped because their problem is in a test source")
+    return kept, tests
 
 
 def read(path: Path) -> list[dict[str, Any]]:

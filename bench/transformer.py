@@ -15,7 +15,6 @@ import argparse
 import fnmatch
 import json
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.linear import measure, read, without_problems_of, write_training_set
+from bench.linear import load, measure, write_training_set
 from distill.settings import Settings
 from distill.students.hybrid import Hybrid
 
@@ -41,14 +40,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bootstrap", type=int, default=1000)
     args = parser.parse_args()
-    tests = {
-        path.stem: read(path) for path in sorted(args.test.glob("*.jsonl")) if fnmatch.fnmatch(path.stem, args.test_sources)
-    }
-    if not tests:
-        sys.exit(f"{args.test}: no source matches {args.test_sources!r}")
-    train = [row for path in sorted(args.train.glob("*.jsonl")) if path.stem not in tests for row in read(path)]
-    kept = without_problems_of(train, [row["problem"] for rows in tests.values() for row in rows])
-    print(f"train: {len(train)} labelled solutions, {len(train) - len(kept)} dropped because their problem is in a test source")
+    kept, tests = load(args.train, args.test, args.test_sources)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "training-set"
         write_training_set(kept, folder, args.seed)
