@@ -17,6 +17,9 @@ from distill.sequences import Encoded
 AT_ONCE = 64
 """Solutions in a request."""
 
+PATIENCE = 300.0
+"""Seconds for one of them."""
+
 POOLER = {"tok_pooling_type": "ALL"}
 START = f"vllm serve FOLDER --runner pooling --pooler-config '{orjson.dumps(POOLER).decode()}'"
 
@@ -42,11 +45,12 @@ def open_server(base_url: str) -> VllmRunner:
     import httpx2
 
     address = base_url.rstrip("/").removesuffix("/v1")
-    client = httpx2.Client(timeout=httpx2.Timeout(300.0))
 
     def post(ids: list[list[int]]) -> list[Floats]:
         try:
-            answer = client.post(f"{address}/pooling", json={"model": model, "input": ids, "task": "token_classify"})
+            # A connection for each request of many solutions costs nothing beside them, and leaves none open.
+            body = {"model": model, "input": ids, "task": "token_classify"}
+            answer = httpx2.post(f"{address}/pooling", json=body, timeout=PATIENCE)
         except httpx2.HTTPError as error:
             raise CriticPrmError(f"the vLLM at {base_url} does not answer: {error}") from None
         found = orjson.loads(answer.content) if answer.status_code == 200 else {}
@@ -59,7 +63,7 @@ def open_server(base_url: str) -> VllmRunner:
         return rows
 
     try:
-        model = orjson.loads(client.get(f"{address}/v1/models").content)["data"][0]["id"]
+        model = orjson.loads(httpx2.get(f"{address}/v1/models", timeout=PATIENCE).content)["data"][0]["id"]
     except (httpx2.HTTPError, orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
         raise ConfigError(f"no vLLM answers at {base_url}: {error}; start it with: {START}") from None
     return VllmRunner(post)
