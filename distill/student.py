@@ -94,12 +94,15 @@ def open_student(name: str) -> StudentModule:
     return cast(StudentModule, import_module(f"distill.students.{name.replace('-', '_')}"))
 
 
-def choose_student(name: str, settings: Settings) -> Student:
+def choose_student(name: str, settings: Settings, sources: tuple[str, ...] = ()) -> Student:
     """The student that a command names: "linear", any base (a hub name or a local folder) for a transformer, or
-    "implicit:BASE" for one that learns from outcomes alone, "hybrid:BASE" for the linear one that also reads with a base.
+    "implicit:BASE" for one that learns from outcomes alone, "hybrid:BASE" for the linear one that also reads with a base
+    (of the sources that match `sources`, if there are any).
 
     Raises UsageError when settings are given that the student does not have.
     """
+    if sources and not name.startswith("hybrid:"):
+        raise UsageError("--sources says what a hybrid student reads; other students learn from all sources")
     if name in student_names() and hasattr(open_student(name), "train"):
         changed = changed_settings(settings)
         if changed:
@@ -117,7 +120,7 @@ def choose_student(name: str, settings: Settings) -> Student:
         changed = [option for option in changed_settings(settings) if option not in APPLY]
         if changed:
             raise UsageError(f"the hybrid student has no {', '.join(changed)}: its base is read, not trained")
-        return Hybrid(name.removeprefix("hybrid:"), settings)
+        return Hybrid(name.removeprefix("hybrid:"), settings, sources or ("*",))
     from distill.students.transformer import Transformer
 
     return Transformer(name, settings)

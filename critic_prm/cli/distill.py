@@ -18,7 +18,7 @@ def distill(
         typer.Option(
             metavar="linear|BASE",
             help="linear, or the base of a transformer: a causal model or an encoder, by hub name or folder;"
-            " implicit:BASE learns from outcomes alone.",
+            " hybrid:BASE is linear and reads with a base; implicit:BASE learns from outcomes alone.",
         ),
     ] = "linear",
     objective: Annotated[
@@ -47,6 +47,9 @@ def distill(
         typer.Option(
             rich_help_panel=GOAL, metavar="FILE|SOURCE", help="Learn what sources count from these rows, not trained on."
         ),
+    ] = "",
+    sources: Annotated[
+        str, typer.Option(rich_help_panel=GOAL, metavar="PATTERN,...", help="hybrid: which sources the base reads; all.")
     ] = "",
     label_smoothing: Annotated[float, typer.Option(rich_help_panel=GOAL, help="A share from 0 to 1.")] = 0.0,
     class_weights: Annotated[
@@ -121,7 +124,7 @@ def distill(
     if objective == "sft":
         run_sft(data, out, student, settings, judge_dev, seed, console)
         return
-    chosen_student = choose_student(student, settings)
+    chosen_student = choose_student(student, settings, tuple(filter(None, sources.split(","))))
     result = run(
         data, out, student=chosen_student, seed=seed,
         say=lambda line: console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True),

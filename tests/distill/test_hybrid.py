@@ -186,6 +186,12 @@ def test_only_the_sources_named_are_read(base: Path, training_set: TrainingSet, 
         Hybrid(str(base), sources=("c",)).train(data, seed=0, say=lambda line: None)
 
 
+def test_sources_are_for_a_base_that_reads() -> None:
+    assert choose_student("hybrid:./base", Settings(), ("math_*",)) == Hybrid("./base", Settings(), ("math_*",))
+    with pytest.raises(UsageError, match="other students learn from all sources"):
+        choose_student("linear", Settings(), ("math_*",))
+
+
 def test_what_cannot_be_read_is_said_before_anything_is_done(
     training_set: TrainingSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
