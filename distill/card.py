@@ -15,7 +15,7 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
     lines = [
         "---",
         "library_name: critic-prm",
-        *([f"base_model: {json.dumps(info['base'])}"] if re.fullmatch(r"[\w.-]+/[\w.-]+", info["base"]) else []),
+        *([f"base_model: {json.dumps(info['base'])}"] if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", info["base"]) else []),
         "tags: [process-reward-model, step-verification]",
         "---",
         f"# {name}",

@@ -153,7 +153,11 @@ def quantize(whole: Path, small: Path) -> Path:
     """Weights in int8, per channel; activations are rounded as they come."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    quantize_dynamic(whole, small, weight_type=QuantType.QInt8, per_channel=True)
+    logging.disable(logging.WARNING)  # it advises steps that are for pictures
+    try:
+        quantize_dynamic(whole, small, weight_type=QuantType.QInt8, per_channel=True)
+    finally:
+        logging.disable(logging.NOTSET)
     return small
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -90,6 +91,8 @@ def open_tokenizer(base: str | Path) -> Any:
     """The base's tokenizer, with a padding token: where it has none, the end token does, since padding is never looked at."""
     from transformers import AutoTokenizer
 
+    if re.match(r"[./~]", str(base)) and not Path(base).expanduser().is_dir():
+        raise InputError(str(base), "there is no such folder", MEND)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(base))
     except (OSError, ValueError, KeyError, ImportError) as error:

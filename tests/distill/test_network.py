@@ -167,6 +167,8 @@ def test_a_process_reward_model_goes_on_from_its_head_and_another_kind_is_refuse
 
 
 def test_a_base_without_weights_or_config_is_said(bases: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such folder"):
+        open_tokenizer(tmp_path / "none")
     with pytest.raises(InputError, match="does not open as a model"):
         open_network(str(tmp_path), FP32)
     shutil.copytree(bases["qwen2"], tmp_path / "b")
