@@ -284,7 +284,7 @@ def data(machines: Machines, count: int) -> Iterator[str]:
     rd.DataContext.get_current().enable_progress_bars = False
     got = {}
     for spoiled in (False, True):
-        with Server("--latency", "0.05") as server, tempfile.TemporaryDirectory() as folder:
+        with Server("--latency", "0.5") as server, tempfile.TemporaryDirectory() as folder:
             rows = rd.range(count, override_num_blocks=max(count // 64, 4)).map_batches(
                 Ask,
                 batch_size=16,
@@ -315,7 +315,7 @@ def data(machines: Machines, count: int) -> Iterator[str]:
             dead.append(rows)
             os.kill(pool.places[next(iter(pool._lines))][1], signal.SIGKILL)
 
-    with Server("--latency", "0.05") as server:
+    with Server("--latency", "0.5") as server:
         ran = go(count, server.url, 2, 64, spoil=spoil)
         stats = seen(server.url)
     yield (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -89,6 +90,8 @@ def _needs(cluster: Cluster, loads: bool) -> Needs:
 def _open(provider: Provider, engine: str | None) -> Completing:
     if engine is not None:
         os.environ[ENGINE] = engine
+    with suppress(ImportError):
+        import aiohttp  # noqa: F401  (now: requests with a lease would wait for it, and then go out all at once)
     return Completing(provider)
 
 

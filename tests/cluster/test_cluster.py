@@ -82,32 +82,6 @@ async def test_what_the_cache_can_answer_needs_no_cluster(judge: Judge, run: Run
     assert spread.rows == first.rows
 
 
-async def test_a_lost_worker_node_and_gate_cost_what_they_had_in_hand(two: Nodes, judge: Judge, run: Run) -> None:
-    one = await run.go("openai/bench", run.judging(judge), 300)
-    judge.behave(replace(judge.behaviour, latency=0.2))
-    bodies = judge.seen.bodies
-
-    async def sabotage(critic: Critic, tally: Tally) -> None:
-        await until(lambda: bodies.total() >= 80)
-        kill_one(critic)
-        await until(lambda: bodies.total() >= 180)
-        two.lose_second()
-        await until(lambda: bodies.total() >= 240)
-        gate: Any = critic.client.gate  # type: ignore[attr-defined]
-        os.kill((await gate._line.desk.here.remote())[1], signal.SIGKILL)
-
-    spread = await run.go("openai/bench", run.judging(judge, TWO), 300, sabotage)
-    assert spread.rows == one.rows
-    assert pool_of(spread.critic).lost >= 1
-    stats = judge.seen.stats()
-    assert stats["bodies"] == 300
-    assert 0 < spread.counts["transient"] <= 2 * 32  # at most what was out when worker and node were lost
-    assert stats["repeated"] <= spread.counts["transient"]
-    attempts = sqlite3.connect(run.folder / "2.db").execute("SELECT DISTINCT detail FROM attempt").fetchall()
-    assert attempts == [("worker lost",)]
-    assert spread.counts["paid"] == 300
-
-
 async def test_a_limit_of_requests_holds_for_all_workers_and_jobs(two: Nodes, judge: Judge, run: Run) -> None:
     """40 requests a second, asked for by two jobs with a worker each: 80 requests take two seconds and not one."""
     jobs = [run.go("openai/bench", run.judging(judge, Cluster(workers=1), rpm=2400, salt=salt), 40) for salt in ("a", "b")]
@@ -163,3 +137,30 @@ def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"critic-prm\[ray\]"):
         session.ray_module()
+
+
+async def test_a_lost_worker_node_and_gate_cost_what_they_had_in_hand(two: Nodes, judge: Judge, run: Run) -> None:
+    """The last one here: it takes a cluster ten seconds to notice that a node has gone, and others would wait for them."""
+    one = await run.go("openai/bench", run.judging(judge), 300)
+    judge.behave(replace(judge.behaviour, latency=0.2))
+    bodies = judge.seen.bodies
+
+    async def sabotage(critic: Critic, tally: Tally) -> None:
+        await until(lambda: bodies.total() >= 80)
+        kill_one(critic)
+        await until(lambda: bodies.total() >= 180)
+        two.lose_second()
+        await until(lambda: bodies.total() >= 240)
+        gate: Any = critic.client.gate  # type: ignore[attr-defined]
+        os.kill((await gate._line.desk.here.remote())[1], signal.SIGKILL)
+
+    spread = await run.go("openai/bench", run.judging(judge, TWO), 300, sabotage)
+    assert spread.rows == one.rows
+    assert pool_of(spread.critic).lost >= 1
+    stats = judge.seen.stats()
+    assert stats["bodies"] == 300
+    assert 0 < spread.counts["transient"] <= 2 * 32  # at most what was out when worker and node were lost
+    assert stats["repeated"] <= spread.counts["transient"]
+    attempts = sqlite3.connect(run.folder / "2.db").execute("SELECT DISTINCT detail FROM attempt").fetchall()
+    assert attempts == [("worker lost",)]
+    assert spread.counts["paid"] == 300
