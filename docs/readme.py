@@ -38,9 +38,6 @@ FLOORS = (
 )
 """The order in which the tree shows the modules of critic_prm: as a trajectory meets them; others come after, the CLI last."""
 
-OPENED = ("engine", "dataset", "providers", "critics")
-"""Packages whose files the tree shows as well."""
-
 
 def first_line(path: Path) -> str:
     return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0].rstrip(".")
@@ -92,9 +89,6 @@ def _entry(path: Path, depth: int) -> Iterator[tuple[int, str, str]]:
         yield depth, path.name, first_line(path)
         return
     yield depth, f"{path.name}/", first_line(path / "__init__.py")
-    if path.name in OPENED:
-        for child in sorted(_modules(path)):
-            yield from _entry(child, depth + 1)
 
 
 def _rank(path: Path) -> tuple[int, str]:

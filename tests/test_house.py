@@ -136,8 +136,3 @@ def test_starting_is_light(what: str, forbidden: set[str]) -> None:
     code = f"import sys; {what}; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not forbidden & set(loaded)
-
-
-def test_no_module_grows_beyond_what_one_can_hold_in_mind() -> None:
-    long = {dotted_name(p): lines for p in modules() if (lines := p.read_text("utf-8").count("\n")) > 400}
-    assert not long, "find the idea that splits them"
