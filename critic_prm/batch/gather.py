@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from critic_prm.batch.api import BatchAPI, custom_id
 from critic_prm.batch.ledger import PART, Ledger, Try
 from critic_prm.engine.client import Answer, Client
 from critic_prm.engine.keeping import Question, roomier_question
 from critic_prm.errors import ConfigError, Failure, ProviderError
+from critic_prm.provider import Usage
 
 UNSENT, UNRUN, PASSING = ("unsent", "cancelled"), ("expired", "missing"), ("transient", "throttle", "run", "quota")
 """Outcomes that say nothing against a request: its batch was refused or ended by somebody; it was not run in time; the failure
@@ -52,6 +53,7 @@ class Gatherer:
     added: int = 0
     held: str = ""
     _probes: int | None = None
+    _probed: dict[str, Answer] = field(default_factory=dict)
     _batch: int | None = None
     _rows: dict[str, Question] = field(default_factory=dict)
     _count: int = 0
@@ -66,6 +68,8 @@ class Gatherer:
 
     async def __call__(self, question: Question) -> Answer:
         """Raises Deferred while there is no answer to be had."""
+        if question.key in self._probed:
+            return self._probed[question.key]
         if question.key in self._rows:
             raise Deferred
         try:
@@ -121,10 +125,15 @@ class Gatherer:
         raise Deferred
 
     async def _probe(self, question: Question) -> Answer:
-        """Ask one question online, the way a run without batches would; the reply is as good as any."""
+        """Ask one question online, the way a run without batches would; the reply is as good as any.
+
+        The answer is remembered for the passes to come: a refused, empty or cut one is not in the cache, and a run without
+        batches would not ask for it again either.
+        """
         assert self._probes is not None
         left, self._probes = self._probes, 0
         answer = await self.client.online(question)
+        self._probed[question.key] = replace(answer, cached=True, usage=Usage())
         if answer.failure is None:
             return answer
         who = f"{self.client.provider.name}/{self.client.provider.model}"

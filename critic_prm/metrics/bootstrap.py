@@ -169,8 +169,8 @@ def paired_bootstrap(
 
 def two_sided(values: Array) -> float:
     """The p-value of "no difference" from replicates of a difference."""
-    n = len(values)
-    return min(1.0, 2 * min((np.sum(values <= 0) + 1) / (n + 1), (np.sum(values >= 0) + 1) / (n + 1)))
+    at_most, at_least = int(np.sum(values <= 0)), int(np.sum(values >= 0))
+    return min(1.0, 2 * (min(at_most, at_least) + 1) / (len(values) + 1))
 
 
 def too_few(problems: int) -> str:

@@ -128,6 +128,23 @@ def test_one_request_goes_first_so_that_a_bad_parameter_is_known_at_once(bench: 
     assert bench.office.online.total() == 3
 
 
+@pytest.mark.parametrize("kind", ["refusal", "blank", "filter", "length", "context"])
+@pytest.mark.parametrize("options", [(), ("--wait",), ("--wait", "--max-reasks", "0")])
+def test_the_question_that_goes_first_comes_back_incomplete_and_is_the_only_one(
+    bench: Bench, kind: str, options: tuple[str, ...]
+) -> None:
+    """The labelling after the batches asked the same question again, found it in neither cache nor batch, and ended in a
+    traceback; now it gets the status that a run without batches gives it, and costs as many requests."""
+    bench.office.begin(Fate(0.04, marked={"Order 0:": kind}))
+    again = ("--no-force", *options[1:])  # without a second question, which would make a batch
+    whole = online(bench, "--limit", "1", *again)
+    bench.office.begin(Fate(0.04, marked={"Order 0:": kind}))
+    assert bench.label("--batch", "--limit", "1", "--no-force", *options) == 3
+    assert labels(bench) == whole
+    assert bench.office.seen()["batches"] == 0
+    assert bench.office.online.total() == (1 if "--max-reasks" in options or kind == "context" else 2)
+
+
 def test_a_wrong_key_an_unknown_server_and_an_empty_account(bench: Bench) -> None:
     bench.office.begin(Fate(key="sk-another"))
     assert bench.label("--batch") == 4

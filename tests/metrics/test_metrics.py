@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import orjson
 import pytest
 
 from critic_prm.metrics import (
+    Array,
     auroc,
     binary_f1,
     brier,
@@ -256,3 +258,10 @@ def test_confusion_rows_add_up() -> None:
     rows = confusion_rows([1, 1, 0, 0], [1, 0, 1, 0])
     assert rows.sum(axis=0).tolist() == [1, 1, 1, 1]
     assert float(plain_f1(rows.sum(axis=0))) == 0.5
+
+
+@pytest.mark.parametrize("values", [np.zeros(3), np.array([1.0, 2.0, 3.0]), np.linspace(-1, 9, 500), np.linspace(-9, 1, 500)])
+def test_a_p_value_is_a_plain_float_which_every_json_writer_takes(values: Array) -> None:
+    """`search -o` ended in a traceback as soon as p was below 1: numpy's float was no JSON to the writer of run.json."""
+    assert type(two_sided(values)) is float
+    orjson.dumps(two_sided(values))
