@@ -20,6 +20,7 @@ from critic_prm.trajectory import Trajectory
 
 Per = Literal["trajectory", "step"]
 
+_NONCE_DIGITS, _NONCE_TRIES = 8, 64
 _META = re.compile(r"\{#-?[ \t]*(.*?)[ \t]*-?#\}")
 _KEYS = ("reader", "per", "base", "stops", "stop", "max_tokens", "about")
 
@@ -135,14 +136,7 @@ def render(style: Style, trajectory: Trajectory, step: int | None = None, *, ref
 
 def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Expect:
     """What a reply to `render(style, trajectory, step)` should contain."""
-    quotable = [trajectory.problem]
-    for part in trajectory.steps:
-        quotable.append(part.text)
-        if part.observation:
-            quotable.append(part.observation)
-    if trajectory.tools:
-        quotable.append(tools_text(trajectory))
-    return Expect(len(trajectory.steps), style.base, style.stops, step, tuple(quotable))
+    return Expect(len(trajectory.steps), style.base, style.stops, step, tuple(_quotable(trajectory)))
 
 
 def questions(style: Style, trajectory: Trajectory) -> list[int | None]:
@@ -167,14 +161,34 @@ def schema(style: Style, expected: Expect) -> Mapping[str, Any] | None:
 
 
 def nonce(trajectory: Trajectory) -> str:
-    """Eight hex digits from the trajectory's own content: stable for the cache, and unknown to whoever wrote the steps.
+    """Eight hex digits from the trajectory's problem and steps that occur in none of its texts: stable, so that equal content
+    has equal cache keys, and impossible to write into a step.
 
-    A text that contains its own nonce would have to be searched for among four billion; one that was written first cannot.
+    The first candidate is the beginning of the content's SHA-256. A candidate that some text contains is replaced by one that
+    is hashed from the same content and a counter. Raises UsageError if no candidate is free, which takes a text of gigabytes.
     """
     digest = hashlib.sha256(trajectory.problem.encode("utf-8", "surrogatepass"))
     for step in trajectory.steps:
         digest.update(f"\x00{step.text}\x01{step.observation or ''}".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()[:8]
+    texts = [*_quotable(trajectory), trajectory.gold_answer or ""]
+    candidate = digest.hexdigest()[:_NONCE_DIGITS]
+    for counter in range(1, _NONCE_TRIES):
+        if not any(candidate in text for text in texts):
+            return candidate
+        candidate = hashlib.sha256(digest.digest() + counter.to_bytes(8)).hexdigest()[:_NONCE_DIGITS]
+    raise UsageError(f"the trajectory {trajectory.id!r} contains every code its fences could have; remove it or shorten its steps")
+
+
+def _quotable(trajectory: Trajectory) -> list[str]:
+    """Every text of the trajectory that a judge is shown."""
+    texts = [trajectory.problem]
+    for part in trajectory.steps:
+        texts.append(part.text)
+        if part.observation:
+            texts.append(part.observation)
+    if trajectory.tools:
+        texts.append(tools_text(trajectory))
+    return texts
 
 
 def tools_text(trajectory: Trajectory) -> str:
