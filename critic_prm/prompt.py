@@ -176,7 +176,9 @@ def nonce(trajectory: Trajectory) -> str:
         if not any(candidate in text for text in texts):
             return candidate
         candidate = hashlib.sha256(digest.digest() + counter.to_bytes(8)).hexdigest()[:_NONCE_DIGITS]
-    raise UsageError(f"the trajectory {trajectory.id!r} contains every code its fences could have; remove it or shorten its steps")
+    raise UsageError(
+        f"the trajectory {trajectory.id!r} contains every code its fences could have; remove it or shorten its steps"
+    )
 
 
 def _quotable(trajectory: Trajectory) -> list[str]:

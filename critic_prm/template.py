@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from critic_prm.errors import UsageError
+from critic_prm.sandbox import MeteredEnvironment, instrument, metered
 
 BLOCKS = ("system", "user")
 VARIABLES = {
@@ -66,8 +66,8 @@ def shorten(text: str, limit: int) -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment() -> MeteredEnvironment:
+    environment = MeteredEnvironment(
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, cache_size=0
     )
     environment.globals.clear()
@@ -78,7 +78,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         return getattr(value, name) if type(value) is Shown and name in SHOWN else checked(value, name)
 
     environment.__dict__["getattr"] = attribute
-    environment.filters["shorten"] = shorten
+    environment.add_filter("shorten", shorten)
     return environment
 
 
@@ -92,26 +92,33 @@ def compile_template(source: str, where: str) -> Template:
     try:
         tree = environment.parse(source)
         _check(tree, where)
-        code = environment.compile(tree, name=where, filename=where)
+        with metered():  # the compiler evaluates expressions that are constant
+            code = environment.compile(instrument(tree), name=where, filename=where)
     except TemplateSyntaxError as error:
         raise UsageError(f"{where}:{error.lineno}: {error.message}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{where}: the template cannot be compiled: {error or type(error).__name__}") from None
     return Template.from_code(environment, code, dict(environment.globals))
 
 
 def render_block(template: Template, block: str, variables: Mapping[str, Any], where: str) -> str:
     """The text of one block. Raises UsageError with file:line when the template fails on this trajectory."""
     try:
-        return "".join(template.blocks[block](template.new_context(dict(variables))))
+        with metered():
+            return "".join(template.blocks[block](template.new_context(dict(variables))))
     except Exception as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == where]
         at = f"{where}:{template.get_corresponding_lineno(lines[-1] or 1)}" if lines else where
-        raise UsageError(f"{at}: the template fails here: {error}") from error
+        raise UsageError(f"{at}: the template fails here: {error or type(error).__name__}") from error
 
 
 def _check(tree: nodes.Template, where: str) -> None:
     for kind in (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends):
         for other in tree.find_all(kind):
             raise UsageError(f"{where}:{other.lineno}: a prompt is one file; it cannot {kind.__name__.lower()} another")
+    for loop in tree.find_all(nodes.For):
+        if loop.recursive:
+            raise UsageError(f"{where}:{loop.lineno}: a loop in a prompt cannot be recursive")
     for node in tree.body:
         if isinstance(node, nodes.Block) or (isinstance(node, nodes.Output) and _blank(node)):
             continue

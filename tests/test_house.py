@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = {
     1: ("errors", "trajectory", "aggregate", "plugins", "resources", "records", "addresses"),
-    2: ("judgement", "votes", "prompt", "provider", "critic", "cache", "models", "reader", "template", "votes"),
+    2: ("judgement", "votes", "prompt", "provider", "critic", "cache", "models", "reader", "sandbox", "template", "votes"),
     3: ("readers", "formats", "labels", "metrics", "dataset", "benchmarks", "arithmetic", "distill"),
     4: (
         "providers",

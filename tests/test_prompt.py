@@ -319,6 +319,114 @@ def test_a_template_that_fails_says_where(expression: str, said: str) -> None:
         render(style, SUM)
 
 
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("{{ 10 ** 100000000 }}", "256 bits"),
+        ("{{ count ** 100000000 }}", "256 bits"),
+        ("{{ 2 ** -100000000 }}", "256 bits"),
+        ("{{ 2 ** 200 * 2 ** 200 }}", "256 bits"),
+        ("{{ 'a' * 10 ** 10 }}", "too much work"),
+        ("{{ problem * 10 ** 10 }}", "too much work"),
+        ("{{ 10 ** 10 * problem }}", "too much work"),
+        ("{{ [problem] * 10 ** 10 }}", "too much work"),
+        ("{{ 'a'.center(10 ** 10) }}", r"cannot call \.center\(\)"),
+        ("{{ problem.ljust(10000000000) }}", r"cannot call \.ljust\(\)"),
+        ("{{ problem.rjust(10000000000) }}", r"cannot call \.rjust\(\)"),
+        ("{{ problem.zfill(10000000000) }}", r"cannot call \.zfill\(\)"),
+        ("{{ '{:10000000000}'.format(1) }}", r"cannot call \.format\(\)"),
+        ("{{ '%10000000000d' % 1 }}", "format a text with %"),
+        ("{{ (1).to_bytes(10 ** 10) }}", r"cannot call \.to_bytes\(\)"),
+        ("{{ 'a\tb'.expandtabs(10 ** 10) }}", r"cannot call \.expandtabs\(\)"),
+        ("{{ problem.translate({87: 'a' * 1000000}) }}", r"cannot call \.translate\(\)"),
+        ("{{ problem | indent(10 ** 10, true) }}", "too much work"),
+        ("{{ problem | indent('x' * 1000000, true) | indent('x' * 3000000, true) }}", "too much work"),
+        ("{{ ('a' * 1000000) | replace('a', 'b' * 1000000) }}", "too much work"),
+        ("{{ ('a' * 1000000) | replace('', 'b' * 1000000) }}", "too much work"),
+        ("{{ ('a' * 1000000) | list | join('b' * 1000000) }}", "too much work"),
+        ("{{ ('a' * 1000000) | map('upper') | join(d='b' * 1000000) }}", "too much work"),
+        ("{{ [1] | tojson(indent=10 ** 10) }}", "from 0 to 8"),
+        ("{{ ('a' * 100000) | truncate(3, true, 'b' * 3000000) }}", "too much work"),
+        (
+            "{% for a in 'a' * 9999 %}{% for b in 'a' * 9999 %}{% for c in 'a' * 9999 %}{% endfor %}{% endfor %}{% endfor %}",
+            "too much",
+        ),
+        ("{% for a in 'a' * 100000 %}{{ 'a' * 100000 }}{% endfor %}", "too much work"),
+        ("{% set x %}{% for a in 'a' * 100000 %}{{ 'a' * 100000 }}{% endfor %}{% endset %}x", "too much work"),
+        ("{% set x %}{% for a in 'a' * 100000 %}" + "b" * 10000 + "{% endfor %}{% endset %}x", "too much work"),
+        ("{% set a = 'a' %}" + "{% set a = a ~ a %}" * 60 + "x", "too much work"),
+        ("{% set a = 'a' %}" + "{% set a = a + a %}" * 60 + "x", "too much work"),
+        ("{% set a = ['a'] %}" + "{% set a = [a, a] %}" * 60 + "{{ a }}", "too much work"),
+        ("{% set a = ['a'] %}" + "{% set a = [a, a] %}" * 60 + "{{ a | tojson }}", "too much work"),
+        ("{% set a = ['a'] %}" + "{% set a = {'a': a, 'b': a} %}" * 60 + "{{ a ~ 'b' }}", "too much work"),
+        ("{% set a = ['a'] %}" + "{% set a = [a, a] %}" * 60 + "{{ a | string | length }}", "too much work"),
+        ("{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}", "recursion|too much work"),
+        ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}", "too much work"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "recursion"),
+        ("{{ " + "9" * 5000 + " }}", "cannot be compiled"),
+    ],
+)
+def test_a_template_that_would_compute_for_ever_or_fill_memory_ends_in_one_line(
+    expression: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`{{ 10 ** 100000000 }}`, nested loops, `"a" * 10**10` and `center` had no end, or filled the memory."""
+    monkeypatch.setattr("critic_prm.sandbox.WORK", 200_000)  # a tenth, to be quick
+    with pytest.raises(UsageError, match=said) as caught:
+        render(style_from_source("mine", GOOD.replace("{{ problem }}", expression)), SUM)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{% for s in steps recursive %}{{ loop(steps) }}{% endfor %}", r":3: a loop in a prompt cannot be recursive"),
+        ("{{ problem | center(9) }}", r":3: No filter named 'center'"),
+        ("{{ 1 | round(-1000000000) }}", r":3: No filter named 'round'"),
+        ("{{ problem | batch(1000000000, 'x') }}", r":3: No filter named 'batch'"),
+        ("{{ '%1000000000d' | format(1) }}", r":3: No filter named 'format'"),
+    ],
+)
+def test_what_no_prompt_needs_is_refused_when_it_is_opened(source: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        style_from_source("mine", GOOD.replace("{{ problem }}", source))
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("{{ 'ab' * 3 }}{{ 2 * count }}{{ 2 ** 10 }}{{ 7 % 4 }}{{ 1 + 2 }}{{ 'a' + 'b' }}", "ababab61024" + "33ab"),
+        ("{{ count ~ ' of ' ~ last }}", "3 of 3"),
+        ("{{ steps | map(attribute='text') | map('upper') | join(' | ') }}", " | ".join(s.text.upper() for s in STEPS)),
+        ("{{ steps | join('-', 'number') }}", "1-2-3"),
+        ("{{ 'a\nb' | indent(2) }}|{{ 'a\nb' | indent('>', true) }}", "a\n  b|>a\n>b"),
+        ("{{ 'a-b-c' | replace('-', '+') }}{{ 'a-b-c' | replace('-', '+', 1) }}", "a+b+ca+b-c"),
+        ("{{ {'a': [1, 2]} | tojson }}", '{"a": [1, 2]}'),
+        ("{% for s in steps %}{{ loop.index }}/{{ loop.length }}{{ ',' if not loop.last }}{% endfor %}", "1/3,2/3,3/3"),
+        ("{% for a, b in {'x': 1, 'y': 2}.items() if b > 1 %}{{ a ~ b }}{% else %}none{% endfor %}", "y2"),
+        ("{% for s in steps | selectattr('observation') %}{{ s.number }}{% endfor %}", "2"),
+        ("{% macro tag(name, text) %}<{{ name }}>{{ text }}</{{ name }}>{% endmacro %}{{ tag('p', 'x') }}", "<p>x</p>"),
+        ("{{ problem.upper().split()[0] }}", "WHAT"),
+        ("{{ problem | length }} {{ steps | list | length }} {{ problem | truncate(6, true, '.') }}", "14 3 What ."),
+    ],
+)
+def test_what_templates_do_with_texts_still_works(expression: str, text: str) -> None:
+    assert render(style_from_source("mine", GOOD.replace("{{ problem }}", expression)), SUM)[1].content == text
+
+
+@styles
+def test_the_largest_trajectories_fit_into_the_work_a_template_may_do(name: str) -> None:
+    steps = tuple(Step(f"Step {n}. " * 1000, "seen " * 1000) for n in range(400))
+    style = open_style(name)
+    text = sent(style, Trajectory("t", "p " * 1000, steps), 399 if style.per == "step" else None)
+    assert len(text) > 3_000_000
+
+
+def test_the_work_is_counted_for_each_block_anew() -> None:
+    style = style_from_source("mine", GOOD.replace("{{ problem }}", "{% for a in 'a' * 1500000 %}{% endfor %}x"))
+    assert [render(style, SUM)[1].content for _ in range(3)] == ["x"] * 3
+
+
 def test_rendering_is_cheap() -> None:
     steps = tuple(Step(f"In step {k} we add {k} and {k + 1}, which gives {2 * k + 1}. " * 4) for k in range(6))
     style, trajectory = open_style("stepwise"), Trajectory("t", "Add them all up. " * 10, steps)

@@ -1,0 +1,189 @@
+"""A Jinja environment that counts what a template does and stops it when that is too much for a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any
+
+from jinja2 import filters, nodes, pass_eval_context
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+WORK = 2_000_000
+"""Units of work that one block of a prompt may take. A round of a loop and 16 characters that are shown, joined or given to a
+filter are one unit each: a prompt of 30 million characters, or two million rounds. A call is ten."""
+CHARACTERS, CALL = 16, 10
+BITS = 256
+"""How long a whole number may become; templates only have numbers of steps and lengths of texts."""
+
+NO_FILTERS = ("batch", "center", "format", "pprint", "random", "round", "slice", "sum", "urlize", "wordwrap", "xmlattr")
+NO_METHODS = frozenset(
+    ("center", "expandtabs", "format", "format_map", "join", "ljust", "replace", "rjust", "to_bytes", "translate", "zfill")
+)
+"""Methods whose result can be far longer than what they are given. There are filters for `join` and `replace`."""
+
+_spent: ContextVar[list[int]] = ContextVar("spent")
+
+
+@contextmanager
+def metered() -> Iterator[None]:
+    """What runs within may spend `WORK` units."""
+    token = _spent.set([0])
+    try:
+        yield
+    finally:
+        _spent.reset(token)
+
+
+def spend(units: int) -> None:
+    """Count work. Raises SecurityError when there is too much."""
+    spent = _spent.get()
+    spent[0] += units
+    if spent[0] > WORK:
+        raise SecurityError("it takes too much work for a prompt: shorten its texts and loops")
+
+
+def spend_text(characters: int) -> None:
+    spend(1 + max(characters, 0) // CHARACTERS)
+
+
+def weigh(value: Any) -> Any:
+    """Count what it takes to show `value`, which is returned. Lists that contain each other are counted as often as they would
+    be shown."""
+    if isinstance(value, str | bytes):
+        spend_text(len(value))
+    elif isinstance(value, list | tuple | set | frozenset):
+        spend(1)
+        for item in value:
+            weigh(item)
+    elif isinstance(value, dict):
+        spend(1)
+        for item in value.items():
+            weigh(item)
+    else:
+        spend(1)
+    return value
+
+
+class MeteredEnvironment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, without what pads texts, and with a count of the work. See `WORK`.
+
+    It does not bound the time of a single operation on a long text, and the count is not exact.
+    """
+
+    intercepted_binops = frozenset(("*", "**", "%", "+"))
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(finalize=weigh, **options)
+        for name in NO_FILTERS:
+            del self.filters[name]
+        for name, function in list(self.filters.items()):
+            self.filters[name] = _metered_filter(_OWN.get(name, function))
+        self.filters |= {"_joined": _joined, "_rounds": _rounds}
+
+    def add_filter(self, name: str, function: Callable[..., Any]) -> None:
+        self.filters[name] = _metered_filter(function)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "%" and isinstance(left, str | bytes):
+            raise SecurityError("a prompt cannot format a text with %; join texts with ~")
+        if operator == "+":
+            weigh(left), weigh(right)
+        elif isinstance(left, int) and isinstance(right, int):
+            size = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
+            if size > BITS and operator != "%":
+                raise SecurityError(f"a number of more than {BITS} bits is too large for a prompt")
+        elif operator == "*":
+            for text, times in ((left, right), (right, left)):
+                if isinstance(times, int) and hasattr(text, "__len__"):
+                    spend_text(len(text) * times)
+        return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(__obj, "__name__", "")
+        if name in NO_METHODS:
+            raise SecurityError(f"a prompt cannot call .{name}()")
+        spend(CALL)
+        weigh((getattr(__obj, "__self__", None), args, kwargs))
+        return weigh(super().call(__context, __obj, *args, **kwargs))
+
+
+def instrument(tree: nodes.Template) -> nodes.Template:
+    """The template with a count in every loop and every `~`."""
+    found: nodes.Template = _Instrument().visit(tree)
+    return found
+
+
+class _Instrument(NodeTransformer):
+    def visit_For(self, node: nodes.For) -> nodes.For:
+        self.generic_visit(node)
+        text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        node.iter = _filter(node.iter, "_rounds", [nodes.Const(1 + text // CHARACTERS)])
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:
+        self.generic_visit(node)
+        return _filter(nodes.List(node.nodes, lineno=node.lineno), "_joined", [])
+
+
+def _filter(value: Any, name: str, args: list[nodes.Expr]) -> nodes.Filter:
+    return nodes.Filter(value, name, args, [], None, None, lineno=value.lineno)
+
+
+def _metered_filter(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that counts what it is given. What comes lazily is taken first, so that it can be counted."""
+    skip = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = [list(arg) if isinstance(arg, Iterator) else arg for arg in args[skip:]]
+        weigh((given, kwargs))
+        return function(*args[:skip], *given, **kwargs)
+
+    return run
+
+
+def _rounds(value: Any, weight: int) -> Any:
+    """What a loop goes over, with all its rounds counted in advance."""
+    items = value if isinstance(value, str | list | tuple | dict) else list(value)
+    spend(len(items) * weight)
+    return items
+
+
+def _joined(values: list[Any]) -> str:
+    return "".join(map(str, weigh(values)))
+
+
+def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    spend_text((text.count("\n") + 1) * (len(width) if isinstance(width, str) else width))
+    return str(filters.do_indent(text, width, first, blank))
+
+
+def _replace(value: Any, old: str, new: str, count: int = -1) -> str:
+    text = str(value)
+    spend_text(text.count(old) * len(new))
+    return text.replace(old, new, count)
+
+
+@pass_eval_context
+def _join(context: nodes.EvalContext, value: Any, between: Any = "", attribute: str | int | None = None) -> str:
+    items = list(value)
+    if attribute is not None:
+        items = list(map(filters.make_attrgetter(context.environment, attribute), items))
+    spend_text(len(items) * len(weigh(str(between))))
+    return str(between).join(map(str, weigh(items)))
+
+
+@pass_eval_context
+def _tojson(context: nodes.EvalContext, value: Any, indent: int | None = None) -> str:
+    if indent is not None and not 0 <= indent <= 8:
+        raise SecurityError(f"tojson: indent is {indent}; it must be from 0 to 8")
+    return str(filters.do_tojson(context, value, indent))
+
+
+_OWN: dict[str, Callable[..., Any]] = {"indent": _indent, "join": _join, "replace": _replace, "tojson": _tojson}
