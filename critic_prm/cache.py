@@ -16,7 +16,7 @@ import orjson
 from sqlite_utils import Database, Migrations
 
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from critic_prm.provider import Usage, request_key
+from critic_prm.provider import Usage, request_key, stated_usage
 from critic_prm.records import Record
 
 migrations = Migrations("critic-prm")
@@ -289,7 +289,7 @@ def entry_from_row(row: Mapping[str, Any], where: str) -> Entry:
         if key != row["key"]:
             raise InputError(where, f"the key {row['key']!r} is not that of the request beside it", "export the cache again")
         names = ("input", "output", "cached", "written", "reasoning")
-        usage = Usage(**{name: row.get(f"{name}_tokens") or 0 for name in names})
+        usage = stated_usage(**{name: row.get(f"{name}_tokens") for name in names})
         same = {
             name: row[name]
             for name in ("key", "wire", "sample", "salt", "provider", "model", "base_url", "raw", "text", "finish")

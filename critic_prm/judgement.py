@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from critic_prm.errors import UsageError
-from critic_prm.provider import Usage
+from critic_prm.provider import Usage, stated_usage
 
 VerdictValue = Literal["correct", "incorrect", "neutral"]
 Status = Literal["ok", "truncated", "count_mismatch", "unparseable", "refused", "provider_error"]
@@ -227,7 +227,7 @@ def judgement_from_json(row: dict[str, Any]) -> Judgement:
         notes=tuple(row.get("notes", ())),
         how=tuple(row.get("how", ())),
         turns=tuple(row.get("turns", ())),
-        usage=Usage(**row.get("usage", {})),
+        usage=stated_usage(**row.get("usage", {})),
         judge=row.get("judge", ""),
         parts=tuple(judgement_from_json(part) for part in row.get("parts", ())),
     )

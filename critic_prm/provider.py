@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal, Protocol
 
 import orjson
 
-from critic_prm.errors import UsageError
+from critic_prm.errors import CriticPrmError, ProviderError, UsageError
 
 Wire = dict[str, Any]
 """The exact JSON body of a request; what the cache key is made of."""
@@ -74,6 +75,28 @@ class Usage:
             self.written + other.written,
             self.reasoning + other.reasoning,
         )
+
+
+MOST_TOKENS = 2**53
+"""The largest count that every JSON parser and SQLite keep exactly."""
+
+
+def token_count(stated: object) -> int:
+    """A token count as a server or a file states it, also as "10" or 10.0. Anything but a whole number from 0 to 2**53 counts
+    as not stated, which is 0: no count can lower what a run has spent."""
+    digits = isinstance(stated, str) and len(stated) <= 16 and stated.isascii() and stated.isdecimal()
+    if digits or (isinstance(stated, float) and stated.is_integer()):
+        stated = int(stated)  # type: ignore[call-overload]
+    return stated if type(stated) is int and 0 <= stated <= MOST_TOKENS else 0
+
+
+def stated_usage(
+    input: object = 0, output: object = 0, cached: object = 0, written: object = 0, reasoning: object = 0
+) -> Usage:
+    """The usage that counts of an unchecked source state: parts never exceed the whole that includes them."""
+    whole, out, read = token_count(input), token_count(output), token_count(cached)
+    read = min(read, whole)
+    return Usage(whole, out, read, min(token_count(written), whole - read), min(token_count(reasoning), out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +163,18 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@contextmanager
+def reading_answer() -> Iterator[None]:
+    """Within it, whatever a server's answer makes the reading code raise is a ProviderError: the answer is malformed."""
+    try:
+        yield
+    except CriticPrmError:
+        raise
+    except Exception as error:
+        name = type(error).__name__
+        raise ProviderError(f"the server's answer is malformed and cannot be read ({name})", "transient") from error
 
 
 def request_key(wire: Mapping[str, Any], sample: int = 0, salt: str = "") -> str:

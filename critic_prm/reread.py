@@ -13,11 +13,11 @@ from critic_prm.cache import Cache
 from critic_prm.critics._ask import Asked, as_judgement, is_enough
 from critic_prm.critics._talk import Talk
 from critic_prm.critics.consensus import Ruling, merge
-from critic_prm.errors import UsageError
+from critic_prm.errors import ProviderError, UsageError
 from critic_prm.judgement import Judgement, Label, combine
 from critic_prm.labels import LabelledTrajectory
 from critic_prm.prompt import Style, expect, open_style, questions
-from critic_prm.provider import Reply
+from critic_prm.provider import Reply, reading_answer
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import read_chat
 from critic_prm.reader import read_reply
@@ -137,13 +137,20 @@ class _Rereader:
             if place:
                 sent = (self.cache.request(key) or {}).get("messages") or [{}]
                 talk = talk.resumed(sent[-1]["content"]) if sent[-1].get("role") == "assistant" else talk.ask("")
-            talk = talk.heard(stored_reply(raw))
+            reply = stored_reply(raw)
+            if reply is None:
+                return None
+            talk = talk.heard(reply)
         return talk
 
 
-def stored_reply(raw: Mapping[str, Any]) -> Reply:
-    """A stored body, of whichever provider: its shape says which dialect it is in."""
-    return AnthropicProvider("", None, None).read(raw) if isinstance(raw.get("content"), list) else read_chat(raw)
+def stored_reply(raw: Mapping[str, Any]) -> Reply | None:
+    """A stored body, of whichever provider: its shape says which dialect it is in. None for one that cannot be read."""
+    try:
+        with reading_answer():
+            return AnthropicProvider("", None, None).read(raw) if isinstance(raw.get("content"), list) else read_chat(raw)
+    except ProviderError:
+        return None
 
 
 @lru_cache(maxsize=64)

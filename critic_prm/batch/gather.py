@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from critic_prm.batch.api import BatchAPI, custom_id
 from critic_prm.batch.ledger import PART, Ledger, Try
-from critic_prm.engine.client import Answer, Client
+from critic_prm.engine.client import Answer, Client, stored_answer
 from critic_prm.engine.keeping import Question, roomier_question
 from critic_prm.errors import ConfigError, Failure, ProviderError
 from critic_prm.provider import Usage
@@ -206,7 +206,7 @@ def _stored(client: Client, ledger: Ledger, key: str) -> Answer:
     failure, status, detail = ledger.failure_of(key)
     raw = client.cache.attempted(key, failure)
     if raw is not None:
-        return Answer(key, client.provider.read(raw), cached=True)
+        return stored_answer(client.provider, key, raw)
     return Answer(key, failure=ProviderError(detail, _failure(failure), status=status, detail=detail), cached=True)
 
 

@@ -10,7 +10,7 @@ from critic_prm.batch.api import Result
 from critic_prm.batch.ledger import PART, Ledger
 from critic_prm.batch.results import result_in
 from critic_prm.cache import Attempt, Entry
-from critic_prm.engine.keeping import Question, kept, kept_failure
+from critic_prm.engine.keeping import Question, fresh_reply, kept, kept_failure
 from critic_prm.errors import ProviderError
 from critic_prm.provider import Provider, Usage
 from critic_prm.providers._http import without_echoes
@@ -118,7 +118,7 @@ def _row(provider: Provider, question: Question, result: Result) -> tuple[Entry 
     error = result.error
     if result.raw is not None:
         try:
-            reply = provider.read(result.raw)
+            reply = fresh_reply(provider, result.raw)
             return kept(provider, question, reply, 0.0), reply.usage, None
         except ProviderError as problem:
             error = problem

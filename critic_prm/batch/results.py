@@ -8,6 +8,7 @@ import orjson
 
 from critic_prm.batch.api import Result
 from critic_prm.errors import ProviderError
+from critic_prm.provider import reading_answer
 from critic_prm.providers._http import failed
 
 UNRUN = {"batch_expired": "expired", "batch_cancelled": "cancelled", "expired": "expired", "canceled": "cancelled"}
@@ -40,10 +41,14 @@ def read_result(row: Any) -> Result | None:
     """None for what is no result at all."""
     if not isinstance(row, dict) or not isinstance(custom := row.get("custom_id"), str):
         return None
-    if isinstance(result := row.get("result"), dict):
-        return _anthropic(custom, result)
-    if "response" in row or "error" in row:
-        return _openai(custom, row.get("response"), row.get("error"))
+    try:
+        with reading_answer():
+            if isinstance(result := row.get("result"), dict):
+                return _anthropic(custom, result)
+            if "response" in row or "error" in row:
+                return _openai(custom, row.get("response"), row.get("error"))
+    except ProviderError as error:
+        return Result(custom, error=error)
     return None
 
 

@@ -12,6 +12,7 @@ import orjson
 
 from critic_prm.addresses import without_secrets
 from critic_prm.critics.llm import LLMCritic
+from critic_prm.engine.keeping import fresh_reply
 from critic_prm.engine.limits import NAMES
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.models import Prices, abilities
@@ -105,7 +106,7 @@ async def _send(provider: Provider, wire: Wire, patience: float) -> tuple[Reply,
     try:
         async with asyncio.timeout(patience):
             arrival = await provider.complete(wire)
-        return provider.read(arrival.raw), time.monotonic() - started, arrival.allowance
+        return fresh_reply(provider, arrival.raw), time.monotonic() - started, arrival.allowance
     except TimeoutError:
         return ProviderError(f"no answer within {patience:g} s", "transient")
     except ProviderError as error:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from critic_prm.cache import Cache
 from critic_prm.engine.deadlines import Deadlines
 from critic_prm.engine.door import Door
-from critic_prm.engine.keeping import Question, is_whole, kept, kept_failure, roomier_question
+from critic_prm.engine.keeping import Question, cached_reply, fresh_reply, is_whole, kept, kept_failure, roomier_question
 from critic_prm.engine.limits import widened
 from critic_prm.engine.money import Money
 from critic_prm.engine.retries import Luck, try_again
@@ -46,6 +46,14 @@ class Answer:
     failure: ProviderError | None = None
     cached: bool = False
     usage: Usage = Usage()
+
+
+def stored_answer(provider: Provider, key: str, raw: Mapping[str, Any]) -> Answer:
+    """The answer that a stored body is; a failure of its row when it cannot be read."""
+    try:
+        return Answer(key, cached_reply(provider, raw), cached=True)
+    except ProviderError as error:
+        return Answer(key, failure=error, cached=True)
 
 
 Elsewhere: TypeAlias = Callable[[Question], Awaitable[Answer]]
@@ -99,7 +107,7 @@ class Client:
             stored = self.cache.attempted(key, "length")
         if stored is not None:
             self.counts["cached"] += 1
-            return Answer(key, self.provider.read(stored), cached=True)
+            return stored_answer(self.provider, key, stored)
         if self.settings.offline:
             self.counts["missing"] += 1
             return Answer(key, failure=ProviderError("no reply in the cache, and --offline asks for none", "row"))
@@ -197,7 +205,7 @@ class Client:
                 if self._halted is not None:
                     raise self._halted
                 arrival = await self._deadlines.keep(self.provider.complete(question.wire))
-                reply = self.provider.read(arrival.raw)
+                reply = fresh_reply(self.provider, arrival.raw)
                 usage, accepted, tokens = reply.usage, True, reply.usage.input + reply.usage.output
             except TimeoutError:
                 late = ProviderError(f"no answer within {self.settings.timeout:g} s (--timeout)", "transient")

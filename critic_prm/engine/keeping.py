@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import orjson
 
 from critic_prm.addresses import without_secrets
 from critic_prm.cache import Attempt, Entry
 from critic_prm.engine.limits import widened
 from critic_prm.errors import ProviderError
-from critic_prm.provider import Provider, Reply, Wire, request_key
+from critic_prm.provider import Provider, Reply, Wire, reading_answer, request_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,23 @@ def roomier_question(question: Question) -> Question:
         return question
     key = request_key(wider, question.sample, question.salt)
     return Question(key, wider, question.sample, question.salt, roomier=True)
+
+
+def fresh_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:
+    """Read a body that has just come from a server. Raises ProviderError for one that cannot be read or cannot be stored."""
+    with reading_answer():
+        orjson.dumps(raw)  # nested more deeply than the cache can write, for example
+        return provider.read(raw)
+
+
+def cached_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:
+    """Read a body from the cache. Raises ProviderError, for its row alone, for one that cannot be read."""
+    try:
+        with reading_answer():
+            return provider.read(raw)
+    except ProviderError as error:
+        said = f"the reply in the cache cannot be read: {error}; delete its row, or ask again with another --salt"
+        raise ProviderError(said, "row", detail=error.detail) from error
 
 
 def is_whole(reply: Reply) -> bool:

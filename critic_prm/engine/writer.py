@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from critic_prm.cache import Attempt, Cache, Entry
@@ -24,15 +25,19 @@ class Writer:
         self._open_cache = open_cache
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._ended_by: CriticPrmError | None = None
 
     async def put(self, item: Entry | Attempt) -> None:
-        """Raises InputError when the row cannot be stored (disk full)."""
+        """Raises CriticPrmError when the row cannot be stored, an InputError when the disk is full; at once when the thread has
+        ended."""
         loop = asyncio.get_running_loop()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, args=(loop,), name="cache-writer", daemon=True)
             self._thread.start()
         done = loop.create_future()
         self._items.put((item, done))
+        if self._ended_by is not None and not done.done():  # looked at after the item is in: nobody may take it out any more
+            raise self._ended_by
         await done
 
     async def close(self) -> None:
@@ -44,24 +49,46 @@ class Writer:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         cache: Cache | None = None
+        batch: list[Item] = []
         try:
             while (first := self._items.get()) is not None:
                 batch, more = self._gather(first)
-                failure: CriticPrmError | None = None
-                try:
-                    cache = cache or self._open_cache()
-                    rows = [item for item, _ in batch]
-                    cache.add(
-                        [row for row in rows if isinstance(row, Entry)], [row for row in rows if isinstance(row, Attempt)]
-                    )
-                except CriticPrmError as error:
-                    failure = error
-                loop.call_soon_threadsafe(_settle, [done for _, done in batch], failure)
+                cache = cache or self._opened(batch, loop)
+                if cache is not None:
+                    self._store(cache, batch, loop)
                 if not more:
                     break
+        except BaseException as error:
+            self._ended_by = _unwritten(error)
+            with suppress(queue.Empty):
+                while True:
+                    batch += filter(None, [self._items.get_nowait()])
+            loop.call_soon_threadsafe(_settle, [done for _, done in batch], self._ended_by)
         finally:
             if cache is not None:
                 cache.close()
+
+    def _opened(self, batch: list[Item], loop: asyncio.AbstractEventLoop) -> Cache | None:
+        try:
+            return self._open_cache()
+        except CriticPrmError as error:
+            loop.call_soon_threadsafe(_settle, [done for _, done in batch], error)
+            return None
+
+    def _store(self, cache: Cache, batch: list[Item], loop: asyncio.AbstractEventLoop) -> None:
+        """All rows in one transaction. When that fails for anything but the file, row by row: one that cannot be stored must
+        not take others with it, which are paid for."""
+        failure: CriticPrmError | None = None
+        rows = [item for item, _ in batch]
+        try:
+            cache.add([row for row in rows if isinstance(row, Entry)], [row for row in rows if isinstance(row, Attempt)])
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, CriticPrmError):
+                for one in batch:
+                    self._store(cache, [one], loop)
+                return
+            failure = error if isinstance(error, CriticPrmError) else _unwritten(error)
+        loop.call_soon_threadsafe(_settle, [done for _, done in batch], failure)
 
     def _gather(self, first: Item) -> tuple[list[Item], bool]:
         batch = [first]
@@ -76,9 +103,15 @@ class Writer:
         return batch, True
 
 
+def _unwritten(error: BaseException) -> CriticPrmError:
+    found = CriticPrmError(f"a reply could not be written to the cache: {type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found
+
+
 def _settle(waiting: list[asyncio.Future[None]], failure: CriticPrmError | None) -> None:
     for done in waiting:
-        if done.cancelled():
+        if done.done():
             continue
         if failure is None:
             done.set_result(None)

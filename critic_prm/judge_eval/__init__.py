@@ -11,7 +11,7 @@ from critic_prm.errors import UsageError
 from critic_prm.evaluate import Evaluation, evaluation_to_json
 from critic_prm.metrics.compare import Comparison, compare
 from critic_prm.models import Prices, abilities
-from critic_prm.provider import Usage
+from critic_prm.provider import Usage, stated_usage
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Bill:
             for word in judgement.get("how", ()):
                 self.how[word] = self.how.get(word, 0) + 1
             for part in judgement.get("parts") or [judgement]:
-                self._charge(cards.get(part.get("judge"), card), Usage(**part.get("usage", {})))
+                self._charge(cards.get(part.get("judge"), card), stated_usage(**part.get("usage", {})))
 
     def total(self) -> Usage:
         return sum(self.usage.values(), Usage())

@@ -41,7 +41,7 @@ class AnthropicBatches:
     async def newest(self) -> str:
         with as_provider_error():
             page = await self._api.messages.batches.list(limit=1)
-        return page.data[0].id if page.data else ""
+            return page.data[0].id if page.data else ""
 
     async def create(self, path: Path, file: str, token: str) -> Remote:
         from anthropic.types.messages import MessageBatch
@@ -52,7 +52,7 @@ class AnthropicBatches:
             made = await self._api.post(
                 "/v1/messages/batches", cast_to=MessageBatch, content=chunks(path), options={"headers": headers}
             )
-        return _remote(made)
+            return _remote(made)
 
     async def find(self, file: str, token: str, newest: str, requests: int, since: float) -> list[tuple[Remote, bool]]:
         found = []

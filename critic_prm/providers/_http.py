@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import Any
 import orjson
 
 from critic_prm.errors import Failure, ProviderError
-from critic_prm.provider import Allowance, Arrival, Wire
+from critic_prm.provider import Allowance, Arrival, Wire, reading_answer
 from critic_prm.providers._post import Answered
 
 LONGEST_WAIT = 3600.0
@@ -63,9 +64,10 @@ def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> Arrival:
     """What a POST brought. Raises ProviderError for all that is no JSON answer; it holds neither secrets nor the prompt."""
     content_type = answered.headers.get("content-type", "")
     try:
-        if 200 <= answered.status < 300:
-            return Arrival(decoded(answered.content, content_type), allowance(answered.headers))
-        raise failed(answered.status, answered.headers, _error_body(answered.content))
+        with reading_answer():
+            if 200 <= answered.status < 300:
+                return Arrival(decoded(answered.content, content_type), allowance(answered.headers))
+            raise failed(answered.status, answered.headers, _error_body(answered.content, content_type))
     except ProviderError as error:
         raise without_echoes(error, wire, secrets) from None
 
@@ -124,7 +126,7 @@ def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> 
 def decoded(content: bytes, content_type: str) -> dict[str, Any]:
     """The JSON object of a 200 answer. A proxy's HTML, a cut body or anything else is a transient ProviderError."""
     try:
-        body = orjson.loads(content)
+        body = parsed(content, content_type)
     except orjson.JSONDecodeError as error:
         start = content[:64].lstrip().lower()
         what = "HTML" if start.startswith((b"<!doctype", b"<html")) else "no JSON"
@@ -138,6 +140,28 @@ def decoded(content: bytes, content_type: str) -> dict[str, Any]:
     if body.get("error") and "choices" not in body and "content" not in body:
         raise failed(200, {}, body)
     return body
+
+
+ENCODINGS = frozenset({"iso-8859-1", "latin1", "latin-1", "windows-1252", "cp1252"})
+"""What else than UTF a content type may name; a name of the server's choice is not handed to Python's codecs."""
+
+
+def parsed(content: bytes, content_type: str) -> Any:
+    """JSON in UTF-8 or, as some servers send it, with a byte order mark, in UTF-16 or -32, or in the Latin-1 that the content
+    type names. Raises orjson.JSONDecodeError."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        named = _CHARSET.search(content_type.lower())
+        encoding = named.group(1) if named and named.group(1) in ENCODINGS else json.detect_encoding(content)
+        try:
+            return orjson.loads(content.decode(encoding))
+        except UnicodeDecodeError:
+            pass
+        raise
+
+
+_CHARSET = re.compile(r"charset=[\"']?([a-z0-9_-]+)")
 
 
 def unshaped(what: str, raw: Mapping[str, Any]) -> ProviderError:
@@ -158,7 +182,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     if seconds is None:
         try:
             when = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         when = when if when.tzinfo else when.replace(tzinfo=UTC)
         seconds = (when - datetime.now(UTC)).total_seconds()
@@ -211,13 +235,13 @@ def _number(value: str) -> float | None:
 
 def _count(value: str | None) -> int | None:
     """Azure sends -1 for "not counted"."""
-    return int(value) if value is not None and value.isdigit() else None
+    return int(value) if value is not None and len(value) <= 16 and value.isascii() and value.isdecimal() else None
 
 
-def _error_body(content: bytes) -> Any:
+def _error_body(content: bytes, content_type: str) -> Any:
     """The body of a failed answer: decoded JSON, or text, of an HTML page its title."""
     try:
-        return orjson.loads(content)
+        return parsed(content, content_type)
     except orjson.JSONDecodeError:
         text = content[:4096].decode("utf-8", "replace")
         title = _TITLE.search(text)

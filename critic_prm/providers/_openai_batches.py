@@ -54,7 +54,7 @@ class OpenAIBatches:
             made = await self._api.batches.create(
                 input_file_id=file, endpoint=ENDPOINT, completion_window="24h", metadata={MARK: token}
             )
-        return _remote(made)
+            return _remote(made)
 
     async def find(self, file: str, token: str, newest: str, requests: int, since: float) -> list[tuple[Remote, bool]]:
         found = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from critic_prm.errors import ProviderError
+from critic_prm.provider import reading_answer
 from critic_prm.providers._http import failed
 from critic_prm.providers._post import no_answer
 
@@ -30,7 +31,8 @@ def as_provider_error() -> Iterator[None]:
             raise failed(response.status_code, response.headers, body if body is not None else str(error)) from None
         if type(error).__module__.startswith(("openai", "anthropic")):  # no answer came, or one that it cannot read
             raise ProviderError(f"no answer: {error.__cause__ or error}", "transient", detail=str(error)) from error
-        raise
+        with reading_answer():
+            raise
 
 
 async def lines(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

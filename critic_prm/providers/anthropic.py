@@ -11,7 +11,7 @@ import orjson
 
 from critic_prm.addresses import is_near
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Usage, Wire
+from critic_prm.provider import MOST_TOKENS, Arrival, Finish, Message, Reply, Request, Usage, Wire, stated_usage, token_count
 from critic_prm.providers._http import arrival, unshaped
 from critic_prm.providers._post import AsTheSDK, Post
 from critic_prm.providers.openai import TIMEOUT, data_url
@@ -81,27 +81,17 @@ class AnthropicProvider:
         return arrival(await post(orjson.dumps(wire)), wire, tuple(filter(None, (self.key, self.token))))
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
-        """`input_tokens` leaves out what was read from or written to the prompt cache; ours is the whole prompt."""
         content = raw.get("content")
         if not isinstance(content, list):
             raise unshaped("no content", raw)
-        usage = raw.get("usage") or {}
-        cached, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
-        details = usage.get("output_tokens_details") or {}
-        stop = raw.get("stop_details") or {}
+        stop, model = raw.get("stop_details"), raw.get("model")
         return Reply(
             text="".join(str(block.get("text") or "") for block in content if block.get("type") == "text"),
             finish=FINISH.get(raw.get("stop_reason"), "other"),
             raw=raw,
-            usage=Usage(
-                input=(usage.get("input_tokens") or 0) + cached + written,
-                output=usage.get("output_tokens") or 0,
-                cached=cached,
-                written=written,
-                reasoning=details.get("thinking_tokens") or 0,
-            ),
-            model=str(raw.get("model") or ""),
-            note=str(stop.get("category") or ""),
+            usage=_usage(raw.get("usage")),
+            model=model if isinstance(model, str) else "",
+            note=str(stop.get("category") or "") if isinstance(stop, dict) else "",
         )
 
     async def close(self) -> None:
@@ -131,6 +121,20 @@ class AnthropicProvider:
         return anthropic.AsyncAnthropic(
             api_key=self.key, auth_token=self.token, base_url=self.base_url, max_retries=0, http_client=http
         )
+
+
+def _usage(stated: Any) -> Usage:
+    """`input_tokens` leaves out what was read from or written to the prompt cache; ours is the whole prompt."""
+    usage = stated if isinstance(stated, dict) else {}
+    details = usage.get("output_tokens_details")
+    cached, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
+    return stated_usage(
+        input=min(sum(map(token_count, (usage.get("input_tokens"), cached, written))), MOST_TOKENS),
+        output=usage.get("output_tokens"),
+        cached=cached,
+        written=written,
+        reasoning=details.get("thinking_tokens") if isinstance(details, dict) else None,
+    )
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import mimetypes
 import os
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import orjson
 from critic_prm.addresses import basic_credentials, is_near, with_path
 from critic_prm.errors import ConfigError, InputError, UsageError
 from critic_prm.models import Abilities, abilities
-from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire
+from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
 from critic_prm.providers._http import arrival, unshaped
 from critic_prm.providers._post import AsTheSDK, Direct, Post
 
@@ -123,15 +122,16 @@ def read_chat(raw: Mapping[str, Any]) -> Reply:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise unshaped("a choice without a message", raw)
-    refusal = message.get("refusal")
+    text, said_no = _content(message.get("content"), raw)
+    refusal = message.get("refusal") or said_no
     finish: Finish = "refusal" if refusal else FINISH.get(choice.get("finish_reason"), "stop")
     return Reply(
-        text=str(message.get("content") or ""),
+        text=text,
         finish=finish,
         raw=raw,
-        usage=_usage(raw.get("usage") or {}),
-        logprobs=tuple(_logprob(token) for token in (choice.get("logprobs") or {}).get("content") or ()),
-        model=str(raw.get("model") or ""),
+        usage=_usage(raw.get("usage")),
+        logprobs=_logprobs(choice.get("logprobs")),
+        model=model if isinstance(model := raw.get("model"), str) else "",
         note=str(refusal or ""),
     )
 
@@ -182,17 +182,51 @@ def _allowed(name: str, value: Any, when: str, reasons: bool, model: str) -> Any
     raise UsageError(f"{model} takes no {name} while it reasons; {mend}")
 
 
-def _usage(usage: Mapping[str, Any]) -> Usage:
-    prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
-    return Usage(
-        input=usage.get("prompt_tokens") or 0,
-        output=usage.get("completion_tokens") or 0,
-        cached=prompt.get("cached_tokens") or 0,
-        written=prompt.get("cache_write_tokens") or 0,
-        reasoning=completion.get("reasoning_tokens") or 0,
+def _content(content: Any, raw: Mapping[str, Any]) -> tuple[str, str]:
+    """The visible answer and the refusal in a message's content: a text, or a list of parts. Of parts, only those with text
+    belong to the answer; thinking and kinds that are unknown stay in the raw body."""
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    if not isinstance(content, list):
+        raise unshaped("content that is no text", raw)
+    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
+    said = [str(part.get("text") or "") for part in parts if part.get("type") in ("text", "output_text")]
+    refusals = [str(part.get("refusal") or "") for part in parts if part.get("type") == "refusal"]
+    return "".join(said), "".join(refusals)
+
+
+def _usage(stated: Any) -> Usage:
+    usage = _object(stated)
+    prompt, completion = _object(usage.get("prompt_tokens_details")), _object(usage.get("completion_tokens_details"))
+    return stated_usage(
+        input=usage.get("prompt_tokens"),
+        output=usage.get("completion_tokens"),
+        cached=prompt.get("cached_tokens"),
+        written=prompt.get("cache_write_tokens"),
+        reasoning=completion.get("reasoning_tokens"),
     )
 
 
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _logprobs(stated: Any) -> tuple[TokenLogprob, ...]:
+    """The answer's tokens; none when any of them cannot be read, because probabilities need them all."""
+    try:
+        return tuple(_logprob(token) for token in (stated or {}).get("content") or ())
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ()
+
+
 def _logprob(token: Mapping[str, Any]) -> TokenLogprob:
-    top = tuple((str(other["token"]), float(other["logprob"])) for other in token.get("top_logprobs") or ())
-    return TokenLogprob(str(token["token"]), max(float(token["logprob"]), -math.inf), top)
+    top = tuple((str(other["token"]), _log(other["logprob"])) for other in token.get("top_logprobs") or ())
+    return TokenLogprob(str(token["token"]), _log(token["logprob"]), top)
+
+
+def _log(stated: Any) -> float:
+    """The log of a probability; rounding may leave it just above 0. Raises ValueError or TypeError for other values."""
+    value = float(stated)
+    if not value <= 0.01:
+        raise ValueError(f"{value} is not the log of a probability")
+    return min(value, 0.0)

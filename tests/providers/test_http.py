@@ -160,3 +160,45 @@ def test_what_is_left_is_read_from_either_providers_headers() -> None:
     azure = allowance({"x-ratelimit-limit-requests": "-1", "x-ratelimit-remaining-requests": "-1"})
     assert azure.requests is None
     assert allowance({"content-type": "application/json"}).requests is None
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content_type"),
+    [
+        ("utf-8-sig", "application/json"),
+        ("utf-16", "application/json"),
+        ("utf-32-le", "application/json"),
+        ("latin-1", "application/json; charset=ISO-8859-1"),
+        ("cp1252", 'text/json; charset="windows-1252"'),
+    ],
+)
+def test_json_in_another_encoding_is_read(encoding: str, content_type: str) -> None:
+    """A byte order mark, or Latin-1 that the content type names, made an answer "a broken JSON body"."""
+    body = {"choices": [{"message": {"content": "café"}}]}
+    content = orjson.dumps(body).decode().encode(encoding)
+    assert arrival(Answered(200, {"content-type": content_type}, content), WIRE, ()).raw == body
+
+
+@pytest.mark.parametrize("charset", ["latin-1", "punycode", "idna", "zip", "no-such", "utf-7", ""])
+def test_an_encoding_that_does_not_help_leaves_a_broken_body(charset: str) -> None:
+    assert failure(200, b'{"text": "\xe9', {"content-type": f"application/json; charset={charset}"}).failure == "transient"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-ratelimit-remaining-requests": "\u00b2"},
+        {"x-ratelimit-remaining-requests": "9" * 8000},
+        {"x-ratelimit-limit-requests": "1", "x-ratelimit-reset-requests": "9" * 5000 + "h"},
+        {"x-ratelimit-limit-requests": "1", "x-ratelimit-reset-tokens": "9999-12-31T23:59:59+23:59"},
+    ],
+)
+def test_headers_that_make_no_sense_say_nothing(headers: dict[str, str]) -> None:
+    """A superscript two is a digit to `isdigit` and no number to `int`."""
+    found = arrival(Answered(200, headers, b'{"choices": []}'), WIRE, ()).allowance
+    assert (found.requests, found.requests_reset, found.tokens, found.tokens_reset) == (None, None, None, None)
+
+
+@pytest.mark.parametrize("value", ["Wed, 01 Jan 2020 00:00:00 +" + "9" * 18, "Wed, 01 Jan " + "9" * 4000 + " 00:00:00 GMT"])
+def test_dates_that_cannot_be_are_no_reason_to_stop(value: str) -> None:
+    assert failure(429, {}, {"retry-after": value}).failure == "throttle"
