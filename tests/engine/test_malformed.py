@@ -273,7 +273,7 @@ def entry(key: str, raw: Any = None, usage: Usage = Usage()) -> Entry:
 async def test_one_row_that_cannot_be_written_does_not_take_the_others_with_it(db: Path) -> None:
     """The writer's thread died of an error that was not its own, and everybody waited for ever."""
     writer = Writer(lambda: Cache(db))
-    rows = [
+    rows: list[Entry | Attempt] = [
         entry("a"),
         entry("b", usage=Usage(2**63)),
         entry("c", raw=nested(300)),
