@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from sqlite_utils import Database, Migrations
 
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from critic_prm.provider import Usage, request_key, stated_usage
+from critic_prm.provider import MOST_TOKENS, Usage, request_key
 from critic_prm.records import Record
 
 migrations = Migrations("critic-prm")
+
+_T = TypeVar("_T")
 
 
 @migrations()
@@ -43,6 +46,41 @@ def m001_replies(db: Database) -> None:
         "CREATE INDEX reply_model ON reply(model, created_at)",
     ):
         db.execute(statement)
+
+
+@migrations()
+def m002_digests(db: Database) -> None:
+    """Rows that older versions wrote have no digest: filling it in now would vouch for whatever happened to them since."""
+    db.execute("ALTER TABLE reply ADD COLUMN digest TEXT")
+
+
+COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "written_tokens", "reasoning_tokens")
+DIGESTED = ("key", "provider", "model", "base_url", "sample", "salt", "text", "finish", *COUNTS)
+"""The columns under a row's digest, besides `raw`. The request is under it by its key, which is a hash of the request."""
+
+_NONE = type(None)
+SHAPE: Mapping[str, tuple[type, ...]] = {
+    "wire": (dict,),
+    "raw": (dict,),
+    **dict.fromkeys(("key", "salt", "provider", "model", "text", "finish"), (str,)),
+    "base_url": (str, _NONE),
+    "sample": (int,),
+    **dict.fromkeys(COUNTS, (int, _NONE)),
+    "seconds": (int, float, _NONE),
+}
+"""The fields of an exported row and the types that their values may have."""
+
+
+def row_digest(row: Mapping[str, Any]) -> str:
+    """The digest of a row of table reply: that of its body, then that of DIGESTED. It shows accidents and edits by hand; it is
+    no signature. Raises TypeError or ValueError for what cannot stand in a row."""
+    rest = hashlib.blake2b(orjson.dumps([row[name] for name in DIGESTED]), digest_size=16)
+    return body_digest(row["key"], row["raw"]) + rest.hexdigest()
+
+
+def body_digest(key: str, raw: str) -> str:
+    """The first half of a row's digest: all that has to be checked where a reply answers a request."""
+    return hashlib.blake2b(f"{key}{raw}".encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +126,31 @@ class Cache:
         self.path = Path(path)
         if readonly and not self.path.is_file():
             raise InputError(str(path), "there is no such cache", "name an existing file with --db")
+        self._conn = connect(self.path, readonly=readonly)
         try:
-            if readonly:
-                self._conn = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
-            else:
-                self._conn = sqlite3.connect(self.path, timeout=60, check_same_thread=False)
-            self._conn.isolation_level = None
             self._prepare(durable, readonly)
-        except sqlite3.Error as error:
-            raise _unusable(self.path, error) from error
+        except BaseException:
+            self._conn.close()
+            raise
 
     def _prepare(self, durable: bool, readonly: bool) -> None:
+        db = Database(self._conn)
+        # In this order: another process may be making the tables now, and what it makes appears all at once.
+        in_use = self._conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+        done = {migration.name for migration in migrations.applied(db)}
+        if m001_replies.__name__ not in done and (readonly or in_use):
+            raise InputError(
+                str(self.path), "this is not a critic-prm cache", "name the file that `label --db` wrote, or a new one"
+            )
         if not readonly:
             self._conn.execute("PRAGMA journal_mode=WAL")
             self._conn.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-        db = Database(self._conn)
-        if migrations.pending(db):
-            if readonly:
-                raise InputError(str(self.path), "this is not a critic-prm cache", "name the file that `label --db` wrote")
-            # Several processes may open a new file at once: the first one makes the tables, the others wait for it.
-            with self.transaction():
-                migrations.apply(db)
+            if migrations.pending(db):
+                # Several processes may open a new file at once: the first one makes the tables, the others wait for it.
+                with self.transaction():
+                    migrations.apply(db)
+        digest = "NULL" if readonly and m002_digests.__name__ not in done else "digest"
+        self._select = f"SELECT key, raw, {digest}, rowid FROM reply WHERE key = ?"
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -133,8 +175,28 @@ class Cache:
 
     def get(self, key: str) -> Mapping[str, Any] | None:
         """The raw body kept under `key`, None if there is none."""
-        row = self._conn.execute("SELECT raw FROM reply WHERE key = ?", (key,)).fetchone()
-        return None if row is None else orjson.loads(row[0])
+        row = self._conn.execute(self._select, (key,)).fetchone()
+        return None if row is None else self._body(key, *row)
+
+    def _body(self, key: Any, stored: Any, raw: Any, digest: Any, place: int) -> dict[str, Any]:
+        """The decoded body of the row at `place`. Raises InputError where it is not what was stored under `key`."""
+        try:
+            body = orjson.loads(raw)
+            whole = isinstance(body, dict) and stored == key and (digest is None or str(digest)[:32] == body_digest(key, raw))
+        except (TypeError, ValueError):
+            whole = False
+        if not whole:
+            raise self._damaged(key, place)
+        return body  # type: ignore[no-any-return]
+
+    def _damaged(self, key: Any, rowid: Any) -> InputError:
+        shown = key[:12] if isinstance(key, str) and key.isalnum() else repr(key)[:40]
+        statement = f"DELETE FROM reply WHERE rowid = {rowid}"
+        return InputError(
+            str(self.path),
+            f"reply {shown} was damaged or altered after it was stored",
+            f'to ask for it again, delete it: sqlite3 {shlex.quote(str(self.path))} "{statement}"',
+        )
 
     def request(self, key: str) -> Mapping[str, Any] | None:
         """The body that was sent for the reply under `key`, None if there is none."""
@@ -170,21 +232,27 @@ class Cache:
         """The raw body of the last answer under `key` that was no complete reply; with `failure`, of one that failed so."""
         sql = "SELECT raw FROM attempt WHERE key = ?1 AND raw IS NOT NULL AND (?2 IS NULL OR failure = ?2) ORDER BY id DESC"
         row = self._conn.execute(sql, (key, failure)).fetchone()
-        return None if row is None else orjson.loads(row[0])
+        if row is None:
+            return None
+        try:
+            body = orjson.loads(row[0])
+        except (TypeError, ValueError):
+            body = None
+        if not isinstance(body, dict):
+            mend = f"to ask again, delete it: sqlite3 {shlex.quote(str(self.path))} \"DELETE FROM attempt WHERE key = '{key}'\""
+            raise InputError(str(self.path), f"an attempt under {key[:12]} was damaged after it was stored", mend)
+        return body
 
     def add(self, entries: Iterable[Entry], attempts: Iterable[Attempt] = ()) -> None:
         """Store them in one transaction; a key that is there already changes nothing. Raises InputError (disk full)."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         entries = list(entries)
         failed = [_attempt_row(attempt, now) for attempt in attempts]
-        try:
-            with self.transaction():
-                kept = self.keep(entry.wire for entry in entries)
-                replies = [_reply_row(entry, *parts, now) for entry, parts in zip(entries, kept, strict=True)]
-                self._conn.executemany(f"INSERT OR IGNORE INTO reply VALUES ({','.join('?' * 18)})", replies)
-                self._conn.executemany(f"INSERT INTO attempt VALUES (NULL{',?' * 10})", failed)
-        except sqlite3.Error as error:
-            raise _unusable(self.path, error) from error
+        with self.transaction():
+            kept = self.keep(entry.wire for entry in entries)
+            replies = [_reply_row(entry, *parts, now) for entry, parts in zip(entries, kept, strict=True)]
+            self._conn.executemany(f"INSERT OR IGNORE INTO reply VALUES ({','.join('?' * 19)})", replies)
+            self._conn.executemany(f"INSERT INTO attempt VALUES (NULL{',?' * 10})", failed)
 
     def keep(self, wires: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
         """Store the prompts of bodies, each text once: (the prompt's hash, the parameters as JSON) of each, from which `wire`
@@ -210,7 +278,7 @@ class Cache:
         models = self._rows(
             """SELECT provider, model, count(*) AS replies, sum(input_tokens) AS input_tokens,
                sum(output_tokens) AS output_tokens, sum(cached_tokens) AS cached_tokens,
-               min(created_at) AS first, max(created_at) AS last
+               CAST(min(created_at) AS TEXT) AS first, CAST(max(created_at) AS TEXT) AS last
                FROM reply GROUP BY provider, model ORDER BY replies DESC"""
         )
         attempts = self._rows("SELECT failure, count(*) AS attempts FROM attempt GROUP BY failure ORDER BY attempts DESC")
@@ -220,8 +288,8 @@ class Cache:
         """Everything kept about one reply, by its key or the first digits of it: request, text, usage, raw, attempts."""
         row = self._one(prefix)
         attempts = self._rows("SELECT failure, http_status, detail, created_at FROM attempt WHERE key = ?", row["key"])
-        kept = {name: value for name, value in row.items() if name not in ("prompt", "params", "raw")}
-        return {**kept, "request": self.wire(row), "raw": orjson.loads(row["raw"]), "attempts": attempts}
+        wire, raw = self._whole(row)
+        return {**_shown(row), "request": wire, "raw": raw, "attempts": attempts}
 
     def explain(self, first: str, second: str) -> list[tuple[str, Any, Any]]:
         """Why two keys differ: (place in the request, value in the first, value in the second), in reading order."""
@@ -235,70 +303,186 @@ class Cache:
         ]
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Every reply as a row that `entry_from_row` reads back, oldest first."""
-        cursor = self._conn.execute("SELECT * FROM reply ORDER BY rowid")
-        names = [column[0] for column in cursor.description]
-        for values in cursor:
-            row = dict(zip(names, values, strict=True))
-            wire = self.wire(row)
-            del row["prompt"], row["params"]
-            yield {**row, "wire": wire, "raw": orjson.loads(row["raw"])}
+        """Every reply as a row that `entry_from_row` reads back, oldest first. Raises InputError at a damaged one."""
+        for row in self._each("SELECT rowid AS place, * FROM reply ORDER BY rowid"):
+            wire, raw = self._whole(row)
+            yield {**_shown(row), "wire": wire, "raw": raw, "digest": row_digest(row)}
 
-    def _rows(self, sql: str, *values: Any) -> list[dict[str, Any]]:
+    def _whole(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The request and the raw body of a row. Raises InputError where they are not what was stored."""
+        key, digest = row["key"], row.get("digest")
+        raw = self._body(key, key, row["raw"], digest, row["place"])
+        wire = self.wire(row)
+        fits = not _misfit({**row, "wire": wire, "raw": raw}) and request_key(wire, row["sample"], row["salt"]) == key
+        if not fits or digest not in (None, row_digest(row)):
+            raise self._damaged(key, row["place"])
+        return wire, raw
+
+    def _each(self, sql: str, *values: Any) -> Iterator[dict[str, Any]]:
         cursor = self._conn.execute(sql, values)
         names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor]
+        return (dict(zip(names, row, strict=True)) for row in cursor)
+
+    def _rows(self, sql: str, *values: Any) -> list[dict[str, Any]]:
+        return list(self._each(sql, *values))
 
     def _one(self, prefix: str) -> dict[str, Any]:
-        rows = self._rows("SELECT * FROM reply WHERE key >= ? AND key < ? LIMIT 2", prefix, prefix + "g")
+        rows = self._rows("SELECT rowid AS place, * FROM reply WHERE key >= ? AND key < ? LIMIT 2", prefix, prefix + "g")
         if len(rows) == 1:
             return rows[0]
         problem = "no reply has a key that begins with" if not rows else "several replies have keys that begin with"
         raise UsageError(f"{problem} {prefix!r} in {self.path}; keys stand in label files and in table reply")
 
     def wire(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The body whose `prompt` and `params` stand in `row`."""
+        """The body whose `prompt` and `params` stand in `row`. Raises InputError where they are damaged."""
         sql = "SELECT p.messages, i.text FROM prompt p LEFT JOIN instruction i ON p.instruction = i.hash WHERE p.hash = ?"
-        messages, instruction = self._conn.execute(sql, (row["prompt"],)).fetchone()
-        wire: dict[str, Any] = orjson.loads(row["params"])
-        wire["messages"] = orjson.loads(messages)
-        shared = orjson.loads(instruction)
-        if shared is not None:
-            wire["messages"].insert(0, shared["message"]) if "message" in shared else wire.update(shared)
+        try:
+            messages, instruction = self._conn.execute(sql, (row["prompt"],)).fetchone()
+            wire: dict[str, Any] = orjson.loads(row["params"])
+            wire["messages"] = orjson.loads(messages)
+            shared = orjson.loads(instruction)
+            if shared is not None:
+                wire["messages"].insert(0, shared["message"]) if "message" in shared else wire.update(shared)
+        except (TypeError, ValueError, AttributeError, KeyError):
+            raise InputError(
+                str(self.path), f"prompt {str(row['prompt'])[:12]!r} was damaged after it was stored", RECOVER
+            ) from None
         return wire
 
 
-def import_rows(path: str | Path, records: Iterable[Record]) -> tuple[int, int]:
-    """Take rows of `Cache.export` into the cache at `path`: (how many were new, how many were there). Raises InputError."""
+def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
+    """A connection whose errors are InputErrors that name the file. Raises InputError where it cannot be opened."""
+    address = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}"
+    try:
+        conn = sqlite3.connect(address, timeout=60, uri=True, check_same_thread=False, factory=_Connection)
+    except sqlite3.Error as error:
+        raise _unusable(path, error) from error
+    conn.path = path
+    conn.text_factory = _text
+    conn.isolation_level = None
+    return conn
+
+
+def _text(stored: bytes) -> str:
+    """Damaged text is kept apart from whole text by lone surrogates, which no digest and no JSON takes."""
+    return stored.decode("utf-8", "surrogateescape")
+
+
+class _Cursor(sqlite3.Cursor):
+    """SQLite reads a table while its rows are fetched, so damage shows in any of these."""
+
+    connection: _Connection
+
+    def execute(self, *args: Any) -> _Cursor:
+        return self._named(super().execute, *args)
+
+    def executemany(self, *args: Any) -> _Cursor:
+        return self._named(super().executemany, *args)
+
+    def fetchone(self) -> Any:
+        return self._named(super().fetchone)
+
+    def fetchall(self) -> list[Any]:
+        return self._named(super().fetchall)
+
+    def __next__(self) -> Any:
+        return self._named(super().__next__)
+
+    def _named(self, method: Callable[..., _T], *args: Any) -> _T:
+        try:
+            return method(*args)
+        except sqlite3.DatabaseError as error:
+            raise _unusable(self.connection.path, error) from error
+
+
+class _Connection(sqlite3.Connection):
+    path: Path
+
+    def cursor(self, factory: Any = _Cursor) -> Any:
+        return super().cursor(factory)
+
+    def execute(self, *args: Any) -> Any:
+        return self.cursor().execute(*args)
+
+    def executemany(self, *args: Any) -> Any:
+        return self.cursor().executemany(*args)
+
+
+def import_rows(
+    path: str | Path,
+    records: Iterable[Record],
+    *,
+    read: Callable[[str, Mapping[str, Any]], str | None],
+    undigested: bool = False,
+) -> tuple[int, int]:
+    """Take rows of `Cache.export` into the cache at `path`: (how many were new, how many were there). Raises InputError.
+
+    `read` says what text a provider reads from a raw body, None for providers it does not know. `undigested` accepts rows
+    without a digest, which older versions exported.
+    """
     cache, added, known = Cache(path), 0, 0
     source = iter(records)
-    while part := list(islice(source, 256)):
-        entries = [entry_from_row(record.data, record.where) for record in part]
-        there = cache.known([entry.key for entry in entries])
-        cache.add(entries)
-        new = len({entry.key for entry in entries} - there)
-        added, known = added + new, known + len(entries) - new
-    cache.close()
+    try:
+        while part := list(islice(source, 256)):
+            entries = [entry_from_row(record.data, record.where, read, undigested) for record in part]
+            there = cache.known([entry.key for entry in entries])
+            cache.add(entries)
+            new = len({entry.key for entry in entries} - there)
+            added, known = added + new, known + len(entries) - new
+    finally:
+        cache.close()
     return added, known
 
 
-def entry_from_row(row: Mapping[str, Any], where: str) -> Entry:
-    """Read what `Cache.export` wrote. The key is computed again: a row that was changed on the way is an InputError."""
-    try:
-        key = request_key(row["wire"], row["sample"], row["salt"])
-        if key != row["key"]:
-            raise InputError(where, f"the key {row['key']!r} is not that of the request beside it", "export the cache again")
-        names = ("input", "output", "cached", "written", "reasoning")
-        usage = stated_usage(**{name: row.get(f"{name}_tokens") for name in names})
-        same = {
-            name: row[name]
-            for name in ("key", "wire", "sample", "salt", "provider", "model", "base_url", "raw", "text", "finish")
-        }
-        return Entry(usage=usage, seconds=row.get("seconds") or 0.0, **same)
-    except (KeyError, TypeError) as error:
-        raise InputError(
-            where, f"this is no exported reply ({error})", "import what `critic-prm cache export` wrote"
-        ) from error
+def entry_from_row(
+    row: Any, where: str, read: Callable[[str, Mapping[str, Any]], str | None], undigested: bool = False
+) -> Entry:
+    """Read what `Cache.export` wrote. Raises InputError for a row of another shape, and for one that was altered since: its key
+    is not that of its request, its digest is not that of its fields, or its text is not what stands in its raw body."""
+    if problem := _misfit(row):
+        raise InputError(where, f"this is not an exported reply: {problem}", "import what `critic-prm cache export` wrote")
+    digest = row.get("digest")
+    if digest is None and not undigested:
+        mend = "export it again with this version, or accept such rows with --without-digest"
+        raise InputError(where, "the row has no digest, so a change to it would not show", mend)
+    kept = {**dict.fromkeys(COUNTS), **row, "raw": orjson.dumps(row["raw"]).decode()}
+    checks = (
+        (
+            row["key"] == request_key(row["wire"], row["sample"], row["salt"]),
+            f"the key {row['key'][:12]!r} is not that of the request",
+        ),
+        (digest is None or digest == row_digest(kept), "the digest is not that of the row"),
+        (read(row["provider"], row["raw"]) in (None, row["text"]), "`text` is not the text in `raw`"),
+    )
+    for fits, problem in checks:
+        if not fits:
+            raise InputError(where, f"{problem}: the row was altered", "export the cache again")
+    usage = Usage(*(row.get(name) or 0 for name in COUNTS))
+    same = {name: row[name] for name in SHAPE if name not in (*COUNTS, "seconds")}
+    return Entry(usage=usage, seconds=row.get("seconds") or 0.0, **same)
+
+
+def _misfit(row: Any) -> str:
+    """What about an exported row is not as SHAPE has it; empty if nothing is."""
+    if not isinstance(row, dict):
+        return f"a row is an object, not {type(row).__name__}"
+    for name, types in SHAPE.items():
+        value = row.get(name)
+        if name not in row and _NONE not in types:
+            return f"{name} is missing"
+        if type(value) not in types:
+            return f"{name} is {str(value)[:40]!r}, not {' or '.join(sorted(_JSON[one] for one in types))}"
+        if name in COUNTS and not 0 <= (value or 0) <= MOST_TOKENS:
+            return f"{name} is {value}, not between 0 and 2**53"
+    return ""
+
+
+_JSON = {dict: "an object", str: "a text", int: "an integer", float: "a number", _NONE: "null"}
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of table reply without what a person reads in decoded form instead."""
+    return {name: value for name, value in row.items() if name not in ("prompt", "params", "raw", "digest", "place")}
 
 
 def _split(wire: Mapping[str, Any]) -> tuple[tuple[str, str, str], tuple[str, str], str]:
@@ -319,22 +503,12 @@ def _split(wire: Mapping[str, Any]) -> tuple[tuple[str, str, str], tuple[str, st
 
 def _reply_row(entry: Entry, prompt: str, params: str, now: str) -> tuple[Any, ...]:
     usage = entry.usage
-    return (
-        *(
-            entry.key,
-            entry.provider,
-            entry.model,
-            entry.base_url,
-            prompt,
-            params,
-            entry.sample,
-            entry.salt,
-            entry.text,
-            entry.finish,
-        ),
-        *(usage.input, usage.output, usage.cached, usage.written, usage.reasoning, entry.seconds, now),
-        orjson.dumps(entry.raw).decode(),
-    )
+    counts = (usage.input, usage.output, usage.cached, usage.written, usage.reasoning)
+    who = (entry.key, entry.provider, entry.model, entry.base_url)
+    which, said = (entry.sample, entry.salt), (entry.text, entry.finish)
+    raw = orjson.dumps(entry.raw).decode()
+    digest = row_digest({"raw": raw, **dict(zip(DIGESTED, (*who, *which, *said, *counts), strict=True))})
+    return (*who, prompt, params, *which, *said, *counts, entry.seconds, now, raw, digest)
 
 
 def _attempt_row(attempt: Attempt, now: str) -> tuple[Any, ...]:
@@ -355,14 +529,16 @@ def _flat(value: Any, place: str = "") -> dict[str, Any]:
     return {name: leaf for where, item in items for name, leaf in _flat(item, where).items()}
 
 
+RECOVER = "the file is damaged: `sqlite3 FILE .recover` saves what can be saved, a copy of the file made earlier saves more"
+
+
 def _unusable(path: Path, error: sqlite3.Error) -> CriticPrmError:
     mends = {
         "disk is full": "make room and run the same command again: everything stored so far is kept",
         "unable to open": "the folder must exist and be writable; choose another place with --db",
         "readonly": "the file or its folder is not writable; choose another place with --db",
         "not a database": "name a file that `critic-prm label --db` wrote, or a new one",
-        "malformed": "the file is damaged; `sqlite3 FILE .recover` saves what can be saved",
         "locked": "another program holds the file; end it or wait, then run the same command again",
     }
-    mend = next((mend for words, mend in mends.items() if words in str(error)), "")
+    mend = next((mend for words, mend in mends.items() if words in str(error)), RECOVER)
     return InputError(str(path), f"the cache cannot be used: {error}", mend)

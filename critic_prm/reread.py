@@ -16,6 +16,7 @@ from critic_prm.critics.consensus import Ruling, merge
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.judgement import Judgement, Label, combine
 from critic_prm.labels import LabelledTrajectory
+from critic_prm.plugins import names
 from critic_prm.prompt import Style, expect, open_style, questions
 from critic_prm.provider import Reply, reading_answer
 from critic_prm.providers.anthropic import AnthropicProvider
@@ -151,6 +152,17 @@ def stored_reply(raw: Mapping[str, Any]) -> Reply | None:
             return AnthropicProvider("", None, None).read(raw) if isinstance(raw.get("content"), list) else read_chat(raw)
     except ProviderError:
         return None
+
+
+def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:
+    """The text of a stored body; None for a provider of the user's own, whose dialect is not known here, and "" for a body that
+    is not a reply."""
+    if provider not in names("providers"):
+        return None
+    try:
+        return stored_reply(raw).text
+    except (ProviderError, TypeError, ValueError, KeyError, AttributeError):
+        return ""
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from critic_prm.cache import Attempt, Cache, Entry, import_rows
 from critic_prm.errors import InputError, UsageError
 from critic_prm.provider import Usage, request_key
 from critic_prm.records import read_records, write_records
+from critic_prm.reread import stored_text
 
 
 def entry(question: str = "2+2?", sample: int = 0, system: Any = "judge", **params: Any) -> Entry:
@@ -20,6 +25,10 @@ def entry(question: str = "2+2?", sample: int = 0, system: Any = "judge", **para
     raw = {"choices": [{"message": {"content": "4"}}]}
     key = request_key(wire, sample)
     return Entry(key, wire, sample, "", "openai", "m", None, raw, "4", "stop", Usage(10, 1, 4), 0.5)
+
+
+def take(db: Path, rows: Path, **options: bool) -> tuple[int, int]:
+    return import_rows(db, read_records(rows), read=stored_text, **options)
 
 
 @pytest.fixture
@@ -95,20 +104,95 @@ def test_export_and_import_carry_everything(path: Path, tmp_path: Path) -> None:
     cache.add([entry(str(i)) for i in range(300)])
     rows = tmp_path / "rows.jsonl"
     write_records(rows, cache.export())
-    assert import_rows(tmp_path / "other.db", read_records(rows)) == (300, 0)
-    assert import_rows(tmp_path / "other.db", read_records(rows)) == (0, 300)
+    assert take(tmp_path / "other.db", rows) == (300, 0)
+    assert take(tmp_path / "other.db", rows) == (0, 300)
     there, here = Cache(tmp_path / "other.db"), cache
     assert there.find(entry("7").key)["request"] == here.find(entry("7").key)["request"]
 
 
-def test_a_row_changed_on_the_way_is_refused(path: Path, tmp_path: Path) -> None:
+def exported(path: Path) -> dict[str, Any]:
     cache = Cache(path)
     cache.add([entry()])
-    row = next(cache.export())
-    row["wire"]["model"] = "another"
+    (row,) = cache.export()
+    cache.close()
+    return row
+
+
+ANOTHER = {"choices": [{"message": {"content": "5"}}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"wire": {"model": "another", "messages": []}}, "the key .* is not that of the request"),
+        ({"raw": ANOTHER}, "the digest is not that of the row"),
+        ({"raw": ANOTHER, "text": "5"}, "the digest is not that of the row"),
+        ({"text": "5"}, "the digest is not that of the row"),
+        ({"finish": "length"}, "the digest is not that of the row"),
+        ({"model": "dearer"}, "the digest is not that of the row"),
+        ({"base_url": "http://elsewhere/v1"}, "the digest is not that of the row"),
+        ({"input_tokens": 0}, "the digest is not that of the row"),
+        ({"digest": "0" * 32}, "the digest is not that of the row"),
+        ({"digest": None}, "has no digest"),
+        ({"text": 5}, "text is '5', not a text"),
+        ({"seconds": "x"}, "seconds is 'x', not a number or an integer or null"),
+        ({"raw": [1]}, "raw is .*, not an object"),
+        ({"raw": None}, "raw is 'None', not an object"),
+        ({"wire": "x"}, "wire is 'x', not an object"),
+        ({"sample": True}, "sample is 'True', not an integer"),
+        ({"sample": 0.5}, "sample is '0.5', not an integer"),
+        ({"salt": None}, "salt is 'None', not a text"),
+        ({"base_url": 7}, "base_url is '7', not a text or null"),
+        ({"input_tokens": -15}, "input_tokens is -15, not between"),
+        ({"output_tokens": 2**63}, "output_tokens is 9223372036854775808, not between"),
+        ({"output_tokens": 1.5}, "output_tokens is '1.5'"),
+        ({"key": None}, "key is 'None', not a text"),
+        ("text", "text is missing"),
+        ("wire", "wire is missing"),
+    ],
+)
+def test_an_altered_or_misshapen_row_is_refused_by_its_line(
+    path: Path, tmp_path: Path, change: dict[str, Any] | str, problem: str
+) -> None:
+    """The review imported replies whose text and raw body said the opposite, a text that was a number and seconds that were
+    a word."""
+    row = exported(path)
+    altered = {**row, **change} if isinstance(change, dict) else {name: row[name] for name in row if name != change}
+    write_records(tmp_path / "rows.jsonl", [row, altered])
+    with pytest.raises(InputError, match=rf"rows.jsonl:2: .*{problem}") as refused:
+        take(tmp_path / "other.db", tmp_path / "rows.jsonl")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("row", [5, "x", None])
+def test_what_is_not_a_row_is_refused(tmp_path: Path, row: Any) -> None:
     write_records(tmp_path / "rows.jsonl", [row])
-    with pytest.raises(InputError, match=r"rows.jsonl:1.*not that of the request"):
-        import_rows(tmp_path / "other.db", read_records(tmp_path / "rows.jsonl"))
+    with pytest.raises(InputError, match=r"rows.jsonl:1: this is not an exported reply: a row is an object"):
+        take(tmp_path / "other.db", tmp_path / "rows.jsonl")
+
+
+def test_text_and_raw_body_must_agree_even_where_no_digest_is_asked_for(path: Path, tmp_path: Path) -> None:
+    row = {**exported(path), "text": "5"}
+    del row["digest"]
+    write_records(tmp_path / "rows.jsonl", [row])
+    with pytest.raises(InputError, match="`text` is not the text in `raw`"):
+        take(tmp_path / "other.db", tmp_path / "rows.jsonl", undigested=True)
+
+
+def test_an_export_of_an_older_version_is_taken_when_asked_for(path: Path, tmp_path: Path) -> None:
+    row = exported(path)
+    del row["digest"]
+    write_records(tmp_path / "rows.jsonl", [row])
+    assert take(tmp_path / "other.db", tmp_path / "rows.jsonl", undigested=True) == (1, 0)
+    assert exported(tmp_path / "other.db")["digest"], "from then on it has one"
+
+
+def test_a_row_of_a_provider_of_ones_own_needs_no_dialect_of_ours(path: Path, tmp_path: Path) -> None:
+    one = replace(entry(), provider="mine", raw={"said": "4"})
+    cache = Cache(path)
+    cache.add([one])
+    write_records(tmp_path / "rows.jsonl", cache.export())
+    assert take(tmp_path / "other.db", tmp_path / "rows.jsonl") == (1, 0)
 
 
 def test_attempts_are_kept_but_serve_nothing(path: Path) -> None:
@@ -150,3 +234,110 @@ def test_what_is_no_cache_is_named(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE x (y)").connection.close()
     with pytest.raises(InputError, match="not a critic-prm cache"):
         Cache(tmp_path / "other.db", readonly=True)
+
+
+def run_sql(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as conn, conn:
+        for statement in statements:
+            conn.execute(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE reply SET raw = replace(raw, '4', '5')",
+        "UPDATE reply SET raw = replace(raw, '4', '5'), text = '5'",
+        "UPDATE reply SET text = '5'",
+        "UPDATE reply SET finish = 'length'",
+        "UPDATE reply SET input_tokens = 0",
+        "UPDATE reply SET model = 'another'",
+        "UPDATE reply SET raw = substr(raw, 1, 9)",
+        "UPDATE reply SET raw = CAST(raw AS BLOB) || x'ff'",
+        "UPDATE reply SET raw = 7",
+        "UPDATE reply SET raw = '[]'",
+        "UPDATE reply SET raw = '[]', digest = NULL",
+        "UPDATE reply SET raw = '{', digest = NULL",
+        "UPDATE reply SET raw = x'00', digest = NULL",
+        "UPDATE reply SET digest = 5",
+    ],
+)
+def test_an_altered_reply_in_the_database_is_one_line_that_says_how_to_go_on(path: Path, statement: str) -> None:
+    """Damaged caches ended in a JSONDecodeError; an edited reply was taken for what the judge had said."""
+    cache = Cache(path)
+    cache.add([entry(), entry("another?")])
+    cache.close()
+    run_sql(path, f"{statement} WHERE rowid = 1")
+    cache = Cache(path)
+    looks: list[Callable[[], object]] = [lambda: cache.find(entry().key), lambda: list(cache.export())]
+    if "raw" in statement:  # what answers a request is the raw body: the other columns are for people
+        looks.append(lambda: cache.get(entry().key))
+    for look in looks:
+        with pytest.raises(InputError, match=f"cache.db: reply {entry().key[:12]} was damaged or altered") as refused:
+            look()
+        assert "\n" not in str(refused.value)
+    assert cache.get(entry("another?").key) == entry().raw
+    run_sql(path, re.findall(r'"(DELETE .*)"', str(refused.value))[0])
+    assert cache.get(entry().key) is None
+    assert len(list(cache.export())) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM prompt",
+        "DELETE FROM instruction",
+        "UPDATE prompt SET messages = '{}'",
+        "UPDATE prompt SET messages = '['",
+        "UPDATE prompt SET messages = replace(messages, '2+2', '2+3')",
+        "UPDATE instruction SET text = '5'",
+        "UPDATE instruction SET text = '\"message\"'",
+        "UPDATE reply SET params = '[]'",
+        "UPDATE reply SET params = 5",
+        "UPDATE reply SET sample = 'x'",
+        "DROP TABLE prompt",
+        "DROP TABLE attempt",
+    ],
+)
+def test_a_damaged_request_is_one_line(path: Path, statement: str) -> None:
+    Cache(path).add([entry()])
+    run_sql(path, statement)
+    cache = Cache(path)
+    with pytest.raises(InputError, match=r"cache.db: .*(damaged|no such table)"):
+        cache.find(entry().key)
+
+
+def test_a_cache_of_an_older_version_is_read_as_it_is_and_written_anew(path: Path) -> None:
+    cache = Cache(path)
+    cache.add([entry()])
+    cache.close()
+    run_sql(path, "ALTER TABLE reply DROP COLUMN digest", "DELETE FROM _sqlite_migrations WHERE name = 'm002_digests'")
+    before = path.read_bytes()
+    old = Cache(path, readonly=True)
+    assert old.get(entry().key) == entry().raw
+    assert len(list(old.export())) == 1
+    old.close()
+    assert path.read_bytes() == before
+    again = Cache(path)
+    again.add([entry("new?")])
+    assert [row["key"] for row in again.export()] == [entry().key, entry("new?").key]
+    assert sqlite3.connect(path).execute("SELECT digest IS NULL FROM reply ORDER BY rowid").fetchall() == [(1,), (0,)]
+
+
+@pytest.mark.parametrize(
+    "tables", [["x (y)"], ["_sqlite_migrations (id INTEGER PRIMARY KEY, migration_set, name, applied_at)"]]
+)
+def test_a_database_of_another_program_is_left_alone(tmp_path: Path, tables: list[str]) -> None:
+    """A foreign SQLite file was given our tables without a word."""
+    foreign = tmp_path / "bookmarks.db"
+    run_sql(foreign, *(f"CREATE TABLE {table}" for table in tables))
+    before = foreign.read_bytes()
+    with pytest.raises(InputError, match=r"bookmarks.db: this is not a critic-prm cache; name the file"):
+        Cache(foreign)
+    assert foreign.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bookmarks.db"]
+
+
+def test_an_empty_file_becomes_a_cache(tmp_path: Path) -> None:
+    (tmp_path / "new.db").touch()
+    Cache(tmp_path / "new.db").add([entry()])
+    assert Cache(tmp_path / "new.db").get(entry().key)

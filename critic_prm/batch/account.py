@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from critic_prm.batch.desk import Desk
 from critic_prm.batch.exchange import import_results, register
 from critic_prm.batch.ledger import Batch, Ledger
+from critic_prm.cache import connect
 from critic_prm.errors import InputError, UsageError
 from critic_prm.models import abilities
 from critic_prm.provider import Provider, Usage, open_provider
@@ -39,7 +39,7 @@ def away(db: Path, providers: Sequence[Provider]) -> list[str]:
     """What a run without batches is to be warned of: batches of these judges that still run. Nothing is written."""
     if not db.is_file():
         return []
-    with closing(sqlite3.connect(f"{db.absolute().as_uri()}?mode=ro", uri=True)) as conn:
+    with closing(connect(db, readonly=True)) as conn:
         if not conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch_request'").fetchone():
             return []
         rows = conn.execute("SELECT id, provider, model, requests FROM batch WHERE state IN ('sending', 'running')").fetchall()

@@ -30,7 +30,9 @@ def stats(db: Db = DB) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in found["models"]:
         tokens = (f"{row[name] or 0:,}" for name in ("input_tokens", "cached_tokens", "output_tokens"))
-        table.add_row(f"{row['provider']}/{row['model']}", f"{row['replies']:,}", *tokens, row["last"][:16].replace("T", " "))
+        table.add_row(
+            f"{row['provider']}/{row['model']}", f"{row['replies']:,}", *tokens, (row["last"] or "")[:16].replace("T", " ")
+        )
     console = Console()
     console.print(f"{db}: {found['bytes'] / 1e6:.1f} MB", highlight=False, markup=False)
     console.print(table)
@@ -73,10 +75,17 @@ def export(
 
 
 @app.command("import")
-def import_(source: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote.")], db: Db = DB) -> None:
+def import_(
+    source: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    db: Db = DB,
+    without_digest: Annotated[
+        bool, typer.Option("--without-digest", help="Accept rows of older exports, which have no digest.")
+    ] = False,
+) -> None:
     """Take over replies from another cache; those that are there already change nothing."""
     from critic_prm.cache import import_rows
     from critic_prm.records import read_records
+    from critic_prm.reread import stored_text
 
-    added, known = import_rows(db, read_records(source))
+    added, known = import_rows(db, read_records(source), read=stored_text, undigested=without_digest)
     typer.echo(f"{added:,} replies added, {known:,} were there already", err=True)
