@@ -200,8 +200,8 @@ class Cache:
 
     def request(self, key: str) -> Mapping[str, Any] | None:
         """The body that was sent for the reply under `key`, None if there is none."""
-        rows = self._rows("SELECT prompt, params FROM reply WHERE key = ?", key)
-        return self.wire(rows[0]) if rows else None
+        rows = self._rows("SELECT rowid AS place, * FROM reply WHERE key = ?", key)
+        return self._whole(rows[0])[0] if rows else None
 
     def known(self, keys: Sequence[str]) -> set[str]:
         """Which of `keys` are in the cache."""
@@ -289,7 +289,12 @@ class Cache:
         row = self._one(prefix)
         attempts = self._rows("SELECT failure, http_status, detail, created_at FROM attempt WHERE key = ?", row["key"])
         wire, raw = self._whole(row)
-        return {**_shown(row), "request": wire, "raw": raw, "attempts": attempts}
+        found = {**_shown(row), "request": wire, "raw": raw, "attempts": attempts}
+        try:
+            orjson.dumps(found)
+        except TypeError:  # bytes, or text that is not UTF-8, where a person reads text
+            raise self._damaged(row["key"], row["place"]) from None
+        return found
 
     def explain(self, first: str, second: str) -> list[tuple[str, Any, Any]]:
         """Why two keys differ: (place in the request, value in the first, value in the second), in reading order."""

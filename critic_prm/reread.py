@@ -159,10 +159,8 @@ def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:
     is not a reply."""
     if provider not in names("providers"):
         return None
-    try:
-        return stored_reply(raw).text
-    except (ProviderError, TypeError, ValueError, KeyError, AttributeError):
-        return ""
+    reply = stored_reply(raw)
+    return "" if reply is None else reply.text
 
 
 @lru_cache(maxsize=64)
