@@ -56,7 +56,8 @@ FAULTS = (*STATUSES, *FINISHES, *BROKEN)
 class Behaviour:
     """How the server behaves. `latency` is in seconds. `rate` is how many requests a second it takes (with `burst` saved up),
     answering 429 beyond it in the manner of `retry_after`. `faults` maps kinds to probabilities; `marked` maps texts to
-    the fault that a prompt containing them always gets. `key` is the only key that is accepted; the refusal quotes the wrong
+    the fault that a prompt containing them always gets. `told` are further faults by name: status, header lines, JSON body.
+    `key` is the only key that is accepted; the refusal quotes the wrong
     one, as some servers do. `limits` sends rate-limit headers, `obeys` answers in JSON where a schema is asked for. `size`
     pads replies to about so many characters."""
 
@@ -66,6 +67,7 @@ class Behaviour:
     retry_after: RetryAfter = "seconds"
     faults: Mapping[str, float] = field(default_factory=dict)
     marked: Mapping[str, str] = field(default_factory=dict)
+    told: Mapping[str, tuple[int, str, Any]] = field(default_factory=dict)
     key: str | None = None
     limits: bool = False
     obeys: bool = False
@@ -277,6 +279,9 @@ class Connection(asyncio.Protocol):
         if not judge.admits():
             return "429", judge.throttled()
         kind = judge.fault(body, digest)
+        if kind is not None and kind in behaviour.told:
+            status, extra, told = behaviour.told[kind]
+            return kind, _http(status, orjson.dumps(told), extra)
         if kind in STATUSES:
             status, code = STATUSES[kind]
             return kind, _http(status, _error(code, f"made to fail: {kind}"))

@@ -186,6 +186,14 @@ def request_key(wire: Mapping[str, Any], sample: int = 0, salt: str = "") -> str
     return hashlib.sha256(canonical).hexdigest()
 
 
+def asks_for_schema(wire: Mapping[str, Any]) -> bool:
+    """Whether a body asks for structured outputs, in any provider's dialect."""
+    output = wire.get("output_config")
+    return any(name in wire for name in ("response_format", "structured_outputs", "schema")) or (
+        isinstance(output, dict) and "format" in output
+    )
+
+
 def open_provider(name: str, base_url: str | None = None) -> Provider:
     """Open "openai/gpt-...", "anthropic/claude-...", "scripted/replies.jsonl" or "package.module:factory/model".
 

@@ -16,7 +16,7 @@ from critic_prm.engine.keeping import fresh_reply
 from critic_prm.engine.limits import NAMES
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.models import Prices, abilities
-from critic_prm.provider import Allowance, Message, Provider, Reply, Request, Sampling, Wire
+from critic_prm.provider import Allowance, Message, Provider, Reply, Request, Sampling, Wire, asks_for_schema
 from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.trajectory import Step, Trajectory
 
@@ -73,7 +73,7 @@ async def examine(critic: LLMCritic, patience: float, golden: Path | None = None
         _ended(reply, seconds, wire),
         _usage(reply),
     ]
-    if any(name in wire for name in ("response_format", "output_config", "structured_outputs", "schema")):
+    if asks_for_schema(wire):
         findings.append(_obeyed(reply))
     if wire.get("logprobs"):
         given = len(reply.logprobs)

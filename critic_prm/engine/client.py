@@ -19,7 +19,7 @@ from critic_prm.engine.money import Money
 from critic_prm.engine.retries import Luck, try_again
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
-from critic_prm.provider import Provider, Reply, Request, Usage, request_key
+from critic_prm.provider import Provider, Reply, Request, Usage, asks_for_schema, request_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +228,15 @@ class Client:
 
     async def _failed(self, question: Question, error: ProviderError) -> None:
         """A request came back with nothing: keep that as an attempt, and stop the run where it says that all will fail."""
+        if error.failure == "run" and (self.luck.successes or self.counts["cached"]) and self.luck.spares(error):
+            error.failure = "row"
         self.counts[error.failure] += 1
         who = f"{self.provider.name}/{self.provider.model}"
         if error.failure == "run" and not (question.roomier and error.status == 400):
             self.halt(ConfigError(f"{who}: {error}"))
         elif error.failure == "quota":
             self.halt(BudgetError(f"{who}: {error}"))
-        elif verdict := self.luck.failure(error):
+        elif verdict := self.luck.failure(error, schema=asks_for_schema(question.wire)):
             self.halt(ConfigError(f"{who}: {verdict}"))
         await self._writer.put(kept_failure(self.provider, question.key, error))
 

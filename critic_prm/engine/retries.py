@@ -21,7 +21,12 @@ OUTAGE, STILLBORN = 120.0, 10.0
 """... over so many seconds, mean that the server is down; the shorter time holds for one that has never answered at all."""
 
 REFUSED = 16
-"""So many requests refused as bad (HTTP 400, 422) before any was accepted are no bad rows: the run itself is wrong."""
+"""So many requests refused as bad (HTTP 400, 422) before any was accepted are no bad rows: the run itself is wrong. So are so
+many answered with 403 in a row."""
+
+SCHEMALESS, SCHEMALESS_AFTER = 6, 2.0
+"""So many answers of HTTP 500 to requests with a JSON schema, over so many seconds and before any success, mean that the server
+takes no schemas: llama-cpp-python answers so."""
 
 backoff = wait_random_exponential(multiplier=0.5, max=20)
 
@@ -34,14 +39,22 @@ class Luck:
     last: ProviderError | None = None
     _in_a_row: int = 0
     _refused: int = 0
+    _forbidden: int = 0
+    _schemas_failed: int = 0
     _since: float = 0.0
 
     def success(self) -> None:
         self.successes += 1
-        self._in_a_row, self.last = 0, None
+        self._in_a_row, self._forbidden, self.last = 0, 0, None
 
-    def failure(self, error: ProviderError) -> str | None:
-        """Count a failure; what is wrong with the whole run, when this one shows it."""
+    def spares(self, error: ProviderError) -> bool:
+        """Whether a 403 is taken for its row's own (a firewall or filter that dislikes its text): where the same key has been
+        accepted before, up to `REFUSED` of them in a row."""
+        self._forbidden += error.status == 403
+        return error.status == 403 and self._forbidden < REFUSED
+
+    def failure(self, error: ProviderError, *, schema: bool = False) -> str | None:
+        """Count a failure; what is wrong with the whole run, when this one shows it. `schema`: the request asked for one."""
         if error.failure == "throttle":
             return None
         if error.failure == "row":
@@ -57,6 +70,16 @@ class Luck:
         if not self._in_a_row:
             self._since = now
         self._in_a_row += 1
+        self._schemas_failed += schema and error.status == 500
+        if (
+            not self.successes
+            and self._schemas_failed == self._in_a_row >= SCHEMALESS
+            and now - self._since >= SCHEMALESS_AFTER
+        ):
+            return (
+                f"the first {self._in_a_row} requests, all with a JSON schema, were answered with HTTP 500; this server may not"
+                f" take schemas: add --no-schema, or run again later if the server is only down; most recently: {error}"
+            )
         if self._in_a_row >= DOWN and now - self._since >= (OUTAGE if self.successes else STILLBORN):
             return (
                 f"the last {self._in_a_row} requests, over {now - self._since:.0f} s, all failed, most recently: {error};"

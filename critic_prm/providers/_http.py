@@ -5,59 +5,26 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
 
-from critic_prm.errors import Failure, ProviderError
+from critic_prm.errors import ProviderError
 from critic_prm.provider import Allowance, Arrival, Wire, reading_answer
+from critic_prm.providers._failures import DAILY, Heard, verdict
 from critic_prm.providers._post import Answered
 
 LONGEST_WAIT = 3600.0
-"""Seconds. A Retry-After beyond this, or one that makes no sense, counts as not said: the gate's own cooldown holds then."""
+"""Seconds that a run waits at most because a server says so. A 429 that asks for more ends the run; of any other answer such a
+Retry-After counts as not said, and the gate's own cooldown holds."""
 
-BY_STATUS: dict[int, Failure] = {
-    401: "run",
-    402: "quota",
-    403: "run",
-    404: "run",
-    408: "transient",
-    409: "transient",
-    429: "throttle",
-    529: "throttle",
-}
-"""Other 4xx concern the row alone; 5xx are transient; a redirection means a wrong address."""
+LONGEST_CLOSED = 31 * 86400.0
+"""Seconds. A time to wait beyond this makes no sense and counts as not said."""
 
 ECHO = 32
 """Characters in a row of a server's message that are also in the prompt are taken to be quoted from it."""
-
-BY_CODE: dict[str, Failure] = {
-    "insufficient_quota": "quota",
-    "credit_balance_exhausted": "quota",
-    "organization_spend_limit_exceeded": "quota",
-    "project_spend_limit_exceeded": "quota",
-    "organization_usage_limit_exceeded": "quota",
-    "contract_spend_limit_reached": "quota",
-    "enforced_spend_limit_reached": "quota",
-    "billing_error": "quota",
-    "unknown_parameter": "run",
-    "unsupported_parameter": "run",
-    "unsupported_value": "run",
-    "model_not_found": "run",
-    "context_length_exceeded": "row",
-    "content_filter": "row",
-    "content_policy_violation": "row",
-}
-"""Error codes and types that say more than the status does. A spend limit is no rate limit, although it comes as a 429."""
-
-MENDS: dict[int, str] = {
-    401: "the key was refused; set the provider's environment variable to a valid one",
-    402: "the account has no credit; add some and run the same command again: everything paid for is kept",
-    403: "this key may not use this model or region",
-    404: "the server knows no such model or path; check the name and --base-url",
-}
 
 
 def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> Arrival:
@@ -66,7 +33,7 @@ def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> Arrival:
     try:
         with reading_answer():
             if 200 <= answered.status < 300:
-                return Arrival(decoded(answered.content, content_type), allowance(answered.headers))
+                return Arrival(decoded(answered.content, content_type, answered.headers), allowance(answered.headers))
             raise failed(answered.status, answered.headers, _error_body(answered.content, content_type))
     except ProviderError as error:
         raise without_echoes(error, wire, secrets) from None
@@ -74,35 +41,35 @@ def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> Arrival:
 
 def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
     """An HTTP answer that is no reply, as the ProviderError that says what to do about it."""
+    if isinstance(body, list) and body:
+        body = body[0]  # Gemini wraps its errors in a list
     error = body.get("error") or body if isinstance(body, dict) else {}
     details = error if isinstance(error, dict) else {"message": str(error)}
-    if status == 200 and isinstance(code := details.get("code"), int) and 400 <= code < 600:
+    if status == 200 and (code := _status_in(details.get("code"))) is not None:
         status = code  # a gateway that passes on another server's failure
-    said = _codes(details)
+    said = [name for name in _codes(details) if name != str(status)]
     message = str(details.get("message") or details.get("detail") or "").strip() or (body if isinstance(body, str) else "")
-    failure = next((BY_CODE[code] for code in said if code in BY_CODE), None) or _by_words(status, message)
+    opens = _opens(headers, details, message) if status == 429 else None
+    heard = Heard(
+        status,
+        [name.lower() for name in said],
+        " ".join([message, *_texts(details.get("details"))]),
+        _dict(details.get("metadata")),
+        opens is not None and opens > LONGEST_WAIT,
+    )
+    rule = verdict(heard)
     text = f"HTTP {status}" + (f" {said[0]}" if said else "") + (f": {_short(message)}" if message else "")
     if 300 <= status < 400 and (place := headers.get("location")):
         text += f": the server points to {place}; name that place with --base-url"
-    mend = MENDS.get(402 if failure == "quota" else status)
+    if rule.advice == DAILY and opens is not None:
+        text += f"; it opens again at {datetime.now().astimezone() + timedelta(seconds=opens):%Y-%m-%d %H:%M %Z}"
     return ProviderError(
-        text + (f"; {mend}" if mend else ""),
-        failure,
+        text + (f"; {rule.advice}" if rule.advice else ""),
+        rule.failure,
         status=status,
         retry_after=retry_after(headers),
         detail=f"HTTP {status} {' '.join(said)} {_short(message, 400)}".strip(),
     )
-
-
-def _by_words(status: int, message: str) -> Failure:
-    """The class of a failure whose code says nothing."""
-    if status in BY_STATUS and "spend limit" not in message.lower():
-        return BY_STATUS[status]
-    if status in BY_STATUS:
-        return "quota"
-    if 300 <= status < 400:
-        return "run"
-    return "transient" if status >= 500 or status == 200 else "row"
 
 
 def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> ProviderError:
@@ -123,7 +90,7 @@ def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> 
     )
 
 
-def decoded(content: bytes, content_type: str) -> dict[str, Any]:
+def decoded(content: bytes, content_type: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """The JSON object of a 200 answer. A proxy's HTML, a cut body or anything else is a transient ProviderError."""
     try:
         body = parsed(content, content_type)
@@ -138,7 +105,7 @@ def decoded(content: bytes, content_type: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ProviderError("the server answered 200 with JSON that is no object", "transient", status=200)
     if body.get("error") and "choices" not in body and "content" not in body:
-        raise failed(200, {}, body)
+        raise failed(200, headers, body)
     return body
 
 
@@ -172,32 +139,65 @@ def unshaped(what: str, raw: Mapping[str, Any]) -> ProviderError:
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait, from retry-after-ms, or retry-after as seconds or a date. None when absent, absurd or in the past."""
-    milliseconds = headers.get("retry-after-ms")
-    if milliseconds is not None:
-        return _sane(_number(milliseconds), 1e-3)
+    return _sane(_asked_to_wait(headers))
+
+
+def _asked_to_wait(headers: Mapping[str, str]) -> float | None:
+    if (milliseconds := headers.get("retry-after-ms")) is not None:
+        number = _number(milliseconds)
+        return None if number is None else number / 1e3
     value = headers.get("retry-after")
-    if value is None:
+    if value is None or (seconds := _number(value)) is not None:
+        return None if value is None else seconds
+    try:
+        when = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
         return None
-    seconds = _number(value)
-    if seconds is None:
-        try:
-            when = parsedate_to_datetime(value)
-        except (ValueError, OverflowError):
-            return None
-        when = when if when.tzinfo else when.replace(tzinfo=UTC)
-        seconds = (when - datetime.now(UTC)).total_seconds()
-    return _sane(seconds, 1.0)
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return (when - datetime.now(UTC)).total_seconds()
+
+
+def _opens(headers: Mapping[str, str], details: Mapping[str, Any], message: str) -> float | None:
+    """Seconds until a limit opens again: as Retry-After says; else as the resets of what is used up say; else as the body does,
+    in the headers that OpenRouter quotes, Gemini's retryDelay, or the words "try again in 7m12s"."""
+    told = _sane(_asked_to_wait(headers), LONGEST_CLOSED)
+    if told is None:
+        used_up = [
+            headers.get(prefix + reset)
+            for prefix, pairs in LIMITS.items()
+            for left, reset in pairs
+            if headers.get(prefix + left) in (None, "0")
+        ]
+        quoted = _dict(_dict(details.get("metadata")).get("headers"))
+        used_up += [str(value) for name, value in quoted.items() if name.lower() == "x-ratelimit-reset"]
+        delays = details.get("details")
+        used_up += [_dict(one).get("retryDelay") for one in delays] if isinstance(delays, list) else []
+        used_up += [found[1] for found in [_AGAIN.search(message)] if found]
+        told = max(
+            (seconds for value in used_up if (seconds := _sane(_reset(value), LONGEST_CLOSED)) is not None), default=None
+        )
+    return told
+
+
+_AGAIN = re.compile(r"(?:try again|retry) in ((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)")
+
+
+LIMITS = {
+    "x-ratelimit-": (("remaining-requests", "reset-requests"), ("remaining-tokens", "reset-tokens")),
+    "anthropic-ratelimit-": (("requests-remaining", "requests-reset"), ("tokens-remaining", "tokens-reset")),
+}
+"""The headers that say what is left of requests and tokens, and when they are full again: OpenAI's names, then Anthropic's."""
 
 
 def allowance(headers: Mapping[str, str]) -> Allowance:
     """What OpenAI's and Anthropic's rate-limit headers say is left. Servers without them cost one lookup."""
     if "x-ratelimit-limit-requests" in headers or "x-ratelimit-remaining-requests" in headers:
-        prefix, suffixes = "x-ratelimit-", ("remaining-requests", "reset-requests", "remaining-tokens", "reset-tokens")
+        prefix = "x-ratelimit-"
     elif "anthropic-ratelimit-requests-limit" in headers or "anthropic-ratelimit-requests-remaining" in headers:
-        prefix, suffixes = "anthropic-ratelimit-", ("requests-remaining", "requests-reset", "tokens-remaining", "tokens-reset")
+        prefix = "anthropic-ratelimit-"
     else:
         return Allowance()
-    requests, requests_reset, tokens, tokens_reset = (headers.get(prefix + suffix) for suffix in suffixes)
+    requests, requests_reset, tokens, tokens_reset = (headers.get(prefix + name) for pair in LIMITS[prefix] for name in pair)
     return Allowance(_count(requests), reset_seconds(requests_reset), _count(tokens), reset_seconds(tokens_reset))
 
 
@@ -206,24 +206,30 @@ _UNIT = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def reset_seconds(value: str | None) -> float | None:
-    """Seconds from "6m0s", "17ms", "12" or an RFC 3339 time."""
-    if not value:
+    """Seconds from "6m0s", "17ms", "12" or an RFC 3339 time; None for what is longer than a run waits."""
+    return _sane(_reset(value))
+
+
+def _reset(value: Any) -> float | None:
+    """Seconds from a duration, a number of seconds, a Unix time in seconds or milliseconds, or an RFC 3339 time."""
+    if not value or not isinstance(value, str):
         return None
     parts = _PART.findall(value)
     if parts and "".join(number + unit for number, unit in parts) == value:
-        return _sane(sum(float(number) * _UNIT[unit] for number, unit in parts), 1.0)
+        return sum(float(number) * _UNIT[unit] for number, unit in parts)
     seconds = _number(value)
-    if seconds is None:
-        try:
-            when = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        seconds = max((when - datetime.now(UTC)).total_seconds(), 0.0) if when.tzinfo else None
-    return _sane(seconds, 1.0)
+    if seconds is not None:
+        now = datetime.now(UTC).timestamp()
+        return seconds if seconds < 1e9 else max((seconds if seconds < 1e11 else seconds / 1e3) - now, 0.0)
+    try:
+        when = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return max((when - datetime.now(UTC)).total_seconds(), 0.0) if when.tzinfo else None
 
 
-def _sane(value: float | None, unit: float) -> float | None:
-    return value * unit if value is not None and 0 <= value * unit <= LONGEST_WAIT else None
+def _sane(seconds: float | None, longest: float = LONGEST_WAIT) -> float | None:
+    return seconds if seconds is not None and 0 <= seconds <= longest else None
 
 
 def _number(value: str) -> float | None:
@@ -261,10 +267,22 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _codes(details: Mapping[str, Any]) -> list[str]:
-    """The error's own names, most telling first."""
+    """The error's own names, most telling first: OpenAI's code, Anthropic's error_code, Google's reason, the type."""
     inner = details.get("details")
-    names = [details.get("code"), inner.get("error_code") if isinstance(inner, dict) else None, details.get("type")]
+    parts = [_dict(part) for part in (inner if isinstance(inner, list) else [inner])]
+    named = [part.get(name) for name in ("error_code", "reason") for part in parts]
+    names = [details.get("code"), *named, details.get("type"), details.get("status")]
     return [name for name in names if isinstance(name, str) and name]
+
+
+def _status_in(code: Any) -> int | None:
+    """An HTTP status that a body names as its code, as a number or in digits."""
+    status = int(code) if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3 else code
+    return status if isinstance(status, int) and 400 <= status < 600 else None
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _short(text: str, limit: int = 240) -> str:

@@ -126,6 +126,8 @@ class AsTheSDK:
 def no_answer(error: BaseException) -> ProviderError:
     """A connection that failed or broke, in words; the types of errors often say more than their texts."""
     said = str(error) or type(error).__name__
-    if isinstance(error, ssl.SSLError):
+    if "CERTIFICATE_VERIFY_FAILED" in said or isinstance(error, ssl.SSLCertVerificationError):
         said += " (is the server's certificate trusted by this machine?)"
+    elif isinstance(error, ssl.SSLError):
+        said += " (the server may not speak TLS at this port: write http:// in --base-url if it is a plain HTTP server)"
     return ProviderError(f"no answer: {said}", "transient", detail=f"{type(error).__name__}: {said}")

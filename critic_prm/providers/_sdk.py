@@ -31,6 +31,9 @@ def as_provider_error() -> Iterator[None]:
             raise failed(response.status_code, response.headers, body if body is not None else str(error)) from None
         if type(error).__module__.startswith(("openai", "anthropic")):  # no answer came, or one that it cannot read
             raise ProviderError(f"no answer: {error.__cause__ or error}", "transient", detail=str(error)) from error
+        if isinstance(error, (AttributeError, TypeError)):  # the SDKs make their objects of any JSON, unchecked
+            said = "the server answered 200 with a body that its batch API does not have; is there a batch API at this address?"
+            raise ProviderError(said, "run", status=200, detail=f"{type(error).__name__}: {error}") from error
         with reading_answer():
             raise
 

@@ -6,12 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import orjson
 
 from critic_prm.addresses import is_near
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.provider import MOST_TOKENS, Arrival, Finish, Message, Reply, Request, Usage, Wire, stated_usage, token_count
+from critic_prm.provider import MOST_TOKENS, Arrival, Message, Reply, Request, Usage, Wire, stated_usage, token_count
+from critic_prm.providers._finish import finish_of
 from critic_prm.providers._http import arrival, unshaped
 from critic_prm.providers._post import AsTheSDK, Post
 from critic_prm.providers.openai import TIMEOUT, data_url
@@ -22,13 +24,6 @@ if TYPE_CHECKING:
 
     from critic_prm.providers._anthropic_batches import AnthropicBatches
 
-FINISH: dict[str | None, Finish] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "refusal",
-}
 DEFAULT_MAX_TOKENS = 8192
 """`max_tokens` is required by the API; it covers thinking and answer."""
 
@@ -87,7 +82,7 @@ class AnthropicProvider:
         stop, model = raw.get("stop_details"), raw.get("model")
         return Reply(
             text="".join(str(block.get("text") or "") for block in content if block.get("type") == "text"),
-            finish=FINISH.get(raw.get("stop_reason"), "other"),
+            finish=finish_of(raw.get("stop_reason"), absent="other"),
             raw=raw,
             usage=_usage(raw.get("usage")),
             model=model if isinstance(model, str) else "",
@@ -119,8 +114,16 @@ class AnthropicProvider:
         import anthropic
 
         return anthropic.AsyncAnthropic(
-            api_key=self.key, auth_token=self.token, base_url=self.base_url, max_retries=0, http_client=http
+            api_key=self.key, auth_token=self.token, base_url=without_version(self.base_url), max_retries=0, http_client=http
         )
+
+
+def without_version(base_url: str | None) -> str | None:
+    """The address without the /v1 that OpenAI-compatible servers want at its end: the SDK adds one."""
+    if base_url is None:
+        return None
+    parts = urlsplit(base_url)
+    return parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
 
 
 def _usage(stated: Any) -> Usage:

@@ -16,8 +16,9 @@ import orjson
 from critic_prm.addresses import basic_credentials, is_near, with_path
 from critic_prm.errors import ConfigError, InputError, UsageError
 from critic_prm.models import Abilities, abilities
-from critic_prm.provider import Arrival, Finish, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
-from critic_prm.providers._http import arrival, unshaped
+from critic_prm.provider import Arrival, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
+from critic_prm.providers._finish import finish_of
+from critic_prm.providers._http import arrival, failed, unshaped
 from critic_prm.providers._post import AsTheSDK, Direct, Post
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
     from critic_prm.providers._openai_batches import OpenAIBatches
-
-FINISH: dict[Any, Finish] = {"length": "length", "content_filter": "filter", "tool_calls": "other", "function_call": "other"}
-"""Everything else is a natural end: servers of one's own say "stop", "eos", or nothing."""
-
 
 TIMEOUT = 600.0
 """Seconds that a call about a batch may take; a file of requests may have 200 MB."""
@@ -122,12 +119,14 @@ def read_chat(raw: Mapping[str, Any]) -> Reply:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise unshaped("a choice without a message", raw)
+    if choice.get("error"):  # OpenRouter: the server behind it failed in the middle of the answer
+        raise failed(200, {}, {"error": choice["error"]})
     text, said_no = _content(message.get("content"), raw)
     refusal = message.get("refusal") or said_no
-    finish: Finish = "refusal" if refusal else FINISH.get(choice.get("finish_reason"), "stop")
+    finish = finish_of(choice.get("finish_reason"))
     return Reply(
         text=text,
-        finish=finish,
+        finish="refusal" if refusal else finish,
         raw=raw,
         usage=_usage(raw.get("usage")),
         logprobs=_logprobs(choice.get("logprobs")),
@@ -201,7 +200,7 @@ def _usage(stated: Any) -> Usage:
     return stated_usage(
         input=usage.get("prompt_tokens"),
         output=usage.get("completion_tokens"),
-        cached=prompt.get("cached_tokens"),
+        cached=prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"),  # the second is DeepSeek's
         written=prompt.get("cache_write_tokens"),
         reasoning=completion.get("reasoning_tokens"),
     )
