@@ -13,12 +13,17 @@ import pytest
 
 from bench.runs import command, environment, write_input
 from bench.server import Behaviour, Judge, serving
+from critic_prm.batch.api import BatchAPI
 from critic_prm.batch.results import read_result
 from critic_prm.engine.retries import REFUSED, Luck
 from critic_prm.errors import ProviderError
+from critic_prm.providers._anthropic_batches import AnthropicBatches
 from critic_prm.providers._failures import RULES
 from critic_prm.providers._http import arrival
+from critic_prm.providers._openai_batches import OpenAIBatches
 from critic_prm.providers._post import Answered, no_answer
+from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.openai import OpenAIProvider
 
 
 def anthropic(kind: str, message: str, **more: Any) -> dict[str, Any]:
@@ -323,3 +328,26 @@ def test_a_server_that_fails_at_every_schema_is_named(server: Judge, tmp_path: P
     code, said, _ = label(tmp_path, server.url, 20, "openai/m", "--style", "json")
     assert code == 4
     assert "--no-schema" in said
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+async def test_a_200_that_is_no_batch_is_said_to_be_none(name: str) -> None:
+    """A server that answers /batches with a 200 of its own shape ended the run in a traceback."""
+    import httpx2
+
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json={"object": "chat.completion", "choices": []})
+
+    def http() -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+
+    api: BatchAPI
+    if name == "openai":
+        api = OpenAIBatches(lambda: OpenAIProvider("m", "http://localhost:1/v1", "sk-x")._connect(http()))
+    else:
+        api = AnthropicBatches(lambda: AnthropicProvider("m", "http://localhost:1", "sk-x")._connect(http()))
+    for call in (api.look("batch_1"), api.cancel("batch_1"), api.find("file", "token", "", 1, 0.0)):
+        with pytest.raises(ProviderError, match="is there a batch API") as caught:
+            await call
+        assert caught.value.failure == "run"
+    await api.close()

@@ -11,6 +11,7 @@ import pytest
 from critic_prm.errors import ConfigError, InputError, ProviderError, UsageError
 from critic_prm.models import Prices, abilities
 from critic_prm.provider import Message, Request, Sampling, Usage, open_provider, request_key
+from critic_prm.providers._post import AsTheSDK
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import OpenAIProvider, read_chat
 
@@ -165,6 +166,15 @@ def test_long_prompts_have_their_own_prices() -> None:
         (chat(finish_reason="content_filter"), "filter"),
         (chat(finish_reason="eos"), "stop"),
         (chat(finish_reason=None), "stop"),
+        (chat(finish_reason=""), "stop"),
+        (chat(finish_reason="STOP"), "stop"),
+        (chat(finish_reason="eos_token"), "stop"),
+        (chat(finish_reason="stop_sequence"), "stop"),
+        (chat(finish_reason="MAX_TOKENS"), "length"),
+        (chat(finish_reason="model_length"), "length"),
+        (chat(finish_reason="sensitive"), "filter"),
+        (chat(finish_reason="a word that nobody knows"), "other"),
+        (chat(finish_reason=7), "other"),
         (chat(finish_reason="tool_calls"), "other"),
         (chat(message={"content": None, "refusal": "I cannot"}), "refusal"),
     ],
@@ -174,8 +184,60 @@ def test_how_an_answer_of_openai_ended(raw: dict[str, Any], finish: str) -> None
 
 
 @pytest.mark.parametrize(
+    "choice",
+    [
+        {"finish_reason": "error"},
+        {"finish_reason": "insufficient_system_resource"},
+        {"finish_reason": "stop", "error": {"code": 502, "message": "upstream died"}},
+        {"finish_reason": None, "error": "upstream died"},
+    ],
+)
+def test_an_answer_that_was_broken_off_is_a_failure_that_may_pass(choice: dict[str, Any]) -> None:
+    """OpenRouter's and DeepSeek's words for a server that died in the middle were read as a natural end."""
+    with pytest.raises(ProviderError) as caught:
+        read_chat(chat(**choice))
+    assert caught.value.failure == "transient"
+    with pytest.raises(ProviderError, match="broke the answer off"):
+        claude().read({"content": [{"type": "text", "text": "x"}], "stop_reason": "error"})
+
+
+def test_deepseek_counts_cached_tokens_under_another_name() -> None:
+    raw = chat()
+    raw["usage"] = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_cache_hit_tokens": 64, "prompt_cache_miss_tokens": 36}
+    assert read_chat(raw).usage == Usage(input=100, output=5, cached=64)
+
+
+@pytest.mark.parametrize(
+    ("base_url", "posted"),
+    [
+        ("http://localhost:1/v1", "http://localhost:1/v1/messages"),
+        ("http://localhost:1/v1/", "http://localhost:1/v1/messages"),
+        ("http://localhost:1", "http://localhost:1/v1/messages"),
+        ("http://localhost:1/anthropic", "http://localhost:1/anthropic/v1/messages"),
+        (None, "https://api.anthropic.com/v1/messages"),
+    ],
+)
+async def test_the_address_of_anthropic_may_end_in_v1(
+    base_url: str | None, posted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address of an OpenAI-compatible server, which ends in /v1, made requests to /v1/v1/messages."""
+    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
+    provider = AnthropicProvider("claude-haiku-5-5", base_url, "sk-secret-key")
+    direct = await AsTheSDK("/v1/messages", provider._connect)._learn()
+    assert direct.url == posted
+
+
+@pytest.mark.parametrize(
     ("stop", "finish"),
-    [("end_turn", "stop"), ("max_tokens", "length"), ("model_context_window_exceeded", "length"), ("refusal", "refusal")],
+    [
+        ("stop_sequence", "stop"),
+        ("tool_use", "other"),
+        ("pause_turn", "other"),
+        ("end_turn", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "refusal"),
+    ],
 )
 def test_how_an_answer_of_anthropic_ended(stop: str, finish: str) -> None:
     raw = {"content": [{"type": "text", "text": "x"}], "stop_reason": stop, "stop_details": {"category": "frontier_llm"}}
