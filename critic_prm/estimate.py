@@ -10,7 +10,7 @@ import orjson
 
 from critic_prm.critics.llm import LLMCritic
 from critic_prm.engine.limits import reply_limit
-from critic_prm.models import Prices
+from critic_prm.models import Prices, did_you_mean
 from critic_prm.provider import Wire, request_key
 from critic_prm.trajectory import Trajectory
 from critic_prm.votes import Samples
@@ -55,7 +55,11 @@ class Estimate:
             f"tokens: {self.input[0]:,} to {self.input[1]:,} in, {self.output[0]:,} to {self.output[1]:,} out ({basis})",
         ]
         if self.usd is None:
-            return [*lines, "cost: price unknown; name it with --prices IN,OUT (USD per million tokens)"]
+            provider, _, model = self.judge.partition("/")
+            return [
+                *lines,
+                f"cost: price unknown{did_you_mean(provider, model)}; name it with --prices IN,OUT (USD per million tokens)",
+            ]
         most = "" if self.most_usd is None else f", at most ${self.most_usd:,.4f} if every reply were as long as it may be"
         return [*lines, f"cost: ${self.usd[0]:,.4f} to ${self.usd[1]:,.4f}{most}"]
 

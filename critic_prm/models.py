@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from critic_prm.errors import InputError
-from critic_prm.provider import Usage
+from critic_prm.errors import InputError, UsageError
+from critic_prm.provider import Sampling, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class Abilities:
     sampling: str = "always"
     logprobs: str = "always"
     stop: bool = True
+    limit: str = "max_tokens"
+    efforts: tuple[str, ...] = ()
     default_effort: str = ""
     prices: Prices | None = None
     note: str = ""
@@ -68,11 +73,74 @@ def abilities(provider: str, model: str) -> Abilities:
 
 @cache
 def _row_for(own: str | None, provider: str, model: str) -> Abilities:
-    for path in (own, str(Path(__file__).with_name("models.toml"))):
-        for row in _table(path).get(provider, ()) if path else ():
-            if fnmatchcase(model, row.match):
-                return row
+    for row in _rows(own, provider):
+        if fits(model, row.match):
+            return row
     return Abilities(match="*", note="not in the table: everything is sent as asked, prices are unknown")
+
+
+def fits(model: str, match: str) -> bool:
+    """Whether a row's `match` means `model`: a glob as globs do, a name only itself, its dated snapshots and its -latest."""
+    if any(sign in match for sign in "*?["):
+        return fnmatchcase(model, match)
+    return model.startswith(match) and _SNAPSHOT.fullmatch(model[len(match) :]) is not None
+
+
+_SNAPSHOT = re.compile(r"|-latest|[-@]\d{4}-\d\d-\d\d|[-@]\d{8}|-\d{4}")
+
+
+def did_you_mean(provider: str, model: str) -> str:
+    """A hint (", did you mean NAME?") for a name that is nearly that of a model with a price, else "".
+
+    A name with other digits is that of another version, not a misspelling."""
+    rows = _rows(os.environ.get("CRITIC_PRM_MODELS"), provider)
+    names = [
+        row.match for row in rows if "*" not in row.match and row.prices is not None and _digits(row.match) == _digits(model)
+    ]
+    near = [name for name in get_close_matches(model, names, cutoff=0.8) if name != model]
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
+
+
+def check(provider: str, model: str, sampling: Sampling) -> None:
+    """Raises UsageError for a value that the provider would refuse, or that would be paid for and not read."""
+    for name, (low, high) in (COMMON | RANGES.get(provider, {})).items():
+        value = getattr(sampling, name)
+        if value is not None and not low <= value <= high:
+            span = f"at least {low:g}" if high == inf else f"{low:g} to {high:g}"
+            raise UsageError(f"{name} is {value:g}; {provider}/{model} takes {span}")
+    efforts = abilities(provider, model).efforts
+    if sampling.effort is not None and efforts and sampling.effort not in efforts:
+        raise UsageError(f"effort is {sampling.effort!r}; {provider}/{model} takes {', '.join(efforts)}")
+    if any(not text for text in sampling.stop):
+        raise UsageError("a stop string is empty; every answer would end before it begins")
+    if provider in ("openai", "vllm") and len(sampling.stop) > MOST_STOPS:
+        raise UsageError(f"there are {len(sampling.stop)} stop strings; {provider} takes {MOST_STOPS} at most")
+    if isinstance(n := sampling.extra.get("n"), int) and n > 1:
+        raise UsageError(f"n is {n} in --extra-body: {n} answers would be paid for and one read; use --samples {n}")
+    if sampling.extra.get("stream"):
+        raise UsageError("stream is on in --extra-body, and replies are read whole; leave it out")
+
+
+MOST_STOPS = 4
+
+COMMON = {"temperature": (0.0, inf), "top_p": (0.0, 1.0), "max_tokens": (1, inf)}
+RANGES: dict[str, dict[str, tuple[float, float]]] = {
+    "openai": {"temperature": (0.0, 2.0), "logprobs": (0, 20)},
+    "vllm": {"logprobs": (-1, inf)},
+}
+"""The least and the most that each provider takes, over what `COMMON` says of all. vLLM's own limit of log-probabilities is an
+option of the server, and -1 asks it for the whole vocabulary. Claude takes none of the first two."""
+
+
+@cache
+def _rows(own: str | None, provider: str) -> list[Abilities]:
+    """All rows for a provider, those of one's own table first."""
+    paths = (own, str(Path(__file__).with_name("models.toml")))
+    return [row for path in paths if path for row in _table(path).get(provider, ())]
 
 
 @cache
@@ -91,4 +159,6 @@ def _row(row: dict[str, Any]) -> Abilities:
     if unknown:
         raise TypeError(f"unknown field {sorted(unknown)[0]!r}")
     prices = row.pop("prices", None)
+    if "efforts" in row:
+        row["efforts"] = tuple(row["efforts"])
     return Abilities(**row, prices=Prices(**prices) if prices else None)

@@ -71,6 +71,19 @@ def test_what_is_refused_is_told_from_what_works(server: Judge, tmp_path: Path) 
     assert "works" in found["plainly"].said
 
 
+def test_a_parameter_that_the_server_names_is_replaced(server: Judge, tmp_path: Path) -> None:
+    """Azure refuses `max_tokens` for a reasoning model, whose deployment may have any name."""
+    message = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    error = {
+        "error": {"message": message, "type": "invalid_request_error", "param": "max_tokens", "code": "unsupported_parameter"}
+    }
+    server.behave(Behaviour(latency=0, told={"azure": (400, "", error)}, marked={'"max_tokens"': "azure"}))
+    found = look(tmp_path, openai(server, "my-deployment"))
+    assert found["fix"].said == """add --extra-body '{"max_tokens":null,"max_completion_tokens":8192}'"""
+    assert "works" in found["plainly"].said
+    assert server.seen.bodies.total() == 2
+
+
 @pytest.mark.parametrize(
     ("kind", "what", "mend"),
     [

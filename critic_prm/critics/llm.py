@@ -17,7 +17,7 @@ from critic_prm.engine.gate import START, Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import UsageError
 from critic_prm.judgement import Judgement
-from critic_prm.models import abilities
+from critic_prm.models import abilities, check, did_you_mean
 from critic_prm.prompt import Style, open_style, questions
 from critic_prm.provider import Message, Provider, Request, Sampling, open_provider
 from critic_prm.trajectory import Trajectory
@@ -43,14 +43,15 @@ def with_provider(provider: Provider, judging: Judging) -> LLMCritic:
     style = open_style(judging.style)
     manner = Manner(judging.follow_ups, judging.force, judging.think_rounds, judging.schema)
     manner.check()
-    client = open_client(provider, judging)
     sampling = judging.sampling
     sampling = replace(
         sampling,
         stop=sampling.stop or style.stop,
-        max_tokens=sampling.max_tokens or style.max_tokens,
+        max_tokens=style.max_tokens if sampling.max_tokens is None else sampling.max_tokens,
         logprobs=_alternatives(provider, style, sampling),
     )
+    check(provider.name, provider.model, sampling)
+    client = open_client(provider, judging)
     return LLMCritic(client, style, sampling, judging.reference, manner)
 
 
@@ -59,7 +60,8 @@ def open_client(provider: Provider, judging: Judging) -> Client:
     prices = judging.prices or abilities(provider.name, provider.model).prices
     if judging.budget_usd is not None and prices is None:
         raise UsageError(
-            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown;"
+            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown"
+            f"{did_you_mean(provider.name, provider.model)};"
             " name it with --prices IN,OUT (USD per million tokens), or use --max-requests"
         )
     # A server of one's own, or a model in this process, has no limits to find out about: it may be filled at once.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from critic_prm.critics.llm import LLMCritic
 from critic_prm.engine.keeping import fresh_reply
 from critic_prm.engine.limits import NAMES
 from critic_prm.errors import ProviderError, UsageError
-from critic_prm.models import Prices, abilities
+from critic_prm.models import Prices, abilities, did_you_mean
 from critic_prm.provider import Allowance, Message, Provider, Reply, Request, Sampling, Wire, asks_for_schema
 from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.trajectory import Step, Trajectory
@@ -61,6 +62,10 @@ async def examine(critic: LLMCritic, patience: float, golden: Path | None = None
         findings.append(Finding("request", "bad", f"refused: {answer}"))
         findings.append(_sent(wire))
         plain = provider.wire(Request(QUESTION, Sampling(max_tokens=ROOM)))
+        if (fix := _fix(answer, wire)) is not None:
+            findings.append(Finding("fix", "note", f"add --extra-body '{orjson.dumps(fix).decode()}'"))
+            plain |= {name: value for name, value in fix.items() if value is not None}
+            plain = {name: value for name, value in plain.items() if name not in fix or fix[name] is not None}
         answer = await _send(provider, plain, patience)
         state: State = "bad" if isinstance(answer, ProviderError) else "note"
         findings.append(Finding("plainly", state, f"{PLAIN}: {answer if state == 'bad' else 'works'}"))
@@ -121,6 +126,16 @@ def _wire(provider: Provider, request: Request) -> tuple[Wire, str]:
         return provider.wire(replace(request, sampling=replace(request.sampling, logprobs=None))), str(error)
 
 
+def _fix(error: ProviderError, wire: Wire) -> dict[str, Any] | None:
+    """What to merge into the body when a server names a parameter that it does not take, and perhaps the one to use instead."""
+    if (named := _UNSUPPORTED.search(error.detail)) is None or named[1] not in wire:
+        return None
+    return {named[1]: None} | ({named[2]: wire[named[1]]} if named[2] else {})
+
+
+_UNSUPPORTED = re.compile(r"Unsupported parameter: '(\w+)' is not supported with this model\.(?: Use '(\w+)' instead)?")
+
+
 def _failed(error: ProviderError) -> Finding:
     what = {"run": "key or model", "quota": "account", "throttle": "rate limit", "transient": "server", "row": "request"}
     return Finding(what[error.failure], "bad", str(error))
@@ -172,16 +187,16 @@ def _limits(allowance: Allowance) -> Finding:
 def _table(provider: Provider, critic: LLMCritic) -> list[Finding]:
     """What is known without asking: the price, the table's note, and what a run would send."""
     able, prices = abilities(provider.name, provider.model), critic.client.money.prices
-    findings = [_price(prices)]
+    findings = [_price(prices, did_you_mean(provider.name, provider.model))]
     if able.note:
         findings.append(Finding("table", "note", able.note))
     wire = provider.wire(critic.requests(EXAMPLE)[0])
     return [*findings, replace(_sent(wire), what="a run sends")]
 
 
-def _price(prices: Prices | None) -> Finding:
+def _price(prices: Prices | None, hint: str) -> Finding:
     if prices is None:
-        return Finding("price", "note", "unknown: name it with --prices IN,OUT for costs and budgets in dollars")
+        return Finding("price", "note", f"unknown{hint}: name it with --prices IN,OUT for costs and budgets in dollars")
     where = ", ".join(part for part in (prices.source, prices.as_of) if part)
     return Finding("price", "ok", f"${prices.input:g} in, ${prices.output:g} out per million tokens ({where})")
 

@@ -21,4 +21,4 @@ def widened(wire: Wire) -> Wire | None:
     limit = reply_limit(wire)
     if limit is None:
         return None
-    return {name: 2 * limit if name in NAMES else value for name, value in wire.items()}
+    return {name: 2 * limit if name in NAMES and value is not None else value for name, value in wire.items()}

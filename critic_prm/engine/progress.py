@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 
 from critic_prm.engine.client import Client
 from critic_prm.errors import Failure
+from critic_prm.models import did_you_mean
 
 if TYPE_CHECKING:
     from critic_prm.label import Tally
@@ -74,7 +75,8 @@ def _asking(client: Client, final: bool) -> list[str]:
     if money.usage.input:
         cost = money.cost()
         parts.append(f"{_thousands(money.usage.input)} in, {_thousands(money.usage.output)} out")
-        parts.append("price unknown" if cost is None else f"${cost:.4f}")
+        hint = did_you_mean(client.provider.name, client.provider.model) if final and cost is None else ""
+        parts.append(f"price unknown{hint}" if cost is None else f"${cost:.4f}")
     return parts
 
 

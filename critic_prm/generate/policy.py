@@ -14,6 +14,7 @@ from critic_prm.critic import Judging
 from critic_prm.critics.llm import SENT, open_client
 from critic_prm.engine.client import Client
 from critic_prm.errors import UsageError
+from critic_prm.models import check
 from critic_prm.provider import Message, Provider, Request, Sampling, Usage, open_provider, request_key
 from critic_prm.resources import resource
 from critic_prm.template import Shown, compile_template, render_block
@@ -117,6 +118,7 @@ def open_policy(name: str, judging: Judging, prompt: str = SOLVE) -> LLMPolicy:
 def with_provider(provider: Provider, judging: Judging, prompt: str = SOLVE) -> LLMPolicy:
     """A policy over a provider that is already there: a scripted one in a test, one of the caller's own."""
     opened = open_prompt(prompt)
+    check(provider.name, provider.model, judging.sampling)
     return LLMPolicy(open_client(provider, judging), opened, judging.sampling)
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from critic_prm.addresses import basic_credentials, is_near, with_path
 from critic_prm.errors import ConfigError, InputError, UsageError
-from critic_prm.models import Abilities, abilities
+from critic_prm.models import MOST_STOPS, Abilities, abilities
 from critic_prm.provider import Arrival, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
 from critic_prm.providers._finish import finish_of
 from critic_prm.providers._http import arrival, failed, unshaped
@@ -54,9 +54,8 @@ class OpenAIProvider:
     def wire(self, request: Request) -> Wire:
         able = abilities(self.name, self.model)
         body: Wire = {"model": self.model, "messages": [_message(message) for message in request.messages]}
-        body |= _sampling(
-            request.sampling, able, self.model, "max_completion_tokens" if is_openai(self.base_url) else "max_tokens"
-        )
+        limit = "max_completion_tokens" if is_openai(self.base_url) else able.limit
+        body |= _sampling(request.sampling, able, self.model, limit)
         if request.schema is not None:
             named = {"name": "verdicts", "strict": True, "schema": request.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
@@ -168,7 +167,7 @@ def _sampling(sampling: Sampling, able: Abilities, model: str, limit: str) -> Wi
     if sampling.max_tokens is not None:
         body[limit] = sampling.max_tokens
     if sampling.stop and able.stop:
-        body["stop"] = list(sampling.stop[:4])
+        body["stop"] = list(sampling.stop[:MOST_STOPS])
     if sampling.effort is not None:
         body["reasoning_effort"] = sampling.effort
     return body
