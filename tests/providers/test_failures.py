@@ -346,7 +346,7 @@ async def test_a_200_that_is_no_batch_is_said_to_be_none(name: str) -> None:
         api = OpenAIBatches(lambda: OpenAIProvider("m", "http://localhost:1/v1", "sk-x")._connect(http()))
     else:
         api = AnthropicBatches(lambda: AnthropicProvider("m", "http://localhost:1", "sk-x")._connect(http()))
-    for call in (api.look("batch_1"), api.cancel("batch_1"), api.find("file", "token", "", 1, 0.0)):
+    for call in (api.look("batch_1"), api.cancel("batch_1")):
         with pytest.raises(ProviderError, match="is there a batch API") as caught:
             await call
         assert caught.value.failure == "run"
