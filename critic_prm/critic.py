@@ -55,8 +55,8 @@ class Judging:
 
     `db` is the cache; `offline` answers from it alone. `connections` is the most requests in flight, `rpm` and `tpm` are
     limits per minute, None for none. `retries` bounds the repeats of a failed request, `reasks` those of an answer that is
-    cut, refused or empty; a request without an answer after `timeout` seconds has failed. `prices` come
-    before those of the model table.
+    cut, refused or empty; a request without an answer after `timeout` seconds has failed. When a run is stopped, what is out
+    has `grace` seconds to come in. `prices` come before those of the model table.
 
     A reply without a verdict that can be read is followed up to `follow_ups` times by a question that says what was wrong, one
     that stays cut is forced to its verdicts if `force`, and one that is read is gone over again for `think_rounds` rounds.
@@ -80,6 +80,7 @@ class Judging:
     think_rounds: int = 0
     schema: bool = True
     timeout: float = 600.0
+    grace: float = 10.0
     salt: str = ""
     durable: bool = False
     budget_usd: float | None = None

@@ -57,7 +57,7 @@ class Pending(CriticPrmError):
 
 
 class Interrupted(CriticPrmError):
-    """Stopped by the user (SIGINT, SIGTERM). Everything paid for is kept; running again resumes."""
+    """Stopped by the user (SIGINT, SIGTERM, SIGHUP). Everything paid for is kept; running again resumes."""
 
     exit_code = 130
 

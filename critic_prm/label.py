@@ -84,6 +84,10 @@ async def _until_decided(critic: Critic, trajectory: Trajectory, policy: Samples
     return judgements
 
 
+REPLIES = ("cached", "shared", "paid", "incomplete", "reasked", "missing", "abandoned")
+"""What a client counts of replies that run.json tells."""
+
+
 @dataclass
 class Tally:
     """What a run has done so far, for the progress line, the summary and run.json."""
@@ -132,7 +136,7 @@ class Tally:
             usage, cost, counts = client.money.usage, client.money.cost(), client.counts
             report |= {
                 "requests": client.money.requests,
-                "replies": {name: counts[name] for name in ("cached", "shared", "paid", "incomplete", "reasked", "missing")},
+                "replies": {name: counts[name] for name in REPLIES},
                 "failures": {name: counts[name] for name in get_args(Failure)},
                 "connections": {"ceiling": client.gate.most, "limit": int(client.gate.limit)},
                 "tokens": {

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from critic_prm import signals
+
 
 @dataclass(slots=True)
 class State:
@@ -93,6 +95,7 @@ class Checkpoints:
             place = self._folder / f"checkpoint-{state.step}"
             shutil.rmtree(place, ignore_errors=True)
             fresh.rename(place)
+            signals.note(str(self._folder), f"holds the checkpoint of step {state.step}, from which the same command goes on")
         except OSError:
             shutil.rmtree(fresh, ignore_errors=True)
             return

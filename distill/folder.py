@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from critic_prm import signals
 from critic_prm.errors import CriticPrmError, InputError
 from distill.calibration import calibration_from_json
 from distill.scoring import DEFAULT, Opening
@@ -47,6 +48,7 @@ def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
                 old.rename(folder)
             raise
         shutil.rmtree(old, ignore_errors=True)
+        signals.note(str(folder), "is complete")
     except OSError as error:
         raise CriticPrmError(
             f"{folder}: the verifier was not written: {error.strerror or error}; what was there is untouched"

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from critic_prm import signals
 from distill.calibration import Calibration, brier, choose
 from distill.card import model_card
 from distill.curve import draw
@@ -60,6 +61,7 @@ def distill(
     school = cast(Student, open_student(student)) if isinstance(student, str) else student
     target = Path(out)
     check_target(target)
+    signals.note(str(target), "was not written")
     rows = data if isinstance(data, TrainingSet) else read_training_set(data)
     work = work_folder(target)
     trained = school.train(rows, seed=seed, say=say, work=work)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from critic_prm import signals
+
 if TYPE_CHECKING:
     from critic_prm.analyze import Analysis, Cell, Table
     from critic_prm.critic import Critic
@@ -50,7 +52,7 @@ def run(critic: Critic, analyse: Callable[[Critic, Tally], Coroutine[Any, Any, A
             await critic.close()
             print(describe(tally, client, final=True), file=sys.stderr, flush=True)
 
-    return asyncio.run(body()), BROKEN if tally.labels.get("provider_error") else 0
+    return signals.run(body()), BROKEN if tally.labels.get("provider_error") else 0
 
 
 def finish(analysis: Analysis, as_json: bool, out: Path | None, bounds: Path | None, code: int = 0) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from critic_prm import signals
 from critic_prm.cli.options import with_judging
 from critic_prm.critic import Judging
 
@@ -31,32 +32,26 @@ def list_(db: Db = DB) -> None:
 @app.command()
 def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None) -> None:
     """Ask the providers how far the batches are that run."""
-    import asyncio
-
     from critic_prm.batch.account import statuses
 
-    for line in asyncio.run(statuses(db, which, base_url)):
+    for line in signals.run(statuses(db, which, base_url)):
         typer.echo(line)
 
 
 @app.command()
 def cancel(which: One, db: Db = DB, base_url: BaseUrl = None) -> None:
     """End a batch at its provider; what is done already is paid for, and comes in with `fetch` or the next run."""
-    import asyncio
-
     from critic_prm.batch.account import cancel_batch
 
-    typer.echo(asyncio.run(cancel_batch(db, which, base_url)))
+    typer.echo(signals.run(cancel_batch(db, which, base_url)))
 
 
 @app.command()
 def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None) -> None:
     """Take the results of batches that have ended into the cache. `label --batch` does so by itself."""
-    import asyncio
-
     from critic_prm.batch.account import fetch_batches
 
-    for line in asyncio.run(fetch_batches(db, which, base_url)):
+    for line in signals.run(fetch_batches(db, which, base_url)):
         typer.echo(line)
 
 
@@ -81,7 +76,6 @@ def export(
     judging: Judging,
 ) -> None:
     """Write the requests that labelling would send now, for `vllm run-batch`, a provider's web page or another machine."""
-    import asyncio
     from dataclasses import replace
     from itertools import islice
 
@@ -105,7 +99,7 @@ def export(
         finally:
             await critic.close()
 
-    told = asyncio.run(run())
+    told = signals.run(run())
     typer.echo(told.summary(out), err=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from critic_prm import signals
 from critic_prm.critic import Judging
 from critic_prm.errors import UsageError
 
@@ -64,7 +64,7 @@ def run_tuning(
             if not isinstance(asked, Mapping):
                 await asked.close()
 
-    heard = asyncio.run(run())
+    heard = signals.run(run())
     tuned = tune(heard.rows, target=target, budget=budget, seed=seed)
     named, style = (judge, judging.style) if judge is not None else _judge_of(judged or "")
     row = {"by": unit, "first": list(first), "judge": named, "left_out": heard.left_out, "judge_tokens": heard.tokens}

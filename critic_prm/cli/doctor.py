@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from critic_prm import signals
 from critic_prm.cli.options import with_judging
 from critic_prm.critic import Judging
 
@@ -26,7 +27,6 @@ def doctor(
 
     Takes the options of `label`. Exit code 4 when a run would fail.
     """
-    import asyncio
     import os
     import tempfile
     from dataclasses import replace
@@ -56,7 +56,7 @@ def doctor(
             await critic.close()
 
     with tempfile.TemporaryDirectory() as folder:
-        findings = asyncio.run(run(folder))
+        findings = signals.run(run(folder))
     marks = {"ok": "ok  ", "note": "note", "bad": "BAD "}
     for finding in findings:
         typer.echo(f"{marks[finding.state]}  {finding.what:<11} {finding.said}")

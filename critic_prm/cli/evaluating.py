@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import ExitStack
 
+from critic_prm import signals
 from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.engine.progress import watch
@@ -55,4 +56,4 @@ def run_evaluation(
             await asyncio.gather(watching, return_exceptions=True)
             await critic.close()
 
-    return asyncio.run(run())
+    return signals.run(run())

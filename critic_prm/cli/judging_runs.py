@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from critic_prm import signals
 from critic_prm.benchmarks import Part, read_benchmarks
 from critic_prm.cli.judges import open_judges
 from critic_prm.critic import Critic, Judging
@@ -47,7 +48,7 @@ def evaluated(pairs: Sequence[Pair], run: Run) -> tuple[list[Worth], Compared]:
     for judge, style in pairs:
         bill = Bill()
         _say(judge, style)
-        worths.append(worth(judge, style, asyncio.run(_evaluate(judge, style, run, bill)), bill, run.judging.prices))
+        worths.append(worth(judge, style, signals.run(_evaluate(judge, style, run, bill)), bill, run.judging.prices))
     return worths, side_by_side(worths, run.replicates, run.seed)
 
 
@@ -56,7 +57,7 @@ def attacked(pairs: Sequence[Pair], run: Run) -> list[tuple[Pair, Resistance]]:
     found = []
     for judge, style in pairs:
         _say(judge, style)
-        found.append(((judge, style), asyncio.run(_attack(judge, style, run))))
+        found.append(((judge, style), signals.run(_attack(judge, style, run))))
     return found
 
 

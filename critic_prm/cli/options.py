@@ -61,6 +61,9 @@ Reasks = Annotated[
 Timeout = Annotated[
     float, typer.Option(min=0.1, help="Seconds after which a request without an answer has failed.", rich_help_panel=RUN)
 ]
+Grace = Annotated[
+    float, typer.Option(min=0, help="Seconds that what is out has to come in when the run is stopped.", rich_help_panel=RUN)
+]
 OwnPrices = Annotated[
     str | None,
     typer.Option(
@@ -133,6 +136,7 @@ def judging(
     max_retries: Retries = 6,
     max_reasks: Reasks = 1,
     timeout: Timeout = 600.0,
+    grace: Grace = 10.0,
     prices: OwnPrices = None,
     budget_usd: BudgetUsd = None,
     max_requests: MaxRequests = None,
@@ -176,6 +180,7 @@ def judging(
         think_rounds=think_rounds,
         schema=schema,
         timeout=timeout,
+        grace=grace,
         prices=None if prices is None else _prices(prices),
         salt=salt,
         durable=durable,

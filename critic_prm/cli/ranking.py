@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+from critic_prm import signals
+
 if TYPE_CHECKING:
     from critic_prm.critic import Judging
     from critic_prm.judgement import Label
@@ -83,7 +85,7 @@ def run_ranking(
                     for said in account.lines():
                         _say(said)
 
-    ranking = asyncio.run(run())
+    ranking = signals.run(run())
     kept, escalated = divide(ranking.choices, floor)
     write(ranking, kept, escalated, cards, by, files)
     failed = sum(c.label.status == "provider_error" for choice in ranking.choices for c in choice.group.candidates)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from critic_prm import signals
 from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.engine.garbage import rare_collections
@@ -71,15 +72,21 @@ def run_watched(
     clients: Sequence[Client] | None = None,
 ) -> int:
     """Run `body`, which writes rows to a sink and stops taking more when the event is set, with all that a run has around it.
-    `client` is whose doings are shown; all `clients` are stopped and changed by signals. Returns the exit code: 0, or 3 with
+    `client` is whose doings are shown; all `clients` are changed by signals. Returns the exit code: 0, or 3 with
     failed rows. Raises what stopped the run."""
     asking = clients if clients is not None else [client] if client is not None else []
     say = Reporter(tally, client, out, accounts)
 
+    stop = asyncio.Event()
+
+    def interrupt() -> None:
+        stop.set()
+        tally.stopping = True
+        say.line("stopping: what is out is brought in and kept; press Ctrl-C again to stop at once")
+
     async def run() -> int:
-        stop = asyncio.Event()
         _raise_file_limit(asking, say.line)
-        _listen(stop, tally, asking, say.line)
+        _listen(asking, say.line)
         watching = asyncio.create_task(watch(tally, client))
         outcome: BaseException | None = None
         try:
@@ -87,6 +94,9 @@ def run_watched(
                 await body(sink, stop)
             if stop.is_set():
                 raise Interrupted
+        except asyncio.CancelledError:
+            outcome = Interrupted()
+            raise
         except BaseException as error:
             outcome = error
             raise
@@ -98,7 +108,7 @@ def run_watched(
         return 3 if tally.failed else 0
 
     with rare_collections():
-        return asyncio.run(run())
+        return signals.run(run(), interrupt)
 
 
 def told(skipped: list[object]) -> Callable[[object], None]:
@@ -132,7 +142,8 @@ class Reporter:
         print(text, file=sys.stderr, flush=True)
 
     def finish(self, error: BaseException | None) -> None:
-        if self.tally.rows or error is None:  # before an error of the first row there is nothing to tell
+        asked = self.client is not None and self.client.counts["abandoned"]
+        if self.tally.rows or error is None or asked:  # before an error of the first row there is nothing to tell
             self.line(describe(self.tally, self.client, final=True))
         if self.tally.how.keys() - {"plain", "schema"}:
             self.line("how verdicts were got: " + ", ".join(f"{word} {n:,}" for word, n in self.tally.how.most_common()))
@@ -159,26 +170,15 @@ def clients_of(critic: object) -> list[Client]:
     return inner if own is None else [own, *inner]
 
 
-def _listen(stop: asyncio.Event, tally: Tally, clients: Sequence[Client], say: Callable[[str], None]) -> None:
-    """Ctrl-C drains, a second one stops at once; SIGUSR1 and SIGUSR2 change the number of connections."""
+def _listen(clients: Sequence[Client], say: Callable[[str], None]) -> None:
+    """SIGUSR1 and SIGUSR2 change the number of connections."""
     loop = asyncio.get_running_loop()
-
-    def interrupt() -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-        tally.stopping = True
-        for client in clients:
-            client.halt(Interrupted())
-        say("stopping: what is out is brought in and kept; press Ctrl-C again to stop at once")
 
     def resize(factor: float) -> None:
         for client in clients:
             client.gate.resize(max(1, round(client.gate.most * factor)))
             say(f"{client.provider.model}: at most {client.gate.most} connections from now on")
 
-    loop.add_signal_handler(signal.SIGINT, interrupt)
-    loop.add_signal_handler(signal.SIGTERM, interrupt)
     loop.add_signal_handler(signal.SIGUSR1, resize, 2.0)
     loop.add_signal_handler(signal.SIGUSR2, resize, 0.5)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from critic_prm import signals
 from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 
 HOW = "How a transformer verifier is computed"
@@ -35,8 +36,6 @@ def score(
 
     The output is a label file without critiques: `rank`, `report` and `analyze` read it.
     """
-    import asyncio
-
     from critic_prm.cli.clusters import on_cluster
     from critic_prm.critic import Critic, Judging, open_critic
     from critic_prm.errors import UsageError
@@ -84,4 +83,4 @@ def score(
             await opened.close()
         return 3 if failed or skipped else 0
 
-    raise typer.Exit(asyncio.run(run()))
+    raise typer.Exit(signals.run(run()))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from critic_prm import signals
 from critic_prm.cli.options import with_judging
 from critic_prm.critic import Judging
 
@@ -36,17 +37,15 @@ def serve(
     answer_timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds in which it is answered.", rich_help_panel=LIMITS)
     ] = 120.0,
-    grace: Annotated[float, typer.Option(min=1, help="Seconds to finish answers when stopped.", rich_help_panel=LIMITS)] = 30.0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line a request, without its text.")] = False,
     *,
     judging: Judging,
 ) -> None:
     """Serve a critic over HTTP: /v1/score, /v1/rank, vLLM's /pooling, OpenRLHF's /get_reward, /health, /metrics, /openapi.json.
 
-    The bearer token comes from the environment variable CRITIC_PRM_TOKEN or a file, never from the command line. Ctrl-C or
-    SIGTERM finishes what is being answered.
+    The bearer token comes from the environment variable CRITIC_PRM_TOKEN or a file, never from the command line. Ctrl-C,
+    SIGTERM or SIGHUP finishes what is being answered.
     """
-    import asyncio
     import logging
 
     from critic_prm.critic import open_critic
@@ -64,7 +63,7 @@ def serve(
         connections=max_clients,
         reading=read_timeout,
         timeout=answer_timeout,
-        grace=grace,
+        grace=judging.grace,
         samples=samples,
         workers=judging.connections,
         aggregation=aggregation,
@@ -79,6 +78,5 @@ def serve(
     async def main() -> None:
         await run(open_critic(critic, judging), settings, lambda url: typer.echo(f"{critic} at {url}, {safety}", err=True))
 
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(main())
+    signals.run(main(), loop_factory=loop_factory())
     typer.echo("stopped", err=True)

@@ -81,6 +81,7 @@ def open_client(provider: Provider, judging: Judging) -> Client:
             retries=judging.retries,
             reasks=judging.reasks,
             timeout=judging.timeout,
+            grace=judging.grace,
             salt=judging.salt,
             offline=judging.offline,
         ),

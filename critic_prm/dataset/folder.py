@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from critic_prm import signals
 from critic_prm.errors import InputError, UsageError
 
 
@@ -22,10 +23,12 @@ def new_folder(out: str | Path, mark: str, noun: str) -> Iterator[Path]:
         raise UsageError(f"{target} exists and is no {noun}; choose a new folder")
     work = target.with_name(f".{target.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
+    signals.note(str(target), "was not written")
     try:
         work.mkdir(parents=True)
         yield work
         _put(work, target)
+        signals.note(str(target), "is complete")
     except OSError as error:
         raise InputError(str(target), f"cannot be written: {error.strerror or error}", "choose another folder") from None
     finally:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from critic_prm import signals
 from critic_prm.cache import Cache
 from critic_prm.engine.deadlines import Deadlines
 from critic_prm.engine.door import Door
@@ -26,7 +27,8 @@ from critic_prm.provider import Provider, Reply, Request, Usage, asks_for_schema
 class Settings:
     """`retries` bounds the repeats of a transient failure, `reasks` those of an answer that is cut, refused or empty;
     throttling is waited out for `patience` seconds. A request without an answer after `timeout` seconds has failed.
-    `salt` makes other keys of the same requests; `offline` sends nothing."""
+    `salt` makes other keys of the same requests; `offline` sends nothing. When the run is stopped, requests that are out have
+    `grace` seconds to come in."""
 
     retries: int = 6
     reasks: int = 1
@@ -34,6 +36,7 @@ class Settings:
     timeout: float = 600.0
     salt: str = ""
     offline: bool = False
+    grace: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,14 @@ class Client:
         self._deadlines = Deadlines(self.settings.timeout)
         self._halted: CriticPrmError | None = None
         self._halting = asyncio.Event()
+        self._abandoned = False
+        signals.brakes.add(self)
+        if not self.settings.offline:
+            signals.note_cache(str(self.cache.path))
+
+    @property
+    def grace(self) -> float:
+        return self.settings.grace
 
     async def ask(self, request: Request, sample: int = 0, *, cut_will_do: bool = False) -> Answer:
         """The answer to `request`. `sample` tells repeated askings of one request apart. With `cut_will_do` a cut answer that
@@ -129,8 +140,14 @@ class Client:
             self._halting.set()
             self.gate.shut(error)
 
+    def abandon(self) -> None:
+        """After `halt`: wait no longer for what is out. Each of these requests is kept as an attempt that failed."""
+        self._abandoned = True
+        self._deadlines.end()
+
     async def close(self) -> None:
         """Finish writing, close the provider's connections and the cache."""
+        signals.brakes.discard(self)
         await self._writer.close()
         await self.provider.close()
         self.cache.close()
@@ -208,7 +225,7 @@ class Client:
                 reply = fresh_reply(self.provider, arrival.raw)
                 usage, accepted, tokens = reply.usage, True, reply.usage.input + reply.usage.output
             except TimeoutError:
-                late = ProviderError(f"no answer within {self.settings.timeout:g} s (--timeout)", "transient")
+                late = ProviderError(self._too_late(), "transient")
                 await self._failed(question, late)
                 raise late from None
             except ProviderError as error:
@@ -225,6 +242,12 @@ class Client:
                 self.gate.throttle(entered, throttled.retry_after)
             else:
                 self.gate.leave(entered, tokens=tokens, accepted=accepted)
+
+    def _too_late(self) -> str:
+        if self._abandoned:
+            self.counts["abandoned"] += 1
+            return f"no answer within {self.settings.grace:g} s after the run was stopped (--grace)"
+        return f"no answer within {self.settings.timeout:g} s (--timeout)"
 
     async def _failed(self, question: Question, error: ProviderError) -> None:
         """A request came back with nothing: keep that as an attempt, and stop the run where it says that all will fail."""

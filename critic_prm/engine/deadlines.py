@@ -40,6 +40,13 @@ class Deadlines:
             self._due.pop(task, None)
             self._late.discard(task)
 
+    def end(self) -> None:
+        """All deadlines are now."""
+        for task in self._due:
+            self._late.add(task)
+            task.cancel()
+        self._due.clear()
+
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         for task, due in list(self._due.items()):

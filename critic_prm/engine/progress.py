@@ -70,6 +70,8 @@ def _asking(client: Client, final: bool) -> list[str]:
         parts.append("failed requests: " + ", ".join(f"{kind} {count:,}" for kind, count in failed.items()))
     if counts["reasked"]:
         parts.append(f"asked again {counts['reasked']:,}")
+    if counts["abandoned"]:
+        parts.append(f"{counts['abandoned']:,} requests not waited for, perhaps billed")
     if not final:
         parts += _waits(client)
     if money.usage.input:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 import orjson
 
+from critic_prm import signals
 from critic_prm.errors import InputError
 from critic_prm.records.containers import extra
 
@@ -41,6 +42,7 @@ class RecordWriter:
             return
         self._array = self._name.endswith((".json", ".json.gz", ".json.zst"))
         self._parquet = self._name.endswith(".parquet")
+        signals.note(self._name, "is not finished, and what was there before is untouched")
         try:
             self._out = self._open()
             if self._array:
@@ -77,11 +79,13 @@ class RecordWriter:
                 return
             if failed and not self.rows:
                 self._part.unlink(missing_ok=True)
+                signals.note(self._name, "was not written")
                 return
             if self._parquet:
                 self._to_parquet(self._part)
             self._part.replace(self._target)
             self._part = None
+            signals.note(self._name, f"holds the {self.rows:,} rows before the stop" if failed else "is complete")
         except OSError as error:
             raise self._unwritable(error) from None
 

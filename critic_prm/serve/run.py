@@ -6,10 +6,11 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from critic_prm import signals
 from critic_prm.critic import Critic
 from critic_prm.errors import ConfigError, InputError
 from critic_prm.serve.connections import Connection, Room
@@ -44,7 +45,8 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def serve(critic: Critic, settings: Settings, ready: Callable[[str], None] = lambda url: None) -> None:
-    """Serve `critic` until SIGTERM or SIGINT; what is being answered then is finished, for up to `settings.grace` seconds.
+    """Serve `critic` until SIGTERM, SIGHUP or SIGINT; what is being answered then is finished, for up to `settings.grace`
+    seconds.
 
     `ready` is told the address once it listens. The critic is closed at the end. Raises ConfigError for an address that is
     public without a token or a missing extra, InputError for one that cannot be had.
@@ -58,9 +60,10 @@ async def serve(critic: Critic, settings: Settings, ready: Callable[[str], None]
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
     try:
-        with _stopped_is_done():
-            host, port = listening.getsockname()[:2]
-            ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        host, port = listening.getsockname()[:2]
+        ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # ours come first
+        with signals.told(asyncio.get_running_loop(), lambda: server.handle_exit(signal.SIGINT, None)):
             await server.serve(sockets=[listening])
     finally:
         sys.setswitchinterval(before)
@@ -108,14 +111,3 @@ def _listen(settings: Settings) -> socket.socket:
         ) from None
     listening.setblocking(False)
     return listening
-
-
-@contextmanager
-def _stopped_is_done() -> Iterator[None]:
-    """uvicorn raises the signal that stopped it once more when it is done; here that is no failure."""
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

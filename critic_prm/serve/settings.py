@@ -37,7 +37,7 @@ class Settings:
     connections: int = 512
     reading: float = 10.0
     timeout: float = 120.0
-    grace: float = 30.0
+    grace: float = 10.0
     samples: int = 1
     workers: int = 64
     aggregation: str = "min"

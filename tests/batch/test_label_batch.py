@@ -357,7 +357,9 @@ def test_stopped_while_it_waits(bench: Bench) -> None:
     bench.office.at = stop
     assert bench.label("--batch", "--wait") == 130
     bench.office.at = lambda what: None
-    assert "interrupted; run the same command again to go on, nothing is paid twice" in bench.said
+    last = bench.said.splitlines()[-1]
+    assert last.startswith(f"interrupted: {bench.out} was not written; replies that came in are kept in {bench.db}; ")
+    assert last.endswith("run the same command again to go on, nothing is paid twice")
     bench.office.finish()
     assert bench.label("--batch", "--wait") == 0
     assert bench.office.seen()["batches"] == 1

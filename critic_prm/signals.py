@@ -1,0 +1,255 @@
+"""The signals that stop a command (Ctrl-C, SIGTERM, SIGHUP), handled alike in every command, and what is said at the end.
+
+The first signal stops in good order: no new request is sent, requests that are out get some seconds to come in, files are
+closed. The second stops at once, with two seconds to close files; the third ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
+
+from critic_prm.errors import Interrupted
+
+if TYPE_CHECKING:
+    import asyncio
+
+Result = TypeVar("Result")
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE, AT_ONCE = 10.0, 2.0
+"""Seconds until the process is ended in any case: after a first signal that interrupts a computation, and after a second one or
+when nothing but threads is left."""
+
+SPARE = 0.5
+"""Seconds between giving up requests and cancelling whatever still runs."""
+
+
+class Brake(Protocol):
+    """Who has requests out, and can stop: a Client."""
+
+    @property
+    def grace(self) -> float: ...
+
+    def halt(self, error: Interrupted) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+brakes: WeakSet[Brake] = WeakSet()
+"""All that a first signal stops before anything is cancelled."""
+
+
+@dataclass(slots=True)
+class _State:
+    """What has happened in this process. `told` is called for each signal; without it, a KeyboardInterrupt is raised."""
+
+    signals: int = 0
+    handling: bool = False
+    told: Callable[[], object] | None = None
+    said: bool = False
+    outputs: dict[str, str] = field(default_factory=dict)
+    caches: dict[str, None] = field(default_factory=dict)
+    pid: int = 0
+    terminals: tuple[int, ...] = ()
+    timer: threading.Timer | None = None
+
+
+_state = _State()
+
+
+def stopped() -> bool:
+    """Whether this process has been told to stop."""
+    return _state.signals > 0
+
+
+def note(output: str, state: str) -> None:
+    """Remember what is left on disk of an output, as words that follow its name: "holds 12 rows", "is complete"."""
+    if _state.handling:
+        _state.outputs[output] = state
+
+
+def note_cache(path: str) -> None:
+    """Remember a cache that this process keeps replies in."""
+    if _state.handling:
+        _state.caches[path] = None
+
+
+def account() -> str:
+    """One line for a person: stopped, what is left on disk, how to go on."""
+    said = [f"{name} {state}" for name, state in _state.outputs.items()] or ["no output was written"]
+    if _state.caches:
+        said.append(f"replies that came in are kept in {', '.join(_state.caches)}")
+    again = "run the same command again" + (" to go on, nothing is paid twice" if _state.caches else "")
+    return f"interrupted: {'; '.join([*said, again])}"
+
+
+@contextmanager
+def handled(*, ending: bool = False) -> Iterator[None]:
+    """Handle the signals of STOPPING within the block, in the main thread. With `ending` they stay handled after it: the
+    process is about to end. A SIGHUP that the parent ignores (nohup) stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    global _state
+    _state = _State(handling=True, pid=os.getpid(), terminals=tuple(filter(os.isatty, (1, 2))))
+    numbers = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _receive) for number in numbers}
+    hook, sys.unraisablehook = sys.unraisablehook, _unraisable
+    try:
+        yield
+    finally:
+        _state.told = _end
+        if not ending:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            sys.unraisablehook = hook
+            _state.handling = False
+            _end_within(None)
+
+
+@contextmanager
+def told(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> Iterator[None]:
+    """Within the block a signal calls `callback` on `loop`, instead of raising KeyboardInterrupt. From the third signal on the
+    process ends; it also ends when the loop is too busy to call."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def heard() -> None:
+        if _state.signals == 1:
+            _end_within(None)
+        callback()
+
+    with nullcontext() if _state.handling else handled():
+        before, _state.told = _state.told, lambda: loop.call_soon_threadsafe(heard)
+        try:
+            yield
+        finally:
+            _state.told = before
+
+
+def run(
+    main: Coroutine[Any, Any, Result],
+    heed: Callable[[], object] | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> Result:
+    """`asyncio.run` for commands. The first signal calls `heed`, halts all brakes, and after their grace cancels `main`, at
+    once where nobody needs a grace. A second one raises KeyboardInterrupt out of the loop. Threads that still compute when
+    `main` has ended after a signal are not waited for."""
+    import asyncio
+
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def whole() -> Result:
+        tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # a coroutine that runs has a task
+        try:
+            return await main
+        finally:
+            if stopped():
+                _end_within(AT_ONCE)
+
+    def cancel() -> None:
+        for task in tasks:
+            task.cancel()
+
+    def abandon(halted: list[Brake]) -> None:
+        for brake in halted:
+            brake.abandon()
+        loop.call_later(SPARE, cancel)
+
+    def stop() -> None:
+        if _state.signals > 1 or not tasks:
+            raise KeyboardInterrupt
+        halted = list(brakes)
+        for brake in halted:
+            brake.halt(Interrupted())
+        if heed is not None:
+            heed()
+        if halted or heed is not None:
+            loop.call_later(max((brake.grace for brake in halted), default=0.0), abandon, halted)
+        else:
+            cancel()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        loop = runner.get_loop()
+        loop.set_exception_handler(lambda loop, about: None if stopped() else loop.default_exception_handler(about))
+        try:
+            with told(loop, stop):
+                return runner.run(whole())
+        except asyncio.CancelledError:
+            if stopped():
+                raise Interrupted from None
+            raise
+        finally:
+            main.close()
+
+
+def _receive(number: int, frame: FrameType | None) -> None:
+    if os.getpid() != _state.pid:  # a child that was forked: it ends as if nobody had handled signals
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        return
+    _state.signals += 1
+    if number == signal.SIGHUP:
+        _let_go_of_terminals()
+    if _state.signals > 2:
+        _end()
+    _end_within(PATIENCE if _state.signals == 1 else AT_ONCE)
+    if _state.told is None:
+        raise KeyboardInterrupt
+    _state.told()
+
+
+def _let_go_of_terminals() -> None:
+    """Writing to a terminal that was closed fails, and would end the run before its files are closed."""
+    for number in _state.terminals:
+        if not os.isatty(number):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+
+
+def _unraisable(problem: sys.UnraisableHookArgs) -> None:
+    """A KeyboardInterrupt that came up where Python can only print it, as in a destructor, is raised again a little later."""
+    if not isinstance(problem.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(problem)
+        return
+    _state.signals -= 1
+    again = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
+
+
+def _end_within(seconds: float | None) -> None:
+    """End the process after so many seconds, whatever it does then; None: let it take its time."""
+    if _state.timer is not None:
+        _state.timer.cancel()
+        _state.timer = None
+    if seconds is not None and _state.handling:
+        _state.timer = threading.Timer(seconds, _end)
+        _state.timer.daemon = True
+        _state.timer.start()
+
+
+def say() -> None:
+    """Write the account to stderr, unless it was written."""
+    if not _state.said:
+        _state.said = True
+        with suppress(OSError):
+            print(account(), file=sys.stderr, flush=True)
+
+
+def _end() -> None:
+    """End the process now, in any thread and in the middle of anything: no buffer of Python's is used."""
+    if not _state.said:
+        shown = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
+        with suppress(OSError):
+            os.write(2, f"{shown}{account()}\n".encode("utf-8", "backslashreplace"))
+    os._exit(Interrupted.exit_code)
