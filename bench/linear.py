@@ -126,7 +126,8 @@ def measure(
     size = sum(path.stat().st_size for path in out.rglob("*")) / 1e6
     results, steps, cpu = {}, 0, time.process_time()
     for source, rows in tests.items():
-        results[source] = verifier.score_many([(row["problem"], row["steps"]) for row in rows])
+        scored = verifier.score_many([(row["problem"], row["steps"]) for row in rows])
+        results[source] = [np.array(p, dtype=np.float64).tolist() for p in scored]  # None is nan here
         steps += sum(len(row["steps"]) for row in rows)
     score_cpu = time.process_time() - cpu
     print(f"{'source':28} {'step AUROC':>22} {'first-error F1':>22} {'erroneous':>9} {'correct':>8} {'oracle F1':>9}")

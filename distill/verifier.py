@@ -13,7 +13,7 @@ from typing import Any
 from critic_prm.errors import UsageError
 from critic_prm.judgement import Judgement, Verdict, first_error_of
 from critic_prm.trajectory import Trajectory
-from distill.calibration import Calibration
+from distill.calibration import Calibration, Floats
 from distill.student import Item, Scorer
 
 
@@ -55,20 +55,21 @@ class Verifier:
             "fingerprint": self.info.get("fingerprint"),
         }
 
-    def score(self, problem: str, steps: Sequence[str]) -> list[float]:
-        """P(correct) of each step of one solution."""
+    def score(self, problem: str, steps: Sequence[str]) -> list[float | None]:
+        """P(correct) of each step of one solution, None for a step beyond the student's context."""
         return self.score_many([(problem, steps)])[0]
 
-    def score_many(self, items: Sequence[Item]) -> list[list[float]]:
-        """P(correct) per step for many solutions, in order. A solution without steps gets an empty list."""
-        out: list[list[float]] = []
+    def score_many(self, items: Sequence[Item]) -> list[list[float | None]]:
+        """P(correct) per step for many solutions, in order, None for steps beyond the student's context. A solution without
+        steps gets an empty list."""
+        out: list[list[float | None]] = []
         for start in range(0, len(items), self.batch):
-            out.extend(self.calibration(p).tolist() for p in self.scorer.score(items[start : start + self.batch]))
+            out.extend(_known(self.calibration(p)) for p in self.scorer.score(items[start : start + self.batch]))
         return out
 
-    def spread_many(self, items: Sequence[Item]) -> list[list[float]]:
-        """How far the heads disagree on each step: the standard deviation of their raw P(correct). Raises UsageError for a
-        verifier with one head."""
+    def spread_many(self, items: Sequence[Item]) -> list[list[float | None]]:
+        """How far the heads disagree on each step: the standard deviation of their raw P(correct), None for steps beyond the
+        student's context. Raises UsageError for a verifier with one head."""
         return [spread for _, spread in self._both(items, needed=True)]
 
     def remembering(self) -> Verifier:
@@ -86,19 +87,19 @@ class Verifier:
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def _both(self, items: Sequence[Item], needed: bool = False) -> list[tuple[list[float], list[float]]]:
+    def _both(self, items: Sequence[Item], needed: bool = False) -> list[tuple[list[float | None], list[float | None]]]:
         """P(correct) per step and the spread over heads, empty where there is one head."""
         ask = getattr(self.scorer, "score_and_spread", None) if self.heads > 1 else None
         if ask is None:
             if needed:
                 raise UsageError(f"{self.name} has one head and cannot say how sure it is; distill it with --heads 8")
             return [(p, []) for p in self.score_many(items)]
-        out: list[tuple[list[float], list[float]]] = []
+        out: list[tuple[list[float | None], list[float | None]]] = []
         for start in range(0, len(items), self.batch):
-            out.extend((self.calibration(p).tolist(), s.tolist()) for p, s in ask(items[start : start + self.batch]))
+            out.extend((_known(self.calibration(p)), _known(s)) for p, s in ask(items[start : start + self.batch]))
         return out
 
-    def _judgement(self, scores: Sequence[float], spread: Sequence[float], sample: int) -> Judgement:
+    def _judgement(self, scores: Sequence[float | None], spread: Sequence[float | None], sample: int) -> Judgement:
         verdicts = tuple(
             Verdict(
                 step,
@@ -107,9 +108,14 @@ class Verifier:
                 spread=spread[step] if spread else None,
             )
             for step, p in enumerate(scores)
-            if not math.isnan(p)
+            if p is not None
         )
         return Judgement("ok", verdicts, first_error_of(verdicts, len(scores)), sample)
+
+
+def _known(scores: Floats) -> list[float | None]:
+    """Scorers say nan where there is no score; everybody else says None."""
+    return [None if math.isnan(p) else p for p in scores.tolist()]
 
 
 def load_verifier(

@@ -15,6 +15,7 @@ from critic_prm.trajectory import Step, Trajectory
 from distill.data import read_training_set
 from distill.run import distill
 from distill.verifier import load_verifier
+from tests.distill.tiny import known
 
 
 def sums(count: int, seed: int) -> list[dict[str, Any]]:
@@ -59,13 +60,13 @@ def verifier_folder(training_set: Path, tmp_path_factory: pytest.TempPathFactory
 def test_a_verifier_scores_and_judges(verifier_folder: Path) -> None:
     verifier = load_verifier(verifier_folder)
     assert {p.name for p in verifier_folder.iterdir()} == {"verifier.json", "metrics.json", "README.md", "linear.safetensors"}
-    scores = verifier.score("Ann has 3 apples and buys 4.", ["She has 3 + 4 = 7 apples.", "The answer is 7."])
+    scores = known(verifier.score("Ann has 3 apples and buys 4.", ["She has 3 + 4 = 7 apples.", "The answer is 7."]))
     assert len(scores) == 2
     assert all(0 <= p <= 1 for p in scores)
     steps = (Step("She has 3 + 4 = 7 apples."), Step("Then 7 + 5 = 12 apples."))
     trajectory = Trajectory("t", "Ann has 3 apples, buys 4 and then 5 more. How many has she?", steps)
     (judgement,) = asyncio.run(verifier.judge([trajectory]))
-    expected = verifier.score(trajectory.problem, trajectory.texts)
+    expected = known(verifier.score(trajectory.problem, trajectory.texts))
     assert [v.p_correct for v in judgement.verdicts] == expected
     first = next((i for i, p in enumerate(expected) if p < verifier.threshold), -1)
     assert judgement.first_error == first

@@ -21,7 +21,7 @@ from distill.students import hybrid
 from distill.students.hybrid import Hybrid
 from distill.surprise import NAMES, Marks, View, summarize
 from distill.verifier import load_verifier
-from tests.distill.tiny import sums, tiny_base
+from tests.distill.tiny import known, sums, tiny_base
 
 pytest.importorskip("torch")
 ITEM = ("Add them up, 3 times.", ["1 + 2 = 3", "3 + 4 = 7 wrong", "", "7 + 8 = 15, so the answer is 15."])
@@ -117,13 +117,13 @@ def test_surprise_is_that_of_the_plain_model(base: Path) -> None:
 
 def test_company_order_and_later_steps_change_nothing(folder: Path) -> None:
     verifier = load_verifier(folder)
-    alone = verifier.score(*ITEM)
+    alone = known(verifier.score(*ITEM))
     others: list[Item] = [("Short.", ["1"]), ("Longer than that. " * 9, ["2 = 2"] * 7), ("Nothing.", [])]
     together = verifier.score_many([others[0], ITEM, *others[1:]])
-    np.testing.assert_allclose(together[1], alone, atol=1e-6)
+    np.testing.assert_allclose(known(together[1]), alone, atol=1e-6)
     assert [len(scores) for scores in together] == [1, 4, 7, 0]
     for steps in (1, 2, 3):
-        np.testing.assert_allclose(verifier.score(ITEM[0], ITEM[1][:steps]), alone[:steps], atol=1e-6)
+        np.testing.assert_allclose(known(verifier.score(ITEM[0], ITEM[1][:steps])), alone[:steps], atol=1e-6)
 
 
 def test_it_learns_and_says_what_it_is(folder: Path, training_set: TrainingSet) -> None:
@@ -131,7 +131,7 @@ def test_it_learns_and_says_what_it_is(folder: Path, training_set: TrainingSet) 
     assert info["student"] == "hybrid"
     assert info["causal"] is True
     assert info["training"]["solutions_read"] == 60
-    right, wrong = load_verifier(folder).score("Add them up.", ["1 + 2 = 3", "3 + 4 = 7 wrong"])
+    right, wrong = known(load_verifier(folder).score("Add them up.", ["1 + 2 = 3", "3 + 4 = 7 wrong"]))
     assert right > wrong
 
 

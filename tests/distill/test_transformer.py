@@ -28,7 +28,7 @@ from distill.settings import Settings
 from distill.student import choose_student
 from distill.students.transformer import Transformer
 from distill.verifier import load_verifier
-from tests.distill.tiny import sums, tiny_base, training_set
+from tests.distill.tiny import known, sums, tiny_base, training_set
 
 FAST = Settings(lr=5e-3, epochs=4, batch_tokens=512, dtype="fp32", device="cpu", evaluations=2)
 
@@ -61,7 +61,7 @@ def test_a_base_becomes_a_verifier(made: Distilled) -> None:
     assert made.metrics["dev"]["auroc"] > 0.95
     assert made.info["student"] == "transformer"
     verifier = load_verifier(made.folder)
-    right, wrong = verifier.score("Add them up.", ["1 + 2 = 3", "3 + 4 = 7 wrong"])
+    right, wrong = known(verifier.score("Add them up.", ["1 + 2 = 3", "3 + 4 = 7 wrong"]))
     assert right > verifier.threshold > wrong
     assert not list(made.folder.parent.glob(".*"))
 
@@ -113,7 +113,7 @@ def test_every_way_to_train_gives_a_folder_that_loads(base: Path, data: Path, tm
     made = distill(data, tmp_path / "v", student=Transformer(str(base), replace(FAST, epochs=1, **change)))
     verifier = load_verifier(made.folder)
     (scores,) = verifier.score_many([("Add.", ["1 + 2 = 3", "done"])])
-    assert all(0 <= p <= 1 for p in scores)
+    assert all(0 <= p <= 1 for p in known(scores))
 
 
 COMMAND = "from critic_prm.cli import main; main()"

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+
+def known(scores: Sequence[float | None]) -> list[float]:
+    """The scores of a solution of which every step was scored."""
+    found = [p for p in scores if p is not None]
+    assert len(found) == len(scores)
+    return found
 
 
 def tiny_base(

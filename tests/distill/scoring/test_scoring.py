@@ -27,7 +27,7 @@ from distill.settings import Settings
 from distill.student import Item
 from distill.students.transformer import Transformer
 from distill.verifier import Verifier, load_verifier
-from tests.distill.tiny import sums, tiny_base, training_set
+from tests.distill.tiny import known, sums, tiny_base, training_set
 
 ITEMS: list[Item] = [(row["prompt"], row["completions"]) for row in sums(30, seed=9, most=6)]
 BRANCHES: list[Item] = [("Add them up.", ["1 + 2 = 3", "3 + 4 = 7", f"7 + {n} = {7 + n}", "So it is done."]) for n in range(8)]
@@ -99,7 +99,7 @@ def test_several_heads_say_how_far_they_disagree(folder: Path) -> None:
     verifier = load_verifier(folder)
     spread = verifier.spread_many(ITEMS)
     assert [len(s) for s in spread] == [len(steps) for _, steps in ITEMS]
-    assert all(0 < s < 0.5 for row in spread for s in row)
+    assert all(0 < s < 0.5 for row in spread for s in known(row))
 
 
 def test_one_head_cannot(causal: Path) -> None:
