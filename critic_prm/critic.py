@@ -56,7 +56,8 @@ class Judging:
     `db` is the cache; `offline` answers from it alone. `connections` is the most requests in flight, `rpm` and `tpm` are
     limits per minute, None for none. `retries` bounds the repeats of a failed request, `reasks` those of an answer that is
     cut, refused or empty; a request without an answer after `timeout` seconds has failed. When a run is stopped, what is out
-    has `grace` seconds to come in. `prices` come before those of the model table.
+    has `grace` seconds to come in. `prices` come before those of the model table. Image files below `image_root` are sent, too,
+    not only those below the input's folder.
 
     A reply without a verdict that can be read is followed up to `follow_ups` times by a question that says what was wrong, one
     that stays cut is forced to its verdicts if `force`, and one that is read is gone over again for `think_rounds` rounds.
@@ -70,6 +71,7 @@ class Judging:
     base_url: str | None = None
     offline: bool = False
     reference: bool = False
+    image_root: Path | None = None
     connections: int = 64
     rpm: float | None = None
     tpm: float | None = None

@@ -10,6 +10,7 @@ import orjson
 
 from critic_prm.critics.llm import LLMCritic
 from critic_prm.engine.limits import reply_limit
+from critic_prm.images import ImageError
 from critic_prm.models import Prices, did_you_mean
 from critic_prm.provider import Wire, request_key
 from critic_prm.trajectory import Trajectory
@@ -138,7 +139,11 @@ def _asked(critic: LLMCritic, part: list[Trajectory], samples: Samples) -> Itera
     """(trajectory, wire, whether it is sure to be asked, key) of every request that the part may need."""
     salt = critic.client.settings.salt
     for trajectory in part:
-        for index, request in enumerate(critic.requests(trajectory)):
+        try:
+            requests = critic.requests(trajectory)
+        except ImageError:  # nothing will be sent for this row
+            continue
+        for index, request in enumerate(requests):
             wire = critic.client.provider.wire(request)
             for sample in range(samples.most):
                 certain = sample < samples.least and (index == 0 or not critic.style.stops)

@@ -21,7 +21,7 @@ Finish = Literal["stop", "length", "refusal", "filter", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `role` is "system", "user" or "assistant"; `images` are paths or data URLs."""
+    """One chat message. `role` is "system", "user" or "assistant"; `images` are paths, data or https URLs."""
 
     role: str
     content: str

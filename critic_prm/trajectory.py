@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from critic_prm.errors import InputError
+from critic_prm.images import from_data
 
 StepLabel: TypeAlias = float | Literal["neutral"] | None
 """What gold says of a step: P(correct) in [0, 1] (1.0 right, 0.0 wrong), "neutral", or None where it says nothing."""
@@ -96,7 +97,7 @@ def trajectory_from_json(row: Any, where: str) -> Trajectory:
         gold_answer=_text(row, "gold_answer", where),
         label=label,
         step_labels=_step_labels(row.get("step_labels"), len(steps), where),
-        images=tuple(_list(row, "images", str, where)),
+        images=from_data(_list(row, "images", str, where), where),
         tools=tuple(_list(row, "tools", dict, where)),
         meta=_object(row, "meta", where),
         extra={key: value for key, value in row.items() if key not in KNOWN},

@@ -45,6 +45,10 @@ Structured = Annotated[
 Reference = Annotated[
     bool, typer.Option("--with-reference", help="Show the judge the reference answer where there is one.", rich_help_panel=ASK)
 ]
+ImageRoot = Annotated[
+    Path | None,
+    typer.Option("--image-root", help="Send image files from below this folder, too.", rich_help_panel=ASK),
+]
 Db = Annotated[Path, typer.Option(help="The cache: every reply paid for.", rich_help_panel=RUN)]
 BaseUrl = Annotated[
     str | None, typer.Option("--base-url", help="Any OpenAI- or Anthropic-compatible server.", rich_help_panel=RUN)
@@ -93,7 +97,7 @@ def with_policy(command: Callable[..., None]) -> Callable[..., None]:
     return _with_options(command, FOR_JUDGES)
 
 
-FOR_JUDGES = frozenset(("style", "logprobs", "reask", "force", "think_rounds", "schema", "with_reference"))
+FOR_JUDGES = frozenset(("style", "logprobs", "reask", "force", "think_rounds", "schema", "with_reference", "image_root"))
 
 
 def _with_options(command: Callable[..., None], left_out: frozenset[str]) -> Callable[..., None]:
@@ -127,6 +131,7 @@ def judging(
     think_rounds: ThinkRounds = 0,
     schema: Structured = True,
     with_reference: Reference = False,
+    image_root: ImageRoot = None,
     db: Db = Path("critic-prm.db"),
     base_url: BaseUrl = None,
     offline: Offline = False,
@@ -170,6 +175,7 @@ def judging(
         base_url=base_url,
         offline=offline,
         reference=with_reference,
+        image_root=image_root,
         connections=max_connections,
         rpm=rpm,
         tpm=tpm,

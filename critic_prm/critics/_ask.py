@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from critic_prm.critics._obeyed import obeyed
 from critic_prm.critics._talk import Talk
 from critic_prm.critics._turns import Kind, Manner, next_turn
 from critic_prm.engine.client import Answer, Client
+from critic_prm.images import data_url
 from critic_prm.judgement import Judgement, all_ways, first_error_of
 from critic_prm.prompt import Style, expect, render, schema
 from critic_prm.provider import Request, Sampling, Usage
@@ -62,9 +64,10 @@ class Asker:
     sampling: Sampling
     manner: Manner
     reference: bool = False
+    image_root: Path | None = None
 
     def first(self, trajectory: Trajectory, step: int | None) -> Request:
-        """The question itself."""
+        """The question itself. Raises ImageError for an image that cannot be sent."""
         return self._question(trajectory, step, expect(self.style, trajectory, step))
 
     async def ask(self, trajectory: Trajectory, sample: int, step: int | None) -> Asked:
@@ -99,6 +102,8 @@ class Asker:
 
     def _question(self, trajectory: Trajectory, step: int | None, expected: Expect) -> Request:
         messages = render(self.style, trajectory, step, reference=self.reference)
+        if trajectory.images:
+            messages = tuple(replace(m, images=tuple(data_url(i, self.image_root) for i in m.images)) for m in messages)
         return Request(messages, self.sampling, schema(self.style, expected) if self.manner.schema else None)
 
     async def _send(self, talk: Talk, obey: Schema | None, sample: int) -> Answer:

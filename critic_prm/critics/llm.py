@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from critic_prm.addresses import is_near
@@ -16,6 +17,7 @@ from critic_prm.engine.door import Door
 from critic_prm.engine.gate import START, Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import UsageError
+from critic_prm.images import ImageError
 from critic_prm.judgement import Judgement
 from critic_prm.models import abilities, check, did_you_mean
 from critic_prm.prompt import Style, open_style, questions
@@ -52,7 +54,7 @@ def with_provider(provider: Provider, judging: Judging) -> LLMCritic:
     )
     check(provider.name, provider.model, sampling)
     client = open_client(provider, judging)
-    return LLMCritic(client, style, sampling, judging.reference, manner)
+    return LLMCritic(client, style, sampling, judging.reference, manner, judging.image_root)
 
 
 def open_client(provider: Provider, judging: Judging) -> Client:
@@ -110,6 +112,7 @@ class LLMCritic:
     sampling: Sampling = Sampling()
     reference: bool = False
     manner: Manner = field(default_factory=Manner)
+    image_root: Path | None = None
     batch: int = 1
     repeats: bool = True
 
@@ -134,7 +137,10 @@ class LLMCritic:
 
     async def judge_step(self, trajectory: Trajectory, step: int, sample: int = 0) -> Judgement:
         """The judgement of one step alone, in a style per step: a single question."""
-        asked = await self._asker.ask(trajectory, sample, step)
+        try:
+            asked = await self._asker.ask(trajectory, sample, step)
+        except ImageError as error:
+            return _unsent(error, sample)
         found = as_judgement([asked], self.style, len(trajectory.steps), sample)
         return replace(found, notes=asked.reading.notes)
 
@@ -148,14 +154,22 @@ class LLMCritic:
 
     @property
     def _asker(self) -> Asker:
-        return Asker(self.client, self.style, self.sampling, self.manner, self.reference)
+        return Asker(self.client, self.style, self.sampling, self.manner, self.reference, self.image_root)
 
     async def _judge(self, trajectory: Trajectory, sample: int) -> Judgement:
         """One question after the other, so that nothing is paid for after the first error, and each prompt finds the last
         one's prefix cached."""
         asked: list[Asked] = []
         for step in questions(self.style, trajectory):
-            asked.append(await self._asker.ask(trajectory, sample, step))
+            try:
+                asked.append(await self._asker.ask(trajectory, sample, step))
+            except ImageError as error:
+                return _unsent(error, sample)
             if is_enough(asked, self.style):
                 break
         return as_judgement(asked, self.style, len(trajectory.steps), sample)
+
+
+def _unsent(error: ImageError, sample: int) -> Judgement:
+    """What an image that cannot be sent costs: its own row."""
+    return Judgement("provider_error", sample=sample, notes=(str(error),))

@@ -14,6 +14,7 @@ from critic_prm.errors import InputError, UsageError
 from critic_prm.formats import text
 from critic_prm.formats._convention import Convention, Dropped, Options, Report, options_from, settle
 from critic_prm.formats._refusals import refusal, refused
+from critic_prm.images import from_data
 from critic_prm.records import Complain, OnError, Record, RecordWriter, read_records
 from critic_prm.records.containers import name_of
 from critic_prm.trajectory import Trajectory, content_id
@@ -113,6 +114,8 @@ def _trajectories(
                 raise _wrong_format(record, report.source)
             for found in module.read(record, options):
                 trajectory = _identified(settle(found, options, report.hidden), record, seen)
+                if trajectory.images:
+                    trajectory = replace(trajectory, images=from_data(trajectory.images, record.where))
                 yield trajectory
         except Dropped as reason:
             report.dropped[str(reason)] += 1

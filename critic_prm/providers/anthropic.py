@@ -12,11 +12,12 @@ import orjson
 
 from critic_prm.addresses import is_near
 from critic_prm.errors import ConfigError, UsageError
+from critic_prm.images import data_url
 from critic_prm.provider import MOST_TOKENS, Arrival, Message, Reply, Request, Usage, Wire, stated_usage, token_count
 from critic_prm.providers._finish import finish_of
 from critic_prm.providers._http import arrival, unshaped
 from critic_prm.providers._post import AsTheSDK, Post
-from critic_prm.providers.openai import TIMEOUT, data_url
+from critic_prm.providers.openai import TIMEOUT
 
 if TYPE_CHECKING:
     import httpx2

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import mimetypes
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import orjson
 
 from critic_prm.addresses import basic_credentials, is_near, with_path
-from critic_prm.errors import ConfigError, InputError, UsageError
+from critic_prm.errors import ConfigError, UsageError
+from critic_prm.images import data_url
 from critic_prm.models import MOST_STOPS, Abilities, abilities
 from critic_prm.provider import Arrival, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
 from critic_prm.providers._finish import finish_of
@@ -132,19 +130,6 @@ def read_chat(raw: Mapping[str, Any]) -> Reply:
         model=model if isinstance(model := raw.get("model"), str) else "",
         note=str(refusal or ""),
     )
-
-
-def data_url(image: str) -> str:
-    """An image as a data URL; a path is read, a URL stays as it is. So the cache key holds the picture, not its path."""
-    if image.startswith(("data:", "http://", "https://")):
-        return image
-    try:
-        content = Path(image).read_bytes()
-    except OSError as error:
-        raise InputError(
-            image, f"this image cannot be read: {error.strerror}", "give a path or a data URL in `images`"
-        ) from error
-    return f"data:{mimetypes.guess_type(image)[0] or 'image/png'};base64,{base64.b64encode(content).decode()}"
 
 
 def _message(message: Message) -> dict[str, Any]:

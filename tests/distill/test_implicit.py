@@ -111,11 +111,11 @@ async def test_steps_beyond_the_context_have_no_score_rather_than_nan(student: s
     """`load_verifier(...).score()` gave nan for them, which no JSON holds and no comparison notices."""
     found = load_verifier(verifier)
     if student == "transformer":
-        from distill.network import open_network, open_tokenizer
+        from distill.network import open_network, open_tokenizer, plain_model
         from distill.scoring.scorer import scorer_of
         from distill.sequences import make_encoder
 
-        model = open_network(str(base), SETTINGS).model
+        model, _ = plain_model(open_network(str(base), SETTINGS))
         encoder = make_encoder(open_tokenizer(base), "default", 512)
         stored = {"heads": 1, "causal": True, "loss": "soft", "max_length": 512}
         found = replace(found, scorer=scorer_of(model.eval(), {}, encoder, stored))

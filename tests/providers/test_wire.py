@@ -106,15 +106,15 @@ def test_claude_takes_no_sampling_parameters(sampling: Sampling) -> None:
 
 def test_pictures_are_sent_by_their_content(tmp_path: Path) -> None:
     picture = tmp_path / "figure.png"
-    picture.write_bytes(b"\x89PNG")
-    data = base64.b64encode(b"\x89PNG").decode()
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
     asked = Request((Message("user", "look", (str(picture),)),))
     url = openai().wire(asked)["messages"][0]["content"][1]["image_url"]["url"]
     assert url == f"data:image/png;base64,{data}"
     source = claude().wire(asked)["messages"][0]["content"][1]["source"]
     assert source == {"type": "base64", "media_type": "image/png", "data": data}
     elsewhere = tmp_path / "copy.png"
-    elsewhere.write_bytes(b"\x89PNG")
+    elsewhere.write_bytes(b"\x89PNG\r\n\x1a\n")
     again = Request((Message("user", "look", (str(elsewhere),)),))
     assert request_key(openai().wire(asked)) == request_key(openai().wire(again))
     with pytest.raises(InputError, match="cannot be read"):
