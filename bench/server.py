@@ -20,10 +20,11 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
+from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -117,12 +118,37 @@ class Judge:
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour, self.seen = behaviour, Seen()
         self.url = ""
+        self.loop: asyncio.AbstractEventLoop
+        self.holding = False
+        self._held: list[Callable[[], None]] = []
         self._level, self._stamp = behaviour.burst, time.monotonic()
 
     def behave(self, behaviour: Behaviour) -> None:
         """Start over with another behaviour and nothing seen."""
         self.behaviour, self.seen = behaviour, Seen()
+        self.holding, self._held = False, []
         self._level, self._stamp = behaviour.burst, time.monotonic()
+
+    def hold(self) -> None:
+        """Answer nobody from now on: what comes in stays out until `release`, however slow this machine is."""
+        self.holding = True
+
+    def release(self, *, all_later: bool = False) -> None:
+        """Answer those who wait now; those who come later wait for the next release, or with `all_later` for nobody."""
+        self.holding = not all_later
+        self.loop.call_soon_threadsafe(self._let_go)
+
+    def later(self, answer: Callable[[], None]) -> None:
+        """Send an answer after the latency, or after the next release."""
+        if self.holding:
+            self._held.append(answer)
+        else:
+            self.loop.call_later(self.behaviour.latency, answer)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, []
+        for answer in held:
+            answer()
 
     def admits(self) -> bool:
         rate = self.behaviour.rate
@@ -268,7 +294,7 @@ class Connection(asyncio.Protocol):
         seen.out += 1
         seen.most_out = max(seen.most_out, seen.out)
         answer = self.decide(head, path.decode(), body, wire, digest)
-        asyncio.get_running_loop().call_later(self.judge.behaviour.latency, self.respond, answer, digest)
+        self.judge.later(partial(self.respond, answer, digest))
 
     def decide(self, head: bytes, path: str, body: bytes, wire: Any, digest: str) -> tuple[str, bytes]:
         judge, behaviour = self.judge, self.judge.behaviour
@@ -343,7 +369,7 @@ def _message(wire: Mapping[str, Any], text: str, finish: str, kind: str | None, 
 
 async def serve(judge: Judge, port: int = 0) -> asyncio.Server:
     """Listen on 127.0.0.1; `judge.url` is then the base URL for Chat Completions."""
-    loop = asyncio.get_running_loop()
+    judge.loop = loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(judge), "127.0.0.1", port, backlog=4096)
     judge.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     return server

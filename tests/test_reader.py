@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from collections.abc import Callable
 
 import pytest
 
 from critic_prm.prompt import open_style, style_names
 from critic_prm.provider import Finish, Reply
 from critic_prm.reader import Expect, Reading, loops, read_reply, without_thinking
+from tests.effort import times_as_long
 
 GOOD = "Step 1: 3 + 4 = 7.\nThe step is \\boxed{correct}\n\nStep 2: 7 + 1 = 9.\nThe step is \\boxed{incorrect}"
 
@@ -143,17 +144,9 @@ def test_no_text_takes_more_than_linear_time(style: str, piece: str) -> None:
     quotable = ("</think> The step is \\boxed{correct} so Verdict: correct and \\boxed{1} Step 1: " * 20, "a")
     expected = Expect(6, opened.base, opened.stops, 0 if opened.per == "step" else None, quotable)
 
-    def seconds(size: int) -> float:
-        text = "x " + piece * (size // len(piece))
-        return min(_timed(opened, expected, text) for _ in range(2))
+    def reading(size: int) -> Callable[[], object]:
+        reply = Reply("x " + piece * (size // len(piece)), "stop", {})
+        return lambda: read_reply(opened, expected, reply)
 
-    _timed(opened, expected, piece)
-    small, large = seconds(15_000), seconds(60_000)
-    # Four times the text: four times as long, and twice that for a noisy machine. Quadratic would be sixteen times.
-    assert large < 9 * small + 0.05, f"{small * 1e3:.1f} ms, then {large * 1e3:.1f} ms"
-
-
-def _timed(style, expected, text) -> float:  # type: ignore[no-untyped-def]
-    start = perf_counter()
-    read_reply(style, expected, Reply(text, "stop", {}))
-    return perf_counter() - start
+    # Twenty times the text: twenty times as long, and five times that for a noisy machine. Quadratic would be 400 times.
+    assert times_as_long(reading(60_000), reading(3_000), enough=100) <= 100

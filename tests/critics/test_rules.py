@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from critic_prm.critics.rules import NOTHING, connect, judge_one
 from critic_prm.judgement import Judgement, combine
 from critic_prm.trajectory import Step, Trajectory, trajectory_from_json
+from tests.effort import times_as_long
 
 
 def judge(*steps: str, problem: str = "How many?") -> Judgement:
@@ -77,11 +78,11 @@ def test_what_is_left_of_a_pure_expression_keeps_its_value() -> None:
     assert judgement.verdicts[0].critique == "39 × 9 - 30 is 321, the problem asks for 81"
 
 
-def test_a_hostile_problem_costs_no_time() -> None:
+def test_a_hostile_problem_costs_no_more_than_its_beginning() -> None:
     for problem in (" " * 1_000_000 + "x", "Evaluate: " + "1+" * 500_000, "_1" * 500_000, "x = 1 " * 100_000):
-        start = time.process_time()
-        judge("3 + 4 = 8", problem=problem)
-        assert time.process_time() - start < 0.1
+        beginning = problem[:6_000]
+        longer = times_as_long(partial(judge, "3 + 4 = 8", problem=problem), partial(judge, "3 + 4 = 8", problem=beginning), enough=5)
+        assert longer <= 5
 
 
 def test_connect_gives_a_critic_that_computes() -> None:

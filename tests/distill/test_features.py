@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from distill.features import NAMES, extract, fingerprint
 from distill.features.expressions import relations
 from distill.features.scan import scan
 from distill.ngrams import char_grams, word_grams, words
+from tests.effort import calls, times_as_long
 
 PROBLEM = "A shop sells 12 apples for $3. How much do 2 dozen apples and 5 pears at $4 each cost?"
 STEPS = [
@@ -107,9 +106,10 @@ def test_equations_are_followed_from_step_to_step() -> None:
 )
 def test_hostile_steps_are_bounded(hostile: str) -> None:
     extract(hostile, ["1 + 1 = 2"])
-    started = time.perf_counter()
     assert np.isfinite(extract("p", [hostile])).all()
-    assert time.perf_counter() - started < 1
+    assert calls(lambda: extract("p", [hostile])) < 150_000  # 28,000 at most
+    usual = "She has 12 apples and buys 3 * 4 = 12 more. Then 12 + 12 = 24. " * 100
+    assert times_as_long(lambda: extract("p", [hostile]), lambda: extract("p", [usual]), enough=40) <= 40
 
 
 def test_the_fingerprint_is_stable_and_tells_readings_apart(monkeypatch: pytest.MonkeyPatch) -> None:

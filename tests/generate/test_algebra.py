@@ -10,7 +10,7 @@ import pytest
 
 from critic_prm.trajectory import Trajectory
 
-Made = Callable[[str], tuple[list[Trajectory], float]]
+Made = Callable[[str], list[Trajectory]]
 
 MATH = r"(?:[-\d()+/ ]|\\frac\{[^{}]*\}\{\d+\}|(?<![A-Za-z])[a-z](?![A-Za-z]))+"
 EQUATION = re.compile(f"{MATH}={MATH}")
@@ -31,8 +31,8 @@ def root(text: str) -> float:
     return (right.real - left.real) / (left.imag - right.imag)
 
 
-def test_every_label_is_confirmed_by_the_roots_of_the_equations(ten_thousand: Made) -> None:
-    for t in ten_thousand("algebra")[0]:
+def test_every_label_is_confirmed_by_the_roots_of_the_equations(two_thousand: Made) -> None:
+    for t in two_thousand("algebra"):
         gold, *roots = (root(equation(text)) for text in (t.problem, *t.texts))
         assert float(Fraction(t.gold_answer or "")) == pytest.approx(gold)
         wrong = [index for index, found in enumerate(roots) if found != pytest.approx(gold)]

@@ -186,8 +186,8 @@ def first_error_of_expression(trajectory: Trajectory) -> int:
 
 
 @pytest.fixture(scope="module")
-def trajectories(ten_thousand: Callable[[str], tuple[list[Trajectory], float]]) -> list[Trajectory]:
-    return ten_thousand("arithmetic")[0]
+def trajectories(two_thousand: Callable[[str], list[Trajectory]]) -> list[Trajectory]:
+    return two_thousand("arithmetic")
 
 
 def test_every_label_is_confirmed_by_a_reader_of_the_words(trajectories: list[Trajectory]) -> None:

@@ -8,7 +8,7 @@ from itertools import product
 
 from critic_prm.trajectory import Trajectory
 
-Made = Callable[[str], tuple[list[Trajectory], float]]
+Made = Callable[[str], list[Trajectory]]
 
 NAME = r"([A-Z][a-z]*)"
 
@@ -142,9 +142,9 @@ def check_cycle(t: Trajectory) -> int:
 CHECKS = {"shortest": check_shortest, "reach": check_reach, "order": check_order, "cycle": check_cycle}
 
 
-def test_every_label_is_confirmed_by_working_it_out_again(ten_thousand: Made) -> None:
+def test_every_label_is_confirmed_by_working_it_out_again(two_thousand: Made) -> None:
     forms = dict.fromkeys(CHECKS, 0)
-    for t in ten_thousand("graphs")[0]:
+    for t in two_thousand("graphs"):
         assert CHECKS[t.meta["form"]](t) == t.label, (t.problem, t.texts)
         forms[t.meta["form"]] += 1
-    assert min(forms.values()) > 1500
+    assert min(forms.values()) > 300

@@ -9,7 +9,7 @@ import pytest
 
 from critic_prm.trajectory import Trajectory
 
-Made = Callable[[str], tuple[list[Trajectory], float]]
+Made = Callable[[str], list[Trajectory]]
 
 
 def numbers(text: str) -> list[int]:
@@ -48,8 +48,8 @@ def bubble(before: list[int], done: int) -> tuple[list[int], list[int]]:
 PASSES = {"selection": selection, "insertion": insertion, "bubble": bubble}
 
 
-def test_every_label_is_confirmed_by_making_the_passes_again(ten_thousand: Made) -> None:
-    for t in ten_thousand("sorting")[0]:
+def test_every_label_is_confirmed_by_making_the_passes_again(two_thousand: Made) -> None:
+    for t in two_thousand("sorting"):
         before, first = numbers(t.problem), -1
         assert ", ".join(map(str, sorted(before))) == t.gold_answer
         *passes, last = [re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text) for text in t.texts]
