@@ -17,7 +17,7 @@ types: .venv-dev/done
 	.venv-dev/bin/mypy
 
 unit: .venv-dev/done
-	.venv-dev/bin/python -m pytest -n 2
+	.venv-dev/bin/python -m pytest -n 2 --dist worksteal
 
 # The built wheel in an environment of its own, tried from another folder: what an editable install would hide shows here.
 wheel: .venv-dev/done

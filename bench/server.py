@@ -119,6 +119,7 @@ class Judge:
         self.behaviour, self.seen = behaviour, Seen()
         self.url = ""
         self.loop: asyncio.AbstractEventLoop
+        self.open: set[asyncio.Transport] = set()
         self.holding = False
         self._held: list[Callable[[], None]] = []
         self._level, self._stamp = behaviour.burst, time.monotonic()
@@ -260,7 +261,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
+        self.judge.open.add(self.transport)
         self.judge.seen.connections += 1
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.judge.open.discard(self.transport)
 
     def data_received(self, data: bytes) -> None:
         self.buffer = self.buffer + data if self.buffer else data
@@ -387,7 +392,10 @@ def serving(behaviour: Behaviour = Behaviour()) -> Iterator[Judge]:
         ready.set()
         loop.run_forever()
         server.close()
-        loop.run_until_complete(asyncio.sleep(0))
+        while judge.open:  # left to the garbage collector, each would be a warning in some later test
+            for transport in judge.open:
+                transport.abort()
+            loop.run_until_complete(asyncio.sleep(0))
         loop.close()
 
     thread = threading.Thread(target=run, name="judge", daemon=True)

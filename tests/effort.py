@@ -93,8 +93,14 @@ class _SimulatedLoop(asyncio.SelectorEventLoop):
         return self._clock.now
 
 
+async def pause(seconds: float) -> None:
+    """Sleep on a simulated clock, and on no other."""
+    assert isinstance(asyncio.get_running_loop(), _SimulatedLoop)
+    await asyncio.sleep(seconds)
+
+
 def simulated(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine that waits for timers only, in no time: an hour of `asyncio.sleep` is over at once, in the right order.
+    """Run a coroutine that waits for timers only, in no time: an hour of `pause` is over at once, in the right order.
 
     Not for work in threads, processes or connections: the clock would not wait for them.
     """

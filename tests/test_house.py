@@ -136,3 +136,60 @@ def test_starting_is_light(what: str, forbidden: set[str]) -> None:
     code = f"import sys; {what}; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not forbidden & set(loaded)
+
+
+CLOCKS = {
+    f"time.{name}{unit}"
+    for name in ("monotonic", "perf_counter", "process_time", "thread_time", "time")
+    for unit in ("", "_ns")
+}
+SLEEPS = {"time.sleep", "asyncio.sleep"}
+MAY_WAIT = {"tests/effort.py"}
+
+
+def clocks_and_sleeps(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of every clock that is read or handed on, timer, and sleep longer than 0, whatever they are imported as."""
+    tree = ast.parse(source)
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            names |= {alias.asname or alias.name: start + alias.name for alias in node.names}
+
+    def dotted(node: ast.expr) -> str:
+        first, *rest = ast.unparse(node).split(".")
+        return ".".join([names.get(first, first), *rest])
+
+    for node in ast.walk(tree):
+        if (isinstance(node, ast.Attribute | ast.Name) and dotted(node) in CLOCKS | {"threading.Timer"}) or (
+            isinstance(node, ast.Call) and dotted(node.func) in SLEEPS and ast.unparse(node.args[0]) != "0"
+        ):
+            yield node.lineno, ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\nassert time.perf_counter() < 2",
+        "from time import monotonic as now\nnow()",
+        "import time as t\nt.sleep(0.1)",
+        "import asyncio\nasyncio.sleep(0.01)",
+        "from asyncio import sleep\nsleep(wait)",
+        "import threading\nthreading.Timer(0.05, f).start()",
+        "import time\nclock = time.process_time",
+    ],
+)
+def test_clocks_and_sleeps_are_found(source: str) -> None:
+    assert list(clocks_and_sleeps(source))
+    assert not list(clocks_and_sleeps("import asyncio, time\nasyncio.sleep(0)\ntime.strftime('%Y')"))
+
+
+def test_no_test_reads_a_clock_or_sleeps() -> None:
+    """Such a test fails on a slow or busy machine; tests/effort.py has what to use instead. Measured times belong to bench/."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if str(path.relative_to(ROOT)) not in MAY_WAIT
+        for line, text in clocks_and_sleeps(path.read_text("utf-8"))
+    ]
+    assert not found, "count work, or wait for a condition: see tests/effort.py"

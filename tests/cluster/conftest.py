@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -80,7 +80,6 @@ class Ran:
 
     rows: bytes
     counts: Counter[str]
-    seconds: float
     critic: Critic
 
 
@@ -104,9 +103,8 @@ class Run:
         """Label solutions, or so many of the usual ones, while `meanwhile` does what it likes."""
         critic, tally = open_critic(name, judging), Tally()
         other = asyncio.create_task(meanwhile(critic, tally)) if meanwhile is not None else None
-        out = self.folder / f"{self.done}-{time.monotonic_ns()}.jsonl"
+        out = self.folder / f"{self.done}-{uuid4().hex}.jsonl"
         client = getattr(critic, "client", None)
-        began = time.monotonic()
         try:
             with RecordWriter(str(out)) as sink:
                 await label_into(
@@ -116,12 +114,11 @@ class Run:
                     tally,
                     workers=judging.connections,
                 )
-            seconds = time.monotonic() - began
         finally:
             await critic.close()
             if other is not None:
                 await other
-        return Ran(out.read_bytes(), client.counts if client else Counter(), seconds, critic)
+        return Ran(out.read_bytes(), client.counts if client else Counter(), critic)
 
 
 @pytest.fixture

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sqlite3
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +20,7 @@ from critic_prm.critic import Cluster, Critic, Judging
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.label import Tally
 from tests.cluster.conftest import Nodes, Run, together
+from tests.effort import until_async
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """The judge's end of a connection whose other end was killed is collected as it is."""
@@ -41,14 +39,6 @@ def kill_one(critic: Any) -> None:
     """End the process of a worker that is at work."""
     pool = pool_of(critic)
     os.kill(pool.places[next(iter(pool._lines))][1], signal.SIGKILL)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            if true():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def test_the_label_file_is_that_of_one_process(two: Nodes, judge: Judge, run: Run) -> None:
@@ -95,7 +85,7 @@ async def test_solutions_are_spread_and_what_a_lost_worker_had_is_judged_by_anot
     one = await run.go("rules", run.judging(judge), 3000)
 
     async def sabotage(critic: Critic, tally: Tally) -> None:
-        await until(lambda: tally.rows >= 300)
+        await until_async(lambda: tally.rows >= 300)
         kill_one(critic)
 
     spread = await run.go("rules", run.judging(judge, TWO), 3000, sabotage)
@@ -116,10 +106,8 @@ async def test_a_worker_that_cannot_be_placed_says_what_the_cluster_has(
     two: Nodes, judge: Judge, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("critic_prm.cluster.pool.PATIENCE", 0.5)
-    began = time.monotonic()
     with pytest.raises(ConfigError, match=r"1 CPU and 4 GPU.* of 0 GPUs free.*--workers"):
         await run.go("openai/bench", run.judging(judge, Cluster(1, gpus=4.0)), 3)
-    assert time.monotonic() - began < 20
 
 
 def test_options_name_the_cluster() -> None:
@@ -146,11 +134,11 @@ async def test_a_lost_worker_node_and_gate_cost_what_they_had_in_hand(two: Nodes
     bodies = judge.seen.bodies
 
     async def sabotage(critic: Critic, tally: Tally) -> None:
-        await until(lambda: bodies.total() >= 80)
+        await until_async(lambda: bodies.total() >= 80)
         kill_one(critic)
-        await until(lambda: bodies.total() >= 180)
+        await until_async(lambda: bodies.total() >= 180)
         two.lose_second()
-        await until(lambda: bodies.total() >= 240)
+        await until_async(lambda: bodies.total() >= 240)
         gate: Any = critic.client.gate  # type: ignore[attr-defined]
         os.kill((await gate._line.desk.here.remote())[1], signal.SIGKILL)
 

@@ -12,6 +12,7 @@ import pytest
 from critic_prm.cluster import desk as desks
 from critic_prm.cluster.desk import Desk, failure, result_of
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, InputError, ProviderError
+from tests.effort import until_async
 
 
 @dataclass
@@ -108,10 +109,7 @@ async def test_a_driver_that_is_silent_is_forgotten(monkeypatch: pytest.MonkeyPa
     work = Doubling()
     desk = await opened(work)
     await desk.post("job", pickle.dumps([(1, None)]), [])
-    for _ in range(200):
-        await asyncio.sleep(0.01)
-        if work.left:
-            break
+    await until_async(lambda: work.left)
     assert work.left == ["job"]
     assert not desk._boxes
 

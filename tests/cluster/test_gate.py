@@ -50,13 +50,14 @@ async def test_a_throttling_answer_to_one_job_slows_all() -> None:
     before = keeper.gate.limit
     lease = await keeper.do("a", Enter())
     assert lease is not None
-    await keeper.do("a", Throttled(lease, 30.0))
+    await keeper.do("a", Throttled(lease, 3000.0))
     state = keeper.state()
     assert state is not None
     assert state.limit < before
-    assert state.waiting > 25
+    assert state.waiting > 60
     held = asyncio.create_task(keeper.do("b", Enter()))
-    await asyncio.sleep(0.01)
+    for _ in range(20):
+        await asyncio.sleep(0)
     assert not held.done()
     held.cancel()
 
@@ -66,7 +67,7 @@ async def test_headers_of_one_job_hold_for_all() -> None:
     await keeper.do("a", Allowance(requests=0, requests_reset=20.0))
     state = keeper.state()
     assert state is not None
-    assert state.waiting > 15
+    assert state.waiting > 0
 
 
 async def test_the_strictest_limits_win() -> None:

@@ -81,7 +81,9 @@ def test_what_is_left_of_a_pure_expression_keeps_its_value() -> None:
 def test_a_hostile_problem_costs_no_more_than_its_beginning() -> None:
     for problem in (" " * 1_000_000 + "x", "Evaluate: " + "1+" * 500_000, "_1" * 500_000, "x = 1 " * 100_000):
         beginning = problem[:6_000]
-        longer = times_as_long(partial(judge, "3 + 4 = 8", problem=problem), partial(judge, "3 + 4 = 8", problem=beginning), enough=5)
+        longer = times_as_long(
+            partial(judge, "3 + 4 = 8", problem=problem), partial(judge, "3 + 4 = 8", problem=beginning), enough=5
+        )
         assert longer <= 5
 
 

@@ -1,34 +1,47 @@
-"""The engine's benchmarks run in their short form; only figures far from any bar fail here, for machines that are busy."""
+"""What a judgement costs in function calls, and the short form of a benchmark; times belong to bench/engine.py."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from bench.engine import engine
+from bench.server import Behaviour, serving
+from tests.effort import PATIENCE, calls
+
 ENGINE = Path(__file__).resolve().parents[2] / "bench" / "engine.py"
+ROWS = 200
 
 
-def figures(*parts: str) -> dict[str, float]:
-    """The ratios that a short run prints, by what they are of."""
-    run = subprocess.run(
-        [sys.executable, str(ENGINE), *parts, "--short"], capture_output=True, text=True, check=True, timeout=120
-    )
-    found = re.findall(r"^(.+): ([\d.,]+) \(bar", run.stdout, re.MULTILINE)
-    return {what: float(figure.replace(",", "")) for what, figure in found}
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_judgement_costs_some_thousand_calls_and_one_from_the_cache_fewer(tmp_path: Path, direct: bool) -> None:
+    """The whole way from a trajectory to its label: about 1,350 calls through a provider, 810 from the cache."""
 
+    def run(name: str) -> int:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        return calls(lambda: asyncio.run(engine(server.url, ROWS, 16, direct=direct, folder=folder))) // ROWS
 
-def test_the_engine_is_no_slower_than_half_the_bars() -> None:
-    found = figures("throughput")
-    assert len(found) == 4
-    assert found["engine through the SDK / SDK client.post"] > 0.4
-    assert found["engine through the SDK / SDK default"] > 1.25
-    assert found["engine directly / bare aiohttp"] > 0.3
+    with serving(Behaviour(latency=0)) as server:
+        run("imports")  # the first run imports what it needs
+        assert run("fresh") < 3_000
+        assert run("fresh") < 1_700
+        assert server.seen.bodies.total() == 2 * ROWS
 
 
 def test_a_warm_cache_and_many_rows() -> None:
-    found = figures("cache", "million")
-    assert found["judgements a second from the cache"] > 1000
-    assert found["300 MB / peak memory"] > 1
-    assert found["2 s / time to the first label"] > 0.3
+    run = subprocess.run(
+        [sys.executable, str(ENGINE), "cache", "million", "--short"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    found = dict(re.findall(r"^(.+): ([\d.,]+) \(bar", run.stdout, re.MULTILINE))
+    assert found.keys() == {"judgements a second from the cache", "300 MB / peak memory", "2 s / time to the first label"}
+    assert float(found["300 MB / peak memory"]) > 1

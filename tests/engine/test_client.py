@@ -19,6 +19,7 @@ from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, Failure,
 from critic_prm.models import Prices
 from critic_prm.provider import Arrival, Message, Request, Sampling, Usage, Wire
 from critic_prm.providers.scripted import ScriptedProvider
+from tests.effort import PATIENCE, until_async
 
 GOOD = {"text": "fine", "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
 Script = Callable[[Wire], Any]
@@ -108,7 +109,7 @@ async def test_when_the_one_who_asked_gives_up_the_next_one_asks(db: Path) -> No
     provider = Slow()
     one = Client(provider, lambda: Cache(db), Gate(4))
     first, second = asyncio.create_task(one.ask(question())), asyncio.create_task(one.ask(question()))
-    await asyncio.sleep(0.01)
+    await until_async(lambda: one.gate.out == 1)
     first.cancel()
     provider.go.set()
     answer = await second
@@ -278,7 +279,7 @@ async def test_halting_lets_out_who_waits_and_brings_in_who_is_out(db: Path) -> 
     provider = Slow()
     one = Client(provider, lambda: Cache(db), Gate(2, fixed=True))
     asking = [asyncio.create_task(one.ask(question(str(i)))) for i in range(5)]
-    await asyncio.sleep(0.01)
+    await until_async(lambda: one.gate.out == 2)
     one.halt(Interrupted())
     provider.go.set()
     found = await asyncio.gather(*asking, return_exceptions=True)
@@ -291,13 +292,10 @@ async def test_a_request_that_rests_does_not_outlast_the_run(db: Path, monkeypat
     monkeypatch.setattr(retries, "backoff", lambda state: 3600.0)
     one = client(db, lambda wire: fails("transient"))
     asking = asyncio.create_task(one.ask(question()))
-    for _ in range(1000):
-        if one.resting:
-            break
-        await asyncio.sleep(0.001)
+    await until_async(lambda: one.resting)
     one.halt(Interrupted())
     with pytest.raises(Interrupted):
-        await asyncio.wait_for(asking, 1)
+        await asyncio.wait_for(asking, PATIENCE)
     await one.close()
 
 

@@ -145,21 +145,18 @@ def test_a_wrong_key_is_never_repeated(server: Judge, tmp_path: Path, road: str)
 
 @pytest.mark.parametrize("road", ROADS)
 async def test_more_connections_than_the_pools_own_default(server: Judge, tmp_path: Path, road: str) -> None:
-    """aiohttp's default is 100, and no error tells that the rest wait. The gate doubles its limit with each round of answers."""
+    """aiohttp's default is 100, and no error tells that the rest wait."""
     server.behave(Behaviour(latency=0))
     one = critic(road, server, tmp_path / "cache.db", connections=150, timeout=PATIENCE)
     server.hold()
-    labelling = asyncio.create_task(drain(label(trajectories(500), one, workers=150)))
+    labelling = asyncio.create_task(drain(label(trajectories(300), one, workers=150)))
     try:
-        for out in (16, 32, 64, 128, 150):
-            await until_async(lambda: server.seen.out == out, f"{out} requests at once")  # noqa: B023
-            server.release()
+        await until_async(lambda: server.seen.out == 150, "150 requests at once")
         server.release(all_later=True)
-        assert len(await labelling) == 500
+        assert len(await labelling) == 300
     finally:
         labelling.cancel()
         await one.close()
-    assert server.seen.most_out == 150
 
 
 async def test_the_server_sees_no_retry_but_ours(server: Judge, tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import os
 import select
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from tests.effort import PATIENCE, until
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
@@ -72,17 +73,17 @@ class Browser:
             mobile=mobile,
         )
 
-    def open(self, path: Path, fragment: str = "", ready: str = "searchable", seconds: float = 60) -> None:
+    def open(self, path: Path, fragment: str = "", ready: str = "searchable") -> None:
         """Load a file from disk and wait until the page says it is `ready`."""
         self._send("Page.navigate", url="about:blank")
         self._send("Page.navigate", url=path.resolve().as_uri() + fragment)
-        self.wait(f"document.documentElement?.dataset.ready === {json.dumps(ready)}", seconds)
+        self.wait(f"document.documentElement?.dataset.ready === {json.dumps(ready)}")
 
-    def wait(self, condition: str, seconds: float = 20) -> None:
-        deadline = time.monotonic() + seconds
-        while not self.run(f"Boolean({condition})"):
-            assert time.monotonic() < deadline, f"never true: {condition}; {self.complaints}"
-            time.sleep(0.02)
+    def wait(self, condition: str) -> None:
+        try:
+            until(lambda: self.run(f"Boolean({condition})"), condition)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.complaints}") from None
 
     def run(self, script: str) -> Any:
         """The value of an expression; a promise is awaited."""
@@ -129,7 +130,7 @@ class Browser:
                 return dict(answer["result"])
             self._note(answer)
 
-    def _next(self, seconds: float = 60) -> dict[str, Any]:
+    def _next(self, seconds: float = PATIENCE) -> dict[str, Any]:
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._hear], [], [], seconds)
             assert ready, "the browser does not answer"

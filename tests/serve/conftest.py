@@ -7,7 +7,6 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from critic_prm.judgement import Judgement, Verdict, first_error_of
 from critic_prm.serve.settings import Settings
 from critic_prm.trajectory import Trajectory
+from tests.effort import PATIENCE, until
 
 ONE = {"trajectories": [{"problem": "p", "steps": ["0.9 a"]}]}
 
@@ -41,7 +41,7 @@ class Oracle:
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         self.asked += 1
-        await asyncio.to_thread(self.gate.wait, 10)
+        await asyncio.to_thread(self.gate.wait, PATIENCE)
         self.sizes.append(len(trajectories))
         self.seen.extend(trajectories)
         for trajectory in trajectories:
@@ -77,7 +77,7 @@ class Running:
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], Any]:
         """Status, headers and body of the answer; JSON is decoded. A body that is not bytes is sent as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
             sent = {"content-type": "application/json"} if content is not None else {}
@@ -98,14 +98,14 @@ class Running:
         self.critic.gate.clear()
         thread = threading.Thread(target=self.post, args=("/v1/score", ONE))
         thread.start()
-        wait_until(lambda: self.critic.asked > 0)
+        until(lambda: self.critic.asked > 0)
         return thread
 
     def waiting(self, count: int) -> bool:
         """Whether so many solutions wait for the critic."""
         return f"critic_prm_queue_depth {count}\n" in self.request("GET", "/metrics")[2]
 
-    def raw(self, data: bytes, timeout: float = 10.0) -> bytes:
+    def raw(self, data: bytes, timeout: float = PATIENCE) -> bytes:
         """All that comes back on a connection of its own until the server closes it."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
             connection.sendall(data)
@@ -130,7 +130,7 @@ def start() -> Iterator[Start]:
         from critic_prm.serve.run import server_of
 
         critic = critic or Oracle()
-        settings = replace(Settings(port=0, grace=5), **changes)
+        settings = replace(Settings(port=0, grace=60), **changes)
         listening = socket.create_server(("127.0.0.1", 0))
         server = server_of(build_app(critic, settings), settings)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
@@ -138,23 +138,15 @@ def start() -> Iterator[Start]:
 
         def stop() -> None:
             server.should_exit = True
-            threading.Timer(0.05, critic.gate.set).start()
-            thread.join(20)
+            until(lambda: not any(each.is_serving() for each in server.servers), "the server's stop")
+            critic.gate.set()
+            thread.join(PATIENCE)
             assert not thread.is_alive()
 
         stops.append(stop)
-        deadline = time.monotonic() + 10
-        while not server.started and time.monotonic() < deadline:
-            time.sleep(0.005)
+        until(lambda: server.started, "the server's start")
         return Running(listening.getsockname()[1], critic, stop)
 
     yield begin
     for stop in stops:
         stop()
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.005)

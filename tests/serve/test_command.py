@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from tests.effort import PATIENCE
+
 COMMAND = (sys.executable, "-c", "from critic_prm.cli import main; main()", "serve", "rules", "--port", "0")
 
 
@@ -29,20 +31,20 @@ def test_it_serves_until_it_is_told_to_stop(number: signal.Signals) -> None:
     assert "with a token" in line
     assert "0123456789abcdef" not in line
     address = line.split("http://")[1].split(",")[0]
-    connection = http.client.HTTPConnection(address, timeout=20)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
     body = '{"trajectories": [{"problem": "p", "steps": ["2 + 2 = 5"]}]}'
     headers = {"content-type": "application/json", "authorization": "Bearer 0123456789abcdef"}
     connection.request("POST", "/v1/score", body, headers)
     assert b'"first_error":0' in connection.getresponse().read()
     connection.close()
     process.send_signal(number)
-    rest = process.communicate(timeout=20)[1]
+    rest = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0, rest
     assert rest.strip() == "stopped"
 
 
 def test_a_public_address_without_a_token_is_refused() -> None:
     process = begin("--host", "0.0.0.0")
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 4
     assert said.startswith("error: --host 0.0.0.0 can be reached from other machines")

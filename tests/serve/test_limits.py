@@ -17,7 +17,8 @@ import pytest
 from critic_prm.errors import BudgetError, ConfigError, UsageError
 from critic_prm.serve.settings import Settings, check, find_token
 from critic_prm.trajectory import Trajectory
-from tests.serve.conftest import ONE, Oracle, wait_until
+from tests.effort import PATIENCE, until
+from tests.serve.conftest import ONE, Oracle
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Running, Start
@@ -141,10 +142,10 @@ def test_what_waits_goes_together(start: Start) -> None:
     threads = [server.hold(), *(threading.Thread(target=server.post, args=("/v1/score", ONE)) for _ in range(19))]
     for thread in threads[1:]:
         thread.start()
-    wait_until(lambda: server.waiting(19))
+    until(lambda: server.waiting(19))
     server.critic.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert server.critic.sizes == [1, 19]
 
 
@@ -153,13 +154,13 @@ def test_a_full_queue_says_when_to_come_back(start: Start) -> None:
     threads = [server.hold(), *(threading.Thread(target=server.post, args=("/v1/score", ONE)) for _ in range(2))]
     for thread in threads[1:]:
         thread.start()
-    wait_until(lambda: server.waiting(2))
+    until(lambda: server.waiting(2))
     status, headers, answer = server.request("POST", "/v1/score", ONE)
     assert (status, code_of(answer)) == (429, "busy")
     assert 1 <= int(headers["retry-after"]) <= 60
     server.critic.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert ok(server)
 
 
@@ -175,10 +176,10 @@ def test_one_solutions_fault_is_not_its_neighbours(start: Start) -> None:
     threads = [threading.Thread(target=ask, args=(problem,)) for problem in ("good", "bad", "fine")]
     for thread in threads:
         thread.start()
-    wait_until(lambda: server.waiting(3))
+    until(lambda: server.waiting(3))
     critic.gate.set()
     for thread in (first, *threads):
-        thread.join(10)
+        thread.join(PATIENCE)
     assert found == {"good": 200, "bad": 500, "fine": 200}
 
 
@@ -195,17 +196,16 @@ def test_no_answer_in_time(start: Start) -> None:
     status, answer = server.post("/v1/score", ONE)
     assert (status, code_of(answer)) == (504, "timeout")
     server.critic.gate.set()
-    assert ok(server)
+    until(lambda: ok(server))  # 0.2 s may be too short for a busy machine, but not every time
 
 
 def test_a_body_that_does_not_come(start: Start) -> None:
     server = start(reading=0.2)
     head = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
-    answer = server.raw(head + b'{"traj')
-    assert answer.startswith(b"HTTP/1.1 408 ")
+    until(lambda: server.raw(head + b'{"traj').startswith(b"HTTP/1.1 408 "))  # unless the head itself came too late
     assert server.raw(b"POST /v1/sco") == b""
     assert server.raw(b"") == b""
-    assert ok(server)
+    until(lambda: ok(server))
 
 
 def test_who_has_gone_is_not_scored(start: Start) -> None:
@@ -215,10 +215,10 @@ def test_who_has_gone_is_not_scored(start: Start) -> None:
     head = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head % len(content) + content)
-        wait_until(lambda: server.waiting(1))
-    wait_until(lambda: 'endpoint="score",code="499"' in server.request("GET", "/metrics")[2])
+        until(lambda: server.waiting(1))
+    until(lambda: 'endpoint="score",code="499"' in server.request("GET", "/metrics")[2])
     server.critic.gate.set()
-    first.join(10)
+    first.join(PATIENCE)
     assert ok(server)
     assert "gone" not in [seen.problem for seen in server.critic.seen]
 
@@ -229,7 +229,7 @@ def test_too_many_connections_are_told_so(start: Start) -> None:
     assert server.raw(b"").startswith(b"HTTP/1.1 503 ")
     for connection in held:
         connection.close()
-    wait_until(lambda: server.request("GET", "/health")[0] == 200)
+    until(lambda: server.request("GET", "/health")[0] == 200)
 
 
 def test_stopping_finishes_what_is_being_answered(start: Start) -> None:
@@ -238,9 +238,9 @@ def test_stopping_finishes_what_is_being_answered(start: Start) -> None:
     found: list[int] = []
     asking = threading.Thread(target=lambda: found.append(server.post("/v1/score", ONE)[0]))
     asking.start()
-    wait_until(lambda: server.critic.asked > 0)
+    until(lambda: server.critic.asked > 0)
     server.stop()
-    asking.join(10)
+    asking.join(PATIENCE)
     assert found == [200]
     assert server.critic.closed
 
@@ -313,15 +313,15 @@ def test_two_thousand_hostile_requests_leave_it_serving(start: Start) -> None:
     requests = [hostile(rng) for _ in range(2000)]
     slow: list[socket.socket] = []
     for index, request in enumerate(requests):
-        connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        connection = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
         with suppress(OSError):  # refused while it was still being sent
             connection.sendall(request)
         if index % 10 == 0:
             slow.append(connection)  # says no more, and does not hang up either
         else:
             connection.close()
-    wait_until(lambda: server.request("GET", "/health")[0] == 200)
-    assert ok(server)
+    until(lambda: server.request("GET", "/health")[0] == 200)
+    until(lambda: ok(server))
     for connection in slow:
         connection.close()
 
@@ -329,4 +329,4 @@ def test_two_thousand_hostile_requests_leave_it_serving(start: Start) -> None:
         text = server.request("GET", "/metrics")[2]
         return "critic_prm_held_bytes 0\n" in text and "critic_prm_queue_depth 0\n" in text and 'code="500"' not in text
 
-    wait_until(quiet)
+    until(quiet)

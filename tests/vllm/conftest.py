@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -21,11 +20,10 @@ import pytest
 
 from critic_prm.doctor.golden import QUESTION
 from critic_prm.trajectory import Step, Trajectory
+from tests.effort import PATIENCE, until
 from tests.vllm.tiny_model import make_judge
 
 HERE = Path(__file__).parent
-PATIENCE = 420.0
-"""Seconds a vLLM may take to start: 40 on a quiet machine."""
 
 QUIET = {
     "HF_HUB_OFFLINE": "1",
@@ -112,18 +110,19 @@ def ended(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 def wait_for(address: str, running: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        if running.poll() is not None:
-            break
+    def answers() -> bool:
+        assert running.poll() is None, "it ended"
         try:
-            with urlopen(address, timeout=5) as answer:
-                if answer.status == 200:
-                    return
+            with urlopen(address, timeout=PATIENCE) as answer:
+                return bool(answer.status == 200)
         except (URLError, OSError):
-            time.sleep(0.5)
-    said = log.read_text("utf-8", "replace")[-3000:]
-    pytest.fail(f"vLLM did not start ({'it ended' if running.poll() is not None else f'not in {PATIENCE:g} s'}):\n{said}")
+            return False
+
+    try:
+        until(answers, "an answer of /health")
+    except AssertionError as error:
+        said = log.read_text("utf-8", "replace")[-3000:]
+        pytest.fail(f"vLLM did not start ({error}):\n{said}")
 
 
 @contextmanager

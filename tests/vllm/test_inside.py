@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import multiprocessing
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -58,23 +57,21 @@ async def asked(engine: str, *messages: Message, continues: bool = False, **samp
 async def test_the_loop_goes_on_while_the_model_is_loaded_and_stdout_stays_clean(
     engine: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    gaps: list[float] = []
+    ticks = 0
 
     async def tick() -> None:
+        nonlocal ticks
         while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.01)
-            gaps.append(time.monotonic() - before)
+            await asyncio.sleep(0)
+            ticks += 1
 
     ticking = asyncio.create_task(tick())
-    started = time.monotonic()
     first = await asked(engine, HELLO, max_tokens=8)
-    took = time.monotonic() - started
     ticking.cancel()
     with suppress(asyncio.CancelledError):
         await ticking
     assert first.usage.input > 0
-    assert max(gaps) < took / 4  # importing vLLM holds the interpreter now and then, the start as a whole does not
+    assert ticks > 1000  # a start on the loop itself leaves it a handful of turns
     assert capfd.readouterr().out == ""
 
 
@@ -151,7 +148,7 @@ async def test_what_is_wrong_with_a_row_is_said_and_the_rest_goes_on(engine: str
         await asked(engine, HELLO, max_tokens=9, extra={"guided_choice": ["a"]})
     assert unknown.value.failure == "run"
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
+        async with asyncio.timeout(0.05):  # 8,000 tokens take longer on any machine
             await asked(engine, HELLO, max_tokens=8000, extra={"ignore_eos": True})
     assert (await asked(engine, HELLO, max_tokens=8)).usage.output > 0
 
