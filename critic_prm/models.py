@@ -62,6 +62,7 @@ class Abilities:
     limit: str = "max_tokens"
     efforts: tuple[str, ...] = ()
     default_effort: str = ""
+    cached_from: int | None = None
     prices: Prices | None = None
     note: str = ""
 

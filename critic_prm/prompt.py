@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,6 +133,36 @@ def render(style: Style, trajectory: Trajectory, step: int | None = None, *, ref
         raise UsageError(f"{style.where}: the block `user` came out empty for the trajectory {trajectory.id!r}")
     question = Message("user", user, trajectory.images)
     return (Message("system", system), question) if system else (question,)
+
+
+def render_in_turn(
+    style: Style, trajectory: Trajectory, *, reference: bool = False
+) -> Iterator[tuple[int | None, tuple[Message, ...]]]:
+    """(step, messages) of every question about `trajectory`, in order. Each user message says which parts of it earlier and
+    later questions share (`Message.shared`), so each question is rendered when the one before it is asked for."""
+    steps = questions(style, trajectory)
+    shared: tuple[int, ...] = ()
+    ahead = render(style, trajectory, steps[0], reference=reference) if steps else ()
+    for step, following in zip_longest(steps, steps[1:]):
+        here = ahead
+        if following is not None:
+            ahead = render(style, trajectory, following, reference=reference)
+            end = _shared_end(here[-1].content, ahead[-1].content) if here[:-1] == ahead[:-1] else 0
+            shared = tuple(place for place in (*shared, end) if 0 < place <= end)
+            shared = tuple(dict.fromkeys(shared))
+        yield step, (*here[:-1], replace(here[-1], shared=shared))
+
+
+def _shared_end(first: str, second: str) -> int:
+    """The length of the whole lines with which both texts begin."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return first.rfind("\n", 0, low) + 1
 
 
 def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Expect:

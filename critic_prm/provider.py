@@ -21,11 +21,16 @@ Finish = Literal["stop", "length", "refusal", "filter", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `role` is "system", "user" or "assistant"; `images` are paths, data or https URLs."""
+    """One chat message. `role` is "system", "user" or "assistant"; `images` are paths, data or https URLs.
+
+    `shared` are places in `content`, ascending: later requests begin with the same text up to the last of them, earlier ones
+    did up to those before. A provider with a prompt cache may mark them; what is asked stays the same.
+    """
 
     role: str
     content: str
     images: tuple[str, ...] = ()
+    shared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +144,22 @@ class Arrival:
     allowance: Allowance = Allowance()
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A body as it is sent to a provider whose prompt cache wants markers. `prefix` names the part that later requests share,
+    where it is long enough to be cached; empty otherwise."""
+
+    wire: Wire
+    prefix: str = ""
+
+
 class Provider(Protocol):
     """What completes a request. One file in `providers/` each, with `connect(model, base_url) -> Provider`.
 
     One that can do more may say so in an attribute `gives`: "continue" (goes on with an answer that was begun for it),
     "logprobs" (has them for every model) and "near" (answers from this process: there is no rate limit to find out about).
+    One whose prompt cache needs markers has a method `marked(wire, request, whole) -> Marked`, which adds them to the body of
+    `request` just before it is sent; with `whole`, all of the prompt will be sent again.
     """
 
     name: str

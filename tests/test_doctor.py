@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def server() -> Iterator[Judge]:
         yield judge
 
 
-def look(folder: Path, provider: Provider, patience: float = 20.0) -> dict[str, Finding]:
+def look(folder: Path, provider: Provider, patience: float = 20.0, style: str = "stepwise") -> dict[str, Finding]:
     async def run() -> list[Finding]:
-        critic = with_provider(provider, Judging(db=folder / "doctor.db"))
+        critic = with_provider(provider, Judging(db=folder / "doctor.db", style=style))
         try:
             return await examine(critic, patience)
         finally:
@@ -148,3 +149,27 @@ def test_golden_scores_are_kept_and_compared_with(tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(InputError, match="no golden scores"):
         compare(path, "vllm/m", scored(Yes=0.7))
+
+
+@pytest.mark.parametrize(
+    ("model", "style", "state", "said"),
+    [
+        ("claude-haiku-5-5", "agent", "ok", "from 512 tokens; the instructions, at least 6.*, are cached"),
+        ("claude-haiku-4-5", "yes-no", "ok", "from 4,096 tokens; .* the steps of a solution share a cached prompt once"),
+        ("claude-haiku-4-5", "stepwise", "note", "only several samples of a solution with 3,.* more are cached"),
+        ("claude-unheard-of", "stepwise", "note", "unknown"),
+    ],
+)
+def test_whether_prompts_are_long_enough_for_claudes_cache(
+    server: Judge, tmp_path: Path, model: str, style: str, state: str, said: str
+) -> None:
+    """The instructions were marked for every model, and it was not said that most do not cache a prompt so short."""
+    server.behave(Behaviour(latency=0))
+    found = look(tmp_path, AnthropicProvider(model, server.url.removesuffix("/v1"), "sk-of-this-test"), style=style)
+    assert found["prompt cache"].state == state
+    assert re.search(said, found["prompt cache"].said), found["prompt cache"].said
+
+
+def test_a_cache_without_markers_is_not_spoken_of(server: Judge, tmp_path: Path) -> None:
+    server.behave(Behaviour(latency=0))
+    assert "prompt cache" not in look(tmp_path, openai(server))

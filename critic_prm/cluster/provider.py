@@ -15,7 +15,7 @@ from critic_prm.cluster.pool import Needs, Pool
 from critic_prm.critic import Cluster, Judging
 from critic_prm.engine.door import Door
 from critic_prm.errors import ProviderError
-from critic_prm.provider import Arrival, Provider, Reply, Request, Wire
+from critic_prm.provider import Arrival, Marked, Provider, Reply, Request, Wire
 from critic_prm.providers._vllm_inside import ENGINE, engine_arguments
 
 
@@ -61,6 +61,10 @@ class RemoteProvider:
 
     def wire(self, request: Request) -> Wire:
         return self.inner.wire(request)
+
+    def marked(self, wire: Wire, request: Request, whole: bool) -> Marked:
+        mark = getattr(self.inner, "marked", None)
+        return Marked(wire) if mark is None else mark(wire, request, whole)
 
     async def complete(self, wire: Wire) -> Arrival:
         """Raises ProviderError. A lost worker is a failure that may pass: what it had in hand is asked again, and counted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,10 +12,12 @@ from critic_prm.critics._turns import Kind, Manner, next_turn
 from critic_prm.engine.client import Answer, Client
 from critic_prm.images import data_url
 from critic_prm.judgement import Judgement, all_ways, first_error_of
-from critic_prm.prompt import Style, expect, render, schema
-from critic_prm.provider import Request, Sampling, Usage
-from critic_prm.reader import Expect, Reading, Schema, read_reply
+from critic_prm.prompt import Style, expect, questions, render, render_in_turn, schema
+from critic_prm.provider import Message, Request, Sampling, Usage
+from critic_prm.reader import Reading, Schema, read_reply
 from critic_prm.trajectory import Trajectory
+
+Messages = tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +68,30 @@ class Asker:
     reference: bool = False
     image_root: Path | None = None
 
-    def first(self, trajectory: Trajectory, step: int | None) -> Request:
-        """The question itself. Raises ImageError for an image that cannot be sent."""
-        return self._question(trajectory, step, expect(self.style, trajectory, step))
+    def questions(self, trajectory: Trajectory) -> Iterator[tuple[int | None, Messages]]:
+        """(step, messages) of each question about `trajectory`, in order."""
+        if hasattr(self.client.provider, "marked"):
+            yield from render_in_turn(self.style, trajectory, reference=self.reference)
+            return
+        for step in questions(self.style, trajectory):
+            yield step, self.messages(trajectory, step)
 
-    async def ask(self, trajectory: Trajectory, sample: int, step: int | None) -> Asked:
-        """Ask about all of `trajectory`, or its step `step`, and go on as `manner` says until there is a verdict to read."""
+    def messages(self, trajectory: Trajectory, step: int | None) -> Messages:
+        """One question alone."""
+        return render(self.style, trajectory, step, reference=self.reference)
+
+    def request(self, trajectory: Trajectory, step: int | None, messages: Messages) -> Request:
+        """What is sent first for a question. Raises ImageError for an image that cannot be sent."""
+        if trajectory.images:
+            messages = tuple(replace(m, images=tuple(data_url(i, self.image_root) for i in m.images)) for m in messages)
+        wanted = schema(self.style, expect(self.style, trajectory, step)) if self.manner.schema else None
+        return Request(messages, self.sampling, wanted)
+
+    async def ask(self, trajectory: Trajectory, sample: int, step: int | None, messages: Messages) -> Asked:
+        """Ask a question about all of `trajectory`, or its step `step`, and go on as `manner` says until there is a verdict to
+        read."""
         style, expected = self.style, expect(self.style, trajectory, step)
-        begin = self._question(trajectory, step, expected)
+        begin = self.request(trajectory, step, messages)
         talk, obey = Talk(begin.messages), begin.schema
         answer = await self._send(talk, obey, sample)
         keys, left = [answer.key], self.manner
@@ -99,12 +117,6 @@ class Asker:
             if turn.kind not in kinds:
                 kinds.append(turn.kind)
         return Asked(reading, tuple(keys), _how(talk, reading, obey, kinds), talk.reply.usage)
-
-    def _question(self, trajectory: Trajectory, step: int | None, expected: Expect) -> Request:
-        messages = render(self.style, trajectory, step, reference=self.reference)
-        if trajectory.images:
-            messages = tuple(replace(m, images=tuple(data_url(i, self.image_root) for i in m.images)) for m in messages)
-        return Request(messages, self.sampling, schema(self.style, expected) if self.manner.schema else None)
 
     async def _send(self, talk: Talk, obey: Schema | None, sample: int) -> Answer:
         # A cut reply that was paid for is good enough where its verdicts can be asked for.

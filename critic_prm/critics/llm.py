@@ -20,7 +20,7 @@ from critic_prm.errors import UsageError
 from critic_prm.images import ImageError
 from critic_prm.judgement import Judgement
 from critic_prm.models import abilities, check, did_you_mean
-from critic_prm.prompt import Style, open_style, questions
+from critic_prm.prompt import Style, open_style
 from critic_prm.provider import Message, Provider, Request, Sampling, open_provider
 from critic_prm.trajectory import Trajectory
 
@@ -137,8 +137,9 @@ class LLMCritic:
 
     async def judge_step(self, trajectory: Trajectory, step: int, sample: int = 0) -> Judgement:
         """The judgement of one step alone, in a style per step: a single question."""
+        asker = self._asker
         try:
-            asked = await self._asker.ask(trajectory, sample, step)
+            asked = await asker.ask(trajectory, sample, step, asker.messages(trajectory, step))
         except ImageError as error:
             return _unsent(error, sample)
         found = as_judgement([asked], self.style, len(trajectory.steps), sample)
@@ -150,7 +151,8 @@ class LLMCritic:
     def requests(self, trajectory: Trajectory) -> list[Request]:
         """Every request that judging `trajectory` once begins with; a style per step stops at the first error it finds, and
         what follows on a reply depends on the reply."""
-        return [self._asker.first(trajectory, step) for step in questions(self.style, trajectory)]
+        asker = self._asker
+        return [asker.request(trajectory, step, messages) for step, messages in asker.questions(trajectory)]
 
     @property
     def _asker(self) -> Asker:
@@ -159,10 +161,10 @@ class LLMCritic:
     async def _judge(self, trajectory: Trajectory, sample: int) -> Judgement:
         """One question after the other, so that nothing is paid for after the first error, and each prompt finds the last
         one's prefix cached."""
-        asked: list[Asked] = []
-        for step in questions(self.style, trajectory):
+        asker, asked = self._asker, list[Asked]()
+        for step, messages in asker.questions(trajectory):
             try:
-                asked.append(await self._asker.ask(trajectory, sample, step))
+                asked.append(await asker.ask(trajectory, sample, step, messages))
             except ImageError as error:
                 return _unsent(error, sample)
             if is_enough(asked, self.style):

@@ -18,6 +18,7 @@ from critic_prm.engine.limits import NAMES
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.models import Prices, abilities, did_you_mean
 from critic_prm.provider import Allowance, Message, Provider, Reply, Request, Sampling, Wire, asks_for_schema
+from critic_prm.providers.anthropic import CHARACTERS_PER_TOKEN
 from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.trajectory import Step, Trajectory
 
@@ -190,8 +191,28 @@ def _table(provider: Provider, critic: LLMCritic) -> list[Finding]:
     findings = [_price(prices, did_you_mean(provider.name, provider.model))]
     if able.note:
         findings.append(Finding("table", "note", able.note))
-    wire = provider.wire(critic.requests(EXAMPLE)[0])
-    return [*findings, replace(_sent(wire), what="a run sends")]
+    request = critic.requests(EXAMPLE)[0]
+    if hasattr(provider, "marked"):
+        findings.append(_prompt_cache(request, able.cached_from, critic.style.per == "step"))
+    return [*findings, replace(_sent(provider.wire(request)), what="a run sends")]
+
+
+def _prompt_cache(request: Request, minimum: int | None, per_step: bool) -> Finding:
+    """Whether what the requests of a run share is long enough for the model's prompt cache."""
+    what = "prompt cache"
+    if minimum is None:
+        return Finding(what, "note", "the model is not in the table: from how many tokens it caches prompts is unknown")
+    shared = sum(len(message.content) for message in request.messages if message.role == "system")
+    tokens = int(shared / CHARACTERS_PER_TOKEN)
+    least = f"this model caches a prompt's beginning from {minimum:,} tokens"
+    if tokens >= minimum:
+        return Finding(what, "ok", f"{least}; the instructions, at least {tokens:,}, are cached")
+    rest = f"the instructions have at least {tokens:,}"
+    more = minimum - tokens
+    if per_step:
+        said = f"{rest}: the steps of a solution share a cached prompt once its text has {more:,} more"
+        return Finding(what, "ok", f"{least}; {said}")
+    return Finding(what, "note", f"{least}; {rest}: only several samples of a solution with {more:,} more are cached")
 
 
 def _price(prices: Prices | None, hint: str) -> Finding:

@@ -18,6 +18,7 @@ from critic_prm.engine.keeping import Question, cached_reply, fresh_reply, is_wh
 from critic_prm.engine.limits import widened
 from critic_prm.engine.money import Money
 from critic_prm.engine.retries import Luck, try_again
+from critic_prm.engine.sharing import Sharing
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
 from critic_prm.provider import Provider, Reply, Request, Usage, asks_for_schema, request_key
@@ -84,6 +85,7 @@ class Client:
         self._cut = self.cache.cut()
         self._writer = Writer(open_cache)
         self._flights: dict[str, asyncio.Future[Answer]] = {}
+        self._sharing = Sharing()
         self._deadlines = Deadlines(self.settings.timeout)
         self._halted: CriticPrmError | None = None
         self._halting = asyncio.Event()
@@ -122,7 +124,7 @@ class Client:
         if self.settings.offline:
             self.counts["missing"] += 1
             return Answer(key, failure=ProviderError("no reply in the cache, and --offline asks for none", "row"))
-        question = Question(key, wire, sample, salt)
+        question = Question(key, wire, sample, salt, request=request)
         return await (self._fly if self.elsewhere is None else self.elsewhere)(question)
 
     async def online(self, question: Question) -> Answer:
@@ -156,7 +158,8 @@ class Client:
         """Single flight: whoever asks the same in the meantime gets the same answer."""
         flight = self._flights[question.key] = asyncio.get_running_loop().create_future()
         try:
-            answer = await self._send(question)
+            async with self._sharing.turn(self.provider, question) as turned:
+                answer = await self._send(turned)
         except BaseException as error:
             if isinstance(error, CriticPrmError):
                 self.halt(error)
@@ -221,7 +224,7 @@ class Client:
             try:
                 if self._halted is not None:
                     raise self._halted
-                arrival = await self._deadlines.keep(self.provider.complete(question.wire))
+                arrival = await self._deadlines.keep(self.provider.complete(question.marked(self.provider).wire))
                 reply = fresh_reply(self.provider, arrival.raw)
                 usage, accepted, tokens = reply.usage, True, reply.usage.input + reply.usage.output
             except TimeoutError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -12,7 +12,7 @@ from critic_prm.addresses import without_secrets
 from critic_prm.cache import Attempt, Entry
 from critic_prm.engine.limits import widened
 from critic_prm.errors import ProviderError
-from critic_prm.provider import Provider, Reply, Wire, reading_answer, request_key
+from critic_prm.provider import Marked, Provider, Reply, Request, Wire, reading_answer, request_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,18 @@ class Question:
     salt: str
     roomier: bool = False
     """Whether this is another question's with more room for the answer, which the server may not grant."""
+    request: Request | None = None
+    """What the body was made of, where that is known."""
+    whole: bool = False
+    """Whether the same prompt is asked more than once, as for several samples."""
+
+    def marked(self, provider: Provider) -> Marked:
+        """The body as it is sent: with the markers that the provider's prompt cache needs, which are not part of the key."""
+        mark = getattr(provider, "marked", None)
+        if mark is None or self.request is None:
+            return Marked(self.wire)
+        found: Marked = mark(self.wire, self.request, self.whole)
+        return found
 
 
 def roomier_question(question: Question) -> Question:
@@ -33,7 +45,7 @@ def roomier_question(question: Question) -> Question:
     if wider is None:
         return question
     key = request_key(wider, question.sample, question.salt)
-    return Question(key, wider, question.sample, question.salt, roomier=True)
+    return replace(question, key=key, wire=wider, roomier=True)
 
 
 def fresh_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:

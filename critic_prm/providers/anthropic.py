@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -13,7 +15,19 @@ import orjson
 from critic_prm.addresses import is_near
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.images import data_url
-from critic_prm.provider import MOST_TOKENS, Arrival, Message, Reply, Request, Usage, Wire, stated_usage, token_count
+from critic_prm.models import abilities
+from critic_prm.provider import (
+    MOST_TOKENS,
+    Arrival,
+    Marked,
+    Message,
+    Reply,
+    Request,
+    Usage,
+    Wire,
+    stated_usage,
+    token_count,
+)
 from critic_prm.providers._finish import finish_of
 from critic_prm.providers._http import arrival, unshaped
 from critic_prm.providers._post import AsTheSDK, Post
@@ -27,6 +41,12 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_TOKENS = 8192
 """`max_tokens` is required by the API; it covers thinking and answer."""
+
+CHARACTERS_PER_TOKEN = 4.0
+"""More than Claude has in English prose (2.5 to 3.5), so that a prefix that seems long enough for its cache is."""
+
+HIGHEST_MINIMUM = 4096
+"""Tokens from which every model's cache takes a prefix; for models whose own minimum is not known."""
 
 
 def connect(model: str, base_url: str | None) -> AnthropicProvider:
@@ -60,7 +80,8 @@ class AnthropicProvider:
             "messages": [_message(message) for message in request.messages if message.role != "system"],
         }
         if system:
-            # Every request of a style shares this text: marked, it is read from the provider's cache at a tenth of the price.
+            # Every request of a style shares this text. Its marker is part of the key, unlike those of `marked`: replies that
+            # were paid for are kept under keys with it.
             body["system"] = [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}]
         if sampling.stop:
             body["stop_sequences"] = list(sampling.stop)
@@ -70,6 +91,37 @@ class AnthropicProvider:
         if output:
             body["output_config"] = output
         return body | dict(sampling.extra)
+
+    def marked(self, wire: Wire, request: Request, whole: bool = False) -> Marked:
+        """`wire` with its user messages cut into blocks where `Message.shared` says, and markers (`cache_control`) on the last
+        two of those places: the first is read from Claude's cache, the second written to it. With `whole`, all of the prompt is
+        marked.
+
+        A cache entry is found by the blocks up to its marker, so later requests have to be cut at the same places. Markers of
+        the user's own, in `extra`, are left alone.
+        """
+        if {"messages", "cache_control"} & request.sampling.extra.keys():
+            return Marked(wire)
+        asked = [message for message in request.messages if message.role != "system"]
+        messages, kept = list(wire["messages"]), 0
+        for place, message in enumerate(asked):
+            every = whole and place == len(asked) - 1
+            cuts = _cuts(message, every)
+            if cuts:
+                messages[place] = {"role": message.role, "content": _blocks(messages[place]["content"], cuts)}
+                kept = place + 1
+                end = None if every else cuts[-1]
+        if not kept:
+            return Marked(wire)
+        shared = [wire.get("system"), wire["messages"][: kept - 1], asked[kept - 1].content[:end]]
+        systems = [message for message in request.messages if message.role == "system"]
+        length = sum(len(message.content) for message in (*systems, *asked[: kept - 1])) + len(shared[-1])
+        if length / CHARACTERS_PER_TOKEN < (abilities(self.name, self.model).cached_from or HIGHEST_MINIMUM):
+            name = ""
+        else:
+            pictures = asked[kept - 1].images if end is None else ()
+            name = hashlib.sha256(orjson.dumps([self.model, shared, pictures])).hexdigest()
+        return Marked(wire | {"messages": messages}, name)
 
     async def complete(self, wire: Wire) -> Arrival:
         self._need_key()
@@ -139,6 +191,28 @@ def _usage(stated: Any) -> Usage:
         written=written,
         reasoning=details.get("thinking_tokens") if isinstance(details, dict) else None,
     )
+
+
+def _cuts(message: Message, every: bool) -> tuple[int, ...]:
+    """Where to cut a message into blocks: none of them may be blank."""
+    cuts: list[int] = []
+    text = message.content
+    for place in message.shared:
+        if text[cuts[-1] if cuts else 0 : place].strip() and text[place:].strip():
+            cuts.append(place)
+    return (*cuts, len(text)) if every else tuple(cuts)
+
+
+def _blocks(content: str | list[dict[str, Any]], cuts: tuple[int, ...]) -> list[dict[str, Any]]:
+    """A message's content with its text cut at `cuts`, and markers at the last two of them. A cut at the text's end is one at
+    the end of the message, after its pictures."""
+    text, pictures = (content, []) if isinstance(content, str) else (content[0]["text"], content[1:])
+    edges = sorted({0, *cuts, len(text)})
+    blocks = [{"type": "text", "text": text[start:end]} for start, end in pairwise(edges)] + pictures
+    for cut in cuts[-2:]:
+        place = len(blocks) - 1 if cut == len(text) else edges.index(cut) - 1
+        blocks[place] = blocks[place] | {"cache_control": {"type": "ephemeral"}}
+    return blocks
 
 
 def _message(message: Message) -> dict[str, Any]:

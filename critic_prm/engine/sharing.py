@@ -1,0 +1,78 @@
+"""Requests that begin alike -> one of them goes first, so that the others find its prefix in the provider's prompt cache."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from critic_prm.engine.keeping import Question
+from critic_prm.provider import Provider
+
+KEPT = 240.0
+"""Seconds after its last use for which a prefix is taken to be cached; Anthropic's default is five minutes."""
+
+MOST = 4096
+"""Prefixes that are remembered; a forgotten one makes requests wait for each other once more."""
+
+
+@dataclass
+class Sharing:
+    """A prefix can be read from a provider's cache only after the first answer with it has begun. So while one request with a
+    new prefix is out, others with the same prefix wait for its answer; then they go out together. Providers without markers
+    are not held up."""
+
+    _alike: Counter[str] = field(default_factory=Counter)
+    _first: dict[str, asyncio.Event] = field(default_factory=dict)
+    _warm: dict[str, float] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def turn(self, provider: Provider, question: Question) -> AsyncIterator[Question]:
+        """Wait until `question` may be sent; it comes back with `whole` set when the same prompt is asked several times."""
+        if question.request is None or not hasattr(provider, "marked"):
+            yield question
+            return
+        everything = replace(question, whole=True)
+        prompt = everything.marked(provider).prefix
+        if not prompt:
+            yield question
+            return
+        self._alike[prompt] += 1
+        try:
+            await asyncio.sleep(0)  # the other samples of the same question are on their way here
+            repeated = self._alike[prompt] > 1 or self._is_warm(prompt)
+            asked = everything if repeated else question
+            prefix = prompt if repeated else question.marked(provider).prefix
+            async with self._first_alone(prefix):
+                yield asked
+        finally:
+            self._alike[prompt] -= 1
+            if not self._alike[prompt]:
+                del self._alike[prompt]
+
+    @asynccontextmanager
+    async def _first_alone(self, prefix: str) -> AsyncIterator[None]:
+        if not prefix:
+            yield
+            return
+        first = self._first.get(prefix)
+        leads = first is None and not self._is_warm(prefix)
+        if first is not None:
+            await first.wait()
+        elif leads:
+            self._first[prefix] = asyncio.Event()
+        try:
+            yield
+            self._warm.pop(prefix, None)
+            self._warm[prefix] = time.monotonic() + KEPT
+            while len(self._warm) > MOST:
+                del self._warm[next(iter(self._warm))]
+        finally:
+            if leads:
+                self._first.pop(prefix).set()
+
+    def _is_warm(self, prefix: str) -> bool:
+        return self._warm.get(prefix, 0.0) > time.monotonic()
