@@ -7,9 +7,10 @@ import hmac
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
@@ -23,12 +24,18 @@ from critic_prm.serve.refusals import refuse as answer
 from critic_prm.serve.schemas import SCHEMAS, STEPS, complaint
 from critic_prm.serve.settings import Settings, is_loopback
 from critic_prm.serve.shapes import SHAPES, Shape
+from critic_prm.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
 log = logging.getLogger("critic_prm.serve")
+Result = TypeVar("Result")
+
+LARGE = 64 << 10
+"""Bytes of a request from which on it is read, and answered, in a thread."""
+
 GONE = 499
 """Under which a request is counted whose client did not wait for the answer."""
 
@@ -43,6 +50,7 @@ class Service:
     meters: Meters
     version: str
     held: int = 0
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "large-requests"))
 
     @property
     def model(self) -> str:
@@ -81,6 +89,7 @@ def build_app(critic: Critic, settings: Settings) -> App:
             yield
         finally:
             await batcher.stop()
+            service.thread.shutdown(wait=False, cancel_futures=True)
             await critic.close()
 
     looks = {"/health": health, "/metrics": metrics, "/openapi.json": openapi}
@@ -104,19 +113,34 @@ def _scoring(service: Service, shape: Shape) -> Callable[[Request], Awaitable[Re
 
     async def endpoint(request: Request) -> Response:
         raw = await _body(request, service)
-        try:
+
+        def read() -> tuple[dict[str, Any], list[Trajectory]]:
             body = _parsed(raw, schema)
             trajectories = shape.trajectories(body, settings)
             if any(len(trajectory.steps) > STEPS for trajectory in trajectories):
                 raise Refused(422, f"a solution has more than {STEPS} steps")
+            return body, trajectories
+
+        def write() -> bytes:
+            return orjson.dumps(shape.answer(body, labels, service.model, settings))
+
+        try:
+            body, trajectories = await _aside(service, len(raw), read)
             labels = await _wait(service.batcher.submit(trajectories))
             service.meters.solutions.update(label.status for label in labels)
             service.meters.steps += sum(p is not None for label in labels for p in label.p_correct)
-            return Response(orjson.dumps(shape.answer(body, labels, service.model, settings)), media_type="application/json")
+            return Response(await _aside(service, len(raw), write), media_type="application/json")
         finally:
             service.held -= len(raw)
 
     return endpoint
+
+
+async def _aside(service: Service, size: int, work: Callable[[], Result]) -> Result:
+    """What `work` returns. For a large request it runs in the server's one thread for that, so that the loop can go on."""
+    if size <= LARGE:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(service.thread, work)
 
 
 async def _wait(labels: asyncio.Future[list[Any]]) -> list[Any]:
@@ -188,6 +212,8 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
         if wanted is not None and not hmac.compare_digest(_bearer(headers.get(b"authorization", b"")), wanted):
             raise Refused(401, headers={"www-authenticate": "Bearer"})
         # without a token only the browser's Host header tells a page that had its own name resolved to this machine
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            raise Refused(400, "the request has several Host headers")
         if near and not is_loopback(_host(headers.get(b"host", b"localhost").decode("latin-1"))):
             raise Refused(421, "this server answers to localhost alone")
 
@@ -258,5 +284,6 @@ def _bearer(header: bytes) -> bytes:
 def _host(header: str) -> str:
     """The host of a Host header without its port."""
     if header.startswith("["):
-        return header[1:].partition("]")[0]
+        host, _, port = header[1:].partition("]")
+        return host if not port or (port[0] == ":" and port[1:].isdecimal()) else header
     return header.rpartition(":")[0] if ":" in header else header

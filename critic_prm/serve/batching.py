@@ -18,6 +18,9 @@ from critic_prm.trajectory import Trajectory
 SPARED = 32
 """The largest batch of a critic that computes, whatever it likes: larger ones gain little and make everyone wait for all."""
 
+LONG = 64
+"""Steps of a solution after which the loop looks at other requests before the next solution's label is made."""
+
 
 class Full(CriticPrmError):
     """The queue is full. `retry_after` is a guess, in whole seconds, of when there will be room."""
@@ -144,8 +147,12 @@ class Batcher:
     async def _judge(self, trajectories: Sequence[Trajectory]) -> list[Label]:
         samples = self.settings.samples if self.critic.repeats else 1
         rounds: list[list[Judgement]] = await asyncio.gather(*(self.critic.judge(trajectories, n) for n in range(samples)))
-        rows = zip(*rounds, strict=True)
-        return [combine(row, len(t.steps)) for row, t in zip(rows, trajectories, strict=True)]
+        labels = []
+        for row, trajectory in zip(zip(*rounds, strict=True), trajectories, strict=True):
+            labels.append(combine(row, len(trajectory.steps)))
+            if len(trajectories) > 1 and len(trajectory.steps) > LONG:
+                await asyncio.sleep(0)
+        return labels
 
     def _measure(self, size: int, seconds: float) -> None:
         self.judged(size)

@@ -8,14 +8,72 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 CONNECTION: ContextVar[Connection | None] = ContextVar("critic_prm_connection", default=None)
 """The connection that a request came in on; None where the server is not ours (tests in memory, another ASGI server)."""
 
-FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%s"
+HEAD = 32 << 10
+"""The most bytes of a request's head."""
+
+PIECE = 8 << 10
+"""Bytes that the parser gets at once: after each piece the head is measured."""
+
+
+def refusal(status: bytes, code: str, message: str, more: bytes = b"") -> bytes:
+    """A whole answer in the shape of all errors, for what is refused before there is a request; the connection is closed."""
+    body = orjson.dumps({"error": {"code": code, "message": message}})
+    head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\n%sconnection: close\r\ncontent-length: %d\r\n\r\n"
+    return head % (status, more, len(body)) + body
+
+
+FULL = refusal(
+    b"503 Service Unavailable", "unavailable", "too many connections are open; try again in 1 s", b"retry-after: 1\r\n"
 )
-FULL_BODY = b'{"error":{"code":"unavailable","message":"too many connections are open; try again in 1 s"}}'
+LONG_HEAD = refusal(
+    b"431 Request Header Fields Too Large", "head_too_large", f"the head of the request is larger than {HEAD} bytes"
+)
+BROKEN = refusal(b"400 Bad Request", "bad_request", "the request is not valid HTTP/1.1")
+
+
+def strict(protocol: Any) -> Any:
+    """One of uvicorn's two HTTP protocols with its own errors as JSON, and with a limit on the head of a request, which the one
+    on httptools does not have."""
+
+    class Strict(protocol):  # type: ignore[misc]  # which of the two is known when the server starts
+        _in_head, _head = hasattr(protocol, "on_headers_complete"), 0
+
+        def on_message_begin(self) -> None:
+            self._in_head, self._head = True, 0
+            super().on_message_begin()
+
+        def on_headers_complete(self) -> None:
+            self._in_head = False
+            super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            super().on_message_complete()
+            self._in_head, self._head = True, 0
+
+        def data_received(self, data: bytes) -> None:
+            for place in range(0, len(data), PIECE):
+                piece = data[place : place + PIECE]
+                super().data_received(piece)
+                if self._in_head:
+                    self._head += len(piece)
+                if self._head > HEAD:
+                    self.refuse(LONG_HEAD)
+                if self.transport.is_closing():
+                    return
+
+        def send_400_response(self, message: str) -> None:
+            self.refuse(BROKEN)
+
+        def refuse(self, answer: bytes) -> None:
+            self.transport.write(answer)
+            self.transport.close()
+
+    return Strict
 
 
 @dataclass(slots=True)
@@ -46,7 +104,7 @@ class Connection:
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         if self.room.open >= self.room.most:
-            transport.write(FULL % (len(FULL_BODY), FULL_BODY))
+            transport.write(FULL)
             transport.close()
             return
         self._admitted = True

@@ -19,6 +19,7 @@ ERRORS = {
     421: ("misdirected", "The Host header names another machine"),
     422: ("unprocessable", "The JSON is not what the schema asks for"),
     429: ("busy", "The queue is full; Retry-After says when to try again"),
+    431: ("head_too_large", "The head of the request is larger than 32 KB"),
     500: ("internal", "The critic failed; the server's log says how"),
     502: ("unusable", "A judgement could not be read, and nothing is made up for it"),
     503: ("unavailable", "The server is stopping, full, or its critic cannot work (budget, key)"),

@@ -13,6 +13,7 @@ from critic_prm.errors import CriticPrmError
 from critic_prm.serve.batching import Full
 from critic_prm.serve.openapi import ERRORS
 from critic_prm.serve.shapes import Unusable
+from critic_prm.serve.texts import TooManyParts
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,6 +44,8 @@ def refusal_of(error: Exception, name: str) -> Refused:
         return error
     if isinstance(error, Full):
         return Refused(429, str(error), {"retry-after": str(error.retry_after)})
+    if isinstance(error, TooManyParts):
+        return Refused(422, str(error))
     if isinstance(error, Unusable):
         return Refused(502, str(error))
     if isinstance(error, HTTPException):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from critic_prm import signals
 from critic_prm.critic import Critic
 from critic_prm.errors import ConfigError, InputError
-from critic_prm.serve.connections import Connection, Room
+from critic_prm.serve.connections import HEAD, Connection, Room, strict
 from critic_prm.serve.settings import Settings, check
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def server_of(app: Any, settings: Settings) -> uvicorn.Server:
         proxy_headers=False,
         timeout_keep_alive=max(1, int(settings.reading)),
         timeout_graceful_shutdown=max(1, int(settings.grace)),
-        h11_max_incomplete_event_size=32 << 10,
+        h11_max_incomplete_event_size=HEAD,
     )
     config.load()
-    protocol, room = config.http_protocol_class, Room(settings.connections, settings.reading)
+    protocol, room = strict(config.http_protocol_class), Room(settings.connections, settings.reading)
 
     def connection(**given: Any) -> Connection:
         return Connection(protocol(**given), room)

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
+from critic_prm.errors import CriticPrmError
+from critic_prm.serve.schemas import STEPS
 from critic_prm.trajectory import split_steps
+
+TURNS = STEPS
+"""The most turns of a chat in one text."""
+
+
+class TooManyParts(CriticPrmError):
+    """A text that would be cut into more parts than a request may have."""
+
 
 _MARKERS = re.compile(
     r"<\|im_start\|>[ \t]*(?P<chatml>\w+)\n"  # ChatML: Qwen and many others
@@ -21,7 +32,9 @@ _NOISE = re.compile(
 
 def turns(text: str) -> list[tuple[str, str]]:
     """The turns of a text in a chat template, as (role, what was said); none for a text without roles."""
-    marks = list(_MARKERS.finditer(text))
+    marks = list(islice(_MARKERS.finditer(text), TURNS + 1))
+    if len(marks) > TURNS:
+        raise TooManyParts(f"a text has more than {TURNS} turns")
     ends = [mark.start() for mark in marks[1:]] + [len(text)] * bool(marks)
     return [(_role(mark), clean(text[mark.end() : end])) for mark, end in zip(marks, ends, strict=True)]
 
@@ -35,7 +48,12 @@ def _role(mark: re.Match[str]) -> str:
 
 def clean(text: str) -> str:
     """A text without the tokens that begin, end or pad it."""
-    return _NOISE.sub("", text).strip()
+    # A loop, not one call of `sub`: a call holds the interpreter for as long as it takes, and all other requests with it.
+    kept, end = [], 0
+    for match in _NOISE.finditer(text):
+        kept.append(text[end : match.start()])
+        end = match.end()
+    return "".join([*kept, text[end:]]).strip()
 
 
 def problem_and_response(text: str, prompt: str | None = None) -> tuple[str, str]:
@@ -67,6 +85,8 @@ def _by_blank_line(text: str, prompt: str | None) -> tuple[str, str]:
 def steps_of(response: str, tag: str) -> list[str]:
     """The steps of a response: each up to a `tag`, what follows the last one left out, as a PRM with step tags scores it;
     without a tag by marks or blank lines. An empty response is one empty step: the critic says what it is worth."""
-    if tag in response:
+    if (found := response.count(tag)) > STEPS:
+        raise TooManyParts(f"a solution has more than {STEPS} steps")
+    if found:
         return [part.strip() for part in response.split(tag)[:-1]]
     return split_steps(response) or [response.strip()]

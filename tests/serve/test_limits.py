@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from critic_prm.errors import BudgetError, ConfigError, UsageError
+from critic_prm.serve import app, texts
 from critic_prm.serve.settings import Settings, check, find_token
 from critic_prm.trajectory import Trajectory
 from tests.effort import PATIENCE, until
@@ -71,6 +72,111 @@ def test_what_is_ignored_may_be_nested_deeply(start: Start) -> None:
     assert start().post("/get_reward", b'{"query": [], "labels": ' + deep + b"}")[0] == 200
 
 
+def test_a_head_has_a_limit(start: Start) -> None:
+    """36 MB of header lines, sent without a token, took 775 MB of memory: httptools keeps heads of any length."""
+    server = start(token=TOKEN)
+    for line in (b"x: y\r\n", b"x" * 64 + b": " + b"y" * 4000 + b"\r\n"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection, suppress(OSError):
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n")
+            sent = 0
+            connection.setblocking(True)
+            while sent < 36 << 20:
+                sent += connection.send(line * 64)
+        assert sent < 8 << 20  # what the sockets of both sides hold, at the very most
+    answer = server.raw(b"GET /health HTTP/1.1\r\n" + b"x: y\r\n" * 8000)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    # The parser that is used without httptools has a limit of its own, and does not say which rule was broken.
+    expected = {b"HTTP/1.1 431": "head_too_large", b"HTTP/1.1 400": "bad_request"}
+    assert json.loads(body)["error"]["code"] == expected[head[:12]]
+    assert server.request("GET", "/health", headers={"x": "y" * 20_000})[0] == 200
+
+
+def test_a_long_body_before_the_next_head_on_one_connection_is_no_long_head(start: Start) -> None:
+    server = start()
+    content = json.dumps({"trajectories": [{"problem": "p" * 200_000, "steps": ["0.9 a"]}]}).encode()
+    head = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%s\r\n"
+    one = head % (len(content), b"") + content
+    answer = server.raw(one + one + head % (len(content), b"connection: close\r\n") + content)
+    assert answer.count(b"HTTP/1.1 200 ") == 3
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"garbage\r\n\r\n",
+        b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-length: abc\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\nconnection: close\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nno colon\r\n\r\n",
+    ],
+)
+def test_broken_requests_are_refused_in_json(start: Start, request_: bytes) -> None:
+    """Errors of the protocol were plain text, and of two Host headers the last one counted."""
+    answer = start().raw(request_)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"application/json" in head
+    assert json.loads(body)["error"]["code"] == "bad_request"
+
+
+LARGE_BODIES = {
+    "steps": ("/v1/score", {"trajectories": [{"problem": "p", "steps": ["0.9 step"] * 1024}] * 20}),
+    "objects": ("/v1/score", {"trajectories": [{"problem": "p", "steps": [{"text": "0.9 step"}] * 400}] * 40}),
+    "turns": ("/pooling", {"input": "[INST]" * 20_000}),
+    "chatml": ("/pooling", {"input": "<|im_start|>user\n" * 10_000}),
+    "tags": ("/pooling", {"input": "p\n\n" + "<extra_0>" * 20_000}),
+    "noise": ("/pooling", {"input": "p\n\n" + "</s>" * 40_000 + "0.9 a<extra_0>"}),
+    "reward": ("/get_reward", {"query": ["p\n\n0.9 a\n\n0.9 b" * 400] * 20}),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_BODIES)
+def test_a_large_request_is_read_and_answered_off_the_event_loop(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """One body of 3.5 MB stopped all other requests, /health too, for up to eight seconds. The parser waits here until /health
+    was answered: on the loop it could not be."""
+    path, body = LARGE_BODIES[name]
+    server, answered, where = start(), threading.Event(), []
+    real = app._parsed
+
+    def parsed(raw: bytes, schema: dict[str, Any]) -> dict[str, Any]:
+        where.append(threading.current_thread().name)
+        assert answered.wait(20)
+        return real(raw, schema)
+
+    monkeypatch.setattr(app, "_parsed", parsed)
+    assert len(json.dumps(body)) > app.LARGE
+    found: list[int] = []
+    asking = threading.Thread(target=lambda: found.append(server.post(path, body)[0]))
+    asking.start()
+    wait_until(lambda: bool(where))
+    assert server.request("GET", "/health")[0] == 200
+    answered.set()
+    asking.join(30)
+    assert found == [422 if name in ("turns", "chatml", "tags") else 200]
+    assert where[0].startswith("large-requests")
+
+
+def test_what_is_cut_is_bounded_before_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these texts of 3.6 MB was cut into hundreds of thousands of parts, and only then refused."""
+    cleaned: list[str] = []
+    real = texts.clean
+
+    def clean(text: str) -> str:
+        cleaned.append(text)
+        return real(text)
+
+    monkeypatch.setattr(texts, "clean", clean)
+    for text in ("[INST]" * 600_000, "<|im_start|>user\n" * 200_000, "<start_of_turn>user\n" * 180_000):
+        with pytest.raises(texts.TooManyParts):
+            texts.turns(text)
+    assert not cleaned
+    with pytest.raises(texts.TooManyParts):
+        texts.steps_of("<extra_0>" * 400_000, "<extra_0>")
+    assert texts.turns("[INST]q[/INST]a" * 512)[-1] == ("assistant", "a")
+    assert len(texts.steps_of("a<extra_0>" * 1024, "<extra_0>")) == 1024
+
+
 def test_errors_name_places_and_not_what_was_said(start: Start) -> None:
     _, answer = start().post("/v1/score", {"trajectories": [{"problem": {"canary": 1}, "steps": ["canary"]}]})
     assert "trajectories[0].problem" in answer["error"]["message"]
@@ -102,6 +208,8 @@ def test_a_page_that_resolves_its_own_name_to_this_machine_gets_nothing(start: S
     assert server.post("/v1/score", ONE, {"host": "rebound.example:80"})[0] == 421
     assert server.post("/v1/score", ONE, {"host": "localhost:9"})[0] == 200
     assert server.post("/v1/score", ONE, {"host": "[::1]:9"})[0] == 200
+    for name in ("[::1].evil.example", "[::1].evil.example:80", "[::1]:80.evil.example", "127.0.0.1.evil.example"):
+        assert server.post("/v1/score", ONE, {"host": name})[0] == 421, name
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "example.org"])
