@@ -16,7 +16,7 @@ import pytest
 from bench.runs import environment, write_input
 from bench.server import Behaviour, Judge, serving
 from critic_prm.cli import build
-from tests.engine.test_runs import wait_for
+from tests.effort import PATIENCE, until
 
 SCRIPT = Path(__file__).with_name("interrupting.py")
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -31,7 +31,7 @@ def outcomes(jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
         cwd=folder,
         env=environment(),
         check=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
@@ -158,9 +158,9 @@ def test_a_server_that_says_nothing_is_given_the_grace_and_no_more(server: Judge
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(lambda: server.seen.out > 0)
+    until(lambda: server.seen.out > 0)
     process.send_signal(NUMBERS[list(SILENT).index(name) % 3])
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=PATIENCE)[1]
     check({"line": line}, {"code": process.returncode, "said": said})
     if name == "label":
         assert "6 requests not waited for, perhaps billed" in said

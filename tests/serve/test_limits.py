@@ -149,7 +149,7 @@ def test_a_large_request_is_read_and_answered_off_the_event_loop(
     found: list[int] = []
     asking = threading.Thread(target=lambda: found.append(server.post(path, body)[0]))
     asking.start()
-    wait_until(lambda: bool(where))
+    until(lambda: bool(where))
     assert server.request("GET", "/health")[0] == 200
     answered.set()
     asking.join(30)
