@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from critic_prm.errors import UsageError
 from critic_prm.judgement import Judgement
 from critic_prm.models import Prices
 from critic_prm.provider import Sampling
 from critic_prm.trajectory import Trajectory
+from critic_prm.trust import Origin, exists
+
+Kind = Literal["verifier", "file", "rollout", "local", "judge"]
+NOT_LOCAL = ("llm", "consensus", "rollout", "cascade", "mixture")
+"""The modules of `critics/` that are not opened by their own name."""
 
 
 class Critic(Protocol):
@@ -62,7 +67,8 @@ class Judging:
     A reply without a verdict that can be read is followed up to `follow_ups` times by a question that says what was wrong, one
     that stays cut is forced to its verdicts if `force`, and one that is read is gone over again for `think_rounds` rounds.
     `schema` asks for structured outputs in the styles that have a schema. With `cluster`, its workers send the requests;
-    critics that compute are spread over it, too.
+    critics that compute are spread over it, too. `trust` are files that may name code and paths outside their folder: cascades
+    and mixtures (see `critic_prm.trust`).
     """
 
     style: str = "stepwise"
@@ -89,6 +95,46 @@ class Judging:
     max_requests: int | None = None
     prices: Prices | None = None
     cluster: Cluster | None = None
+    trust: tuple[str | Path, ...] = ()
+
+
+def kind_of(name: str) -> Kind | None:
+    """What `open_critic` takes a name for; None for one that it refuses."""
+    if exists(Path(name) / "verifier.json"):
+        return "verifier"
+    if name.endswith(".toml"):
+        return "file"
+    if name.startswith("rollout:"):
+        return "rollout"
+    if name in local_critics():
+        return "local"
+    return "judge" if "/" in name and not (exists(Path(name)) and Path(name).is_dir()) else None
+
+
+def local_critics() -> list[str]:
+    """The critics that ask nobody and are opened by their name alone."""
+    from critic_prm import plugins
+
+    return [name for name in plugins.names("critics") if name not in NOT_LOCAL]
+
+
+def critic_in_file(name: object, origin: Origin) -> str:
+    """The name of a critic that a file names, as `open_critic` may be given it: a path beside the file where there is one, else
+    as it is. Raises InputError for a name that the file may not use (see `Origin`)."""
+    text = str(name)
+    if exists(origin.folder / text):
+        return str(origin.path("a critic", name))
+    if origin.trusted:
+        return text
+    kind = kind_of(text)
+    if kind in ("local", None):  # what is no critic at all is for open_critic to say
+        return text
+    if kind == "rollout":
+        return "rollout:" + origin.provider("a critic", text.removeprefix("rollout:"))
+    if kind == "judge":
+        return origin.provider("a critic", name)
+    what = f"{', '.join(local_critics())}, provider/MODEL, or a verifier or .toml in its own folder"
+    raise origin.refusal("a critic", name, what)
 
 
 def open_critic(name: str, judging: Judging | None = None) -> Critic:
@@ -99,32 +145,31 @@ def open_critic(name: str, judging: Judging | None = None) -> Critic:
     """
     from critic_prm import plugins
 
-    computes = name == "rules" or (Path(name) / "verifier.json").is_file()
-    if computes and judging is not None and judging.cluster is not None:
+    kind = kind_of(name)
+    if (name == "rules" or kind == "verifier") and judging is not None and judging.cluster is not None:
         from critic_prm.cluster.critic import connect as connect_cluster
 
         return connect_cluster(name, judging.cluster)
-    if (Path(name) / "verifier.json").is_file():
+    if kind == "verifier":
         from distill.verifier import load_verifier
 
         verifier: Critic = load_verifier(name)
         return verifier
-    local = [other for other in plugins.names("critics") if other not in ("llm", "consensus", "rollout", "cascade", "mixture")]
-    if name.endswith(".toml"):
+    if kind == "file":
         from critic_prm.critics._file import open_file
 
         return open_file(name, judging or Judging())
-    if name.startswith("rollout:"):
+    if kind == "rollout":
         from critic_prm.critics.rollout import connect as connect_rollout
 
         return connect_rollout(name.removeprefix("rollout:"), judging or Judging())
-    if name in local:
+    if kind == "local":
         critic: Critic = plugins.load("critics", name, "critic").connect()
         return critic
-    if "/" not in name or Path(name).is_dir():
+    if kind is None:
         what = "is a folder without verifier.json" if Path(name).is_dir() else "is no critic"
         raise UsageError(
-            f"{name!r} {what}; a critic is {', '.join(local)}, a verifier's folder, a judge such as openai/MODEL,"
+            f"{name!r} {what}; a critic is {', '.join(local_critics())}, a verifier's folder, a judge such as openai/MODEL,"
             " rollout:openai/MODEL, or a .toml with a cascade or mixture of them"
         )
     from critic_prm.critics.llm import connect

@@ -75,6 +75,16 @@ def open_style(name: str | Path) -> Style:
     return style_from_source(path.stem, source, where=str(path) if text != path.stem else f"{text}.jinja")
 
 
+def style_in_data(name: object, where: str) -> Style:
+    """The packaged style that a row or a folder of data names. `where` says which; a name from data never opens a file.
+
+    Raises UsageError for any other name.
+    """
+    if name not in style_names():
+        raise UsageError(f"{where} names the style {name!r:.100}, and only a packaged one can be opened by its name")
+    return open_style(str(name))
+
+
 def style_from_source(name: str, source: str, where: str | None = None) -> Style:
     """A style from a template's text; `where` names it in errors. Raises UsageError as `open_style` does."""
     where = where or f"{name}.jinja"

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 import orjson
 
 from critic_prm.errors import CriticPrmError, ProviderError, UsageError
+from critic_prm.plugins import load, names
 
 Wire = dict[str, Any]
 """The exact JSON body of a request; what the cache key is made of."""
@@ -210,10 +211,17 @@ def asks_for_schema(wire: Mapping[str, Any]) -> bool:
     )
 
 
+def official_addresses(kind: str) -> tuple[str, ...]:
+    """The addresses of a packaged provider's own servers: nobody else sees a key that is sent there."""
+    return tuple(getattr(load("providers", kind, "provider"), "OFFICIAL", ())) if kind in names("providers") else ()
+
+
 def open_provider(name: str, base_url: str | None = None) -> Provider:
     """Open "openai/gpt-...", "anthropic/claude-...", "scripted/replies.jsonl" or "package.module:factory/model".
 
-    Raises UsageError for a name without a provider, ConfigError where a key is missing.
+    The last form imports and calls what it names. It is for names from the command line and from Python: one that was read
+    from a file goes through `trust.Origin` first. Raises UsageError for a name without a provider, ConfigError where a key is
+    missing.
     """
     kind, slash, model = name.partition("/")
     if not slash or not kind or not model:
@@ -223,15 +231,8 @@ def open_provider(name: str, base_url: str | None = None) -> Provider:
         connect = getattr(import_module(module), factory)
     else:
         try:
-            connect = import_module(f"critic_prm.providers.{kind}").connect
-        except ModuleNotFoundError as error:
-            if error.name != f"critic_prm.providers.{kind}":
-                raise
-            from critic_prm.plugins import names
-
-            there = ", ".join(names("providers"))
-            raise UsageError(
-                f"no provider is called {kind!r}; there are: {there}; and {name!r} is no folder with a verifier"
-            ) from None
+            connect = load("providers", kind, "provider").connect
+        except UsageError as error:
+            raise UsageError(f"{error}; and {name!r} is no folder with a verifier") from None
     provider: Provider = connect(model, base_url)
     return provider

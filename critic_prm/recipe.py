@@ -19,11 +19,16 @@ from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.models import Prices, abilities
 from critic_prm.provider import Usage
 from critic_prm.resources import resource
+from critic_prm.trust import Origin
 
 Asks = Literal["policy", "judge", "nobody"]
 Needs = Literal["problems", "solutions", "runs", "nothing"]
 STATE = "recipe.json"
 """Where a folder keeps which stages were done, from what."""
+
+CACHE = "critic-prm.db"
+KEPT = (STATE, CACHE)
+"""What belongs to all stages of a folder: no stage may write it."""
 
 _NAME = re.compile(r"\{([a-z_]+)\}")
 
@@ -43,7 +48,8 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """A pipeline with the settings of a paper. `parameters` are those a user may set; `assumed` are numbers that only the data
-    can tell, for the estimate: steps of a solution, tokens of a prompt and a reply, shares that are kept."""
+    can tell, for the estimate: steps of a solution, tokens of a prompt and a reply, shares that are kept.
+    `file` is where it comes from, None for a packaged one."""
 
     name: str
     about: str
@@ -53,6 +59,7 @@ class Recipe:
     parameters: Mapping[str, str | int | float]
     assumed: Mapping[str, float]
     stages: tuple[Stage, ...] = ()
+    file: str | None = None
 
     @property
     def asks(self) -> set[Asks]:
@@ -62,7 +69,7 @@ class Recipe:
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a user wants of a recipe: the input file, the folder for what is made, the models and more options for their
-    commands."""
+    commands. `trust` are files that may name code, servers and any path (see `critic_prm.trust`)."""
 
     out: Path
     source: str | None = None
@@ -71,6 +78,7 @@ class Order:
     settings: Mapping[str, str] = field(default_factory=dict)
     policy_options: tuple[str, ...] = ()
     judge_options: tuple[str, ...] = ()
+    trust: tuple[str | Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +102,40 @@ def open_recipe(name: str) -> Recipe:
     if not own and not path.is_file():
         raise UsageError(f"no recipe is called {name!r}; there are: {', '.join(recipe_names())}, or give a .toml file's path")
     try:
-        return _recipe(path.stem, tomllib.loads(path.read_text("utf-8")), str(path) if own else path.name)
+        return _recipe(path.stem, tomllib.loads(path.read_text("utf-8")), str(path) if own else path.name, own)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(str(path), f"this recipe cannot be read: {error}") from None
 
 
 def steps_of(recipe: Recipe, order: Order) -> list[Step]:
-    """The command lines of a recipe, in order. Raises UsageError for what is missing or unknown."""
+    """The command lines of a recipe, in order. Raises UsageError for what is missing or unknown, and InputError for a stage
+    that makes something outside the folder `order.out`. What the arguments name is checked by `cli.stages`."""
     if recipe.needs != "nothing" and order.source is None:
         raise UsageError(f"the recipe {recipe.name} needs {recipe.needs}; name their file")
     for who in sorted(recipe.asks):
         if getattr(order, who) is None:
             raise UsageError(f"the recipe {recipe.name} asks a {who}; name it with --{who} provider/MODEL")
     values = _values(recipe, order) | {"input": order.source or "", "out": str(order.out)}
+    origin = None if recipe.file is None else Origin(recipe.file, order.trust)
+    if origin is not None:
+        values["folder"] = str(origin.folder)
     steps = []
     for stage in recipe.stages:
+        if origin is not None and not origin.trusted and not _is_own(Path(stage.out)):
+            raise origin.refusal(f"stage {stage.name!r}: out", stage.out, "what lies below -o")
         arguments = [_filled(part, values, recipe.name) for part in stage.run]
         out = order.out / stage.out
         arguments += ["-o", str(out)]
         if stage.asks != "nobody":
-            arguments += [f"--{stage.asks}", str(getattr(order, stage.asks)), "--db", str(order.out / "critic-prm.db")]
+            arguments += [f"--{stage.asks}", str(getattr(order, stage.asks)), "--db", str(order.out / CACHE)]
             arguments += order.policy_options if stage.asks == "policy" else order.judge_options
         steps.append(Step(stage, tuple(arguments), out))
     return steps
+
+
+def _is_own(out: Path) -> bool:
+    """Whether what a stage makes stays in the folder of the run, and leaves alone what belongs to all stages."""
+    return bool(out.parts) and not out.is_absolute() and ".." not in out.parts and not out.parts[0].startswith(KEPT)
 
 
 def carry_out(steps: Sequence[Step], out: Path, run: Callable[[Sequence[str]], int], say: Callable[[str], None]) -> int:
@@ -228,7 +247,7 @@ def _state(out: Path) -> dict[str, str]:
     return {str(name): str(mark) for name, mark in found.items()} if isinstance(found, dict) else {}
 
 
-def _recipe(name: str, row: Mapping[str, Any], where: str) -> Recipe:
+def _recipe(name: str, row: Mapping[str, Any], where: str, own: bool) -> Recipe:
     for key in ("about", "paper", "needs", "stages"):
         if not row.get(key):
             raise InputError(where, f"`{key}` is missing")
@@ -242,7 +261,9 @@ def _recipe(name: str, row: Mapping[str, Any], where: str) -> Recipe:
         if stage.get("asks", "nobody") not in get_args(Asks):
             raise InputError(where, f"stage {number} asks {stage['asks']!r}", f"it is {', '.join(get_args(Asks))}")
         run = tuple(str(part) for part in stage["run"])
-        stages.append(Stage(stage["name"], run, stage["out"], stage.get("asks", "nobody"), tuple(stage.get("requests", ()))))
+        stages.append(
+            Stage(str(stage["name"]), run, str(stage["out"]), stage.get("asks", "nobody"), tuple(stage.get("requests", ())))
+        )
     return Recipe(
         name=name,
         about=row["about"],
@@ -252,4 +273,5 @@ def _recipe(name: str, row: Mapping[str, Any], where: str) -> Recipe:
         parameters=row.get("parameters", {}),
         assumed=row.get("assumed", {}),
         stages=tuple(stages),
+        file=where if own else None,
     )

@@ -17,7 +17,7 @@ from critic_prm.errors import ProviderError, UsageError
 from critic_prm.judgement import Judgement, Label, combine
 from critic_prm.labels import LabelledTrajectory
 from critic_prm.plugins import names
-from critic_prm.prompt import Style, expect, open_style, questions
+from critic_prm.prompt import Style, expect, open_style, questions, style_in_data
 from critic_prm.provider import Reply, reading_answer
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import read_chat
@@ -168,6 +168,6 @@ def _style(name: str, own: str | None) -> Style:
     if own is not None and Path(own).stem == name:
         return open_style(own)
     try:
-        return open_style(name)
+        return style_in_data(name, "a label")
     except UsageError as error:
         raise UsageError(f"{error}; to read labels of a prompt of your own again, give its file with --style") from None

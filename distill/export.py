@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
+from critic_prm.trust import Origin
 from distill.folder import read_info, write_json
 from distill.scoring.onnx import MODEL, SMALL, OnnxRunner, open_session
 from distill.student import Item
@@ -91,17 +92,26 @@ def export_onnx(
     return target, drift
 
 
-def items_to_check(folder: str | Path, check: str | None, limit: int) -> list[Item]:
+def items_to_check(folder: str | Path, check: str | None, limit: int, trust: Sequence[str | Path] = ()) -> list[Item]:
     """The first `limit` solutions of a file in any format, or of the dev split that `verifier.json` names.
 
-    Raises InputError where that split is not there any more.
+    Raises InputError where that split is not there any more, and where it lies outside the folder, unless `trust` names
+    `verifier.json`.
     """
     from critic_prm.formats import read_trajectories
 
-    source = check or str(Path(read_info(Path(folder))["training"]["data"]) / "dev.jsonl")
+    source = check or str(_dev_split(Path(folder) / "verifier.json", trust))
     if check is None and not Path(source).is_file():
         raise InputError(source, "the verifier's dev split is not there", "name solutions to compare scores on with --check")
     return [(t.problem, t.texts) for t in islice(read_trajectories(source), limit)]
+
+
+def _dev_split(info: Path, trust: Sequence[str | Path]) -> Path:
+    data = read_info(info.parent)["training"]["data"]
+    try:
+        return Origin(info, trust).path("the training set", data) / "dev.jsonl"
+    except InputError as error:
+        raise InputError(error.where, error.problem, f"name solutions with --check, or {error.mend}") from None
 
 
 def write_onnx(model: Any, path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = {
-    1: ("errors", "images", "trajectory", "aggregate", "plugins", "resources", "records", "addresses", "signals"),
+    1: ("errors", "images", "trajectory", "aggregate", "plugins", "resources", "records", "addresses", "signals", "trust"),
     2: ("judgement", "votes", "prompt", "provider", "critic", "cache", "models", "reader", "sandbox", "template", "votes"),
     3: ("readers", "formats", "labels", "metrics", "dataset", "benchmarks", "arithmetic", "distill"),
     4: (

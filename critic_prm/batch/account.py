@@ -7,13 +7,18 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from critic_prm.addresses import without_secrets
 from critic_prm.batch.desk import Desk
 from critic_prm.batch.exchange import import_results, register
 from critic_prm.batch.ledger import Batch, Ledger
 from critic_prm.cache import connect
 from critic_prm.errors import InputError, UsageError
 from critic_prm.models import abilities
-from critic_prm.provider import Provider, Usage, open_provider
+from critic_prm.provider import Provider, Usage, official_addresses, open_provider
+from critic_prm.trust import Origin
+
+Trust = Sequence[str | Path]
+"""Files that the user trusts; see `critic_prm.trust`."""
 
 
 def batch_lines(db: Path) -> Iterator[str]:
@@ -52,12 +57,12 @@ def away(db: Path, providers: Sequence[Provider]) -> list[str]:
     ]
 
 
-async def statuses(db: Path, which: int | None, base_url: str | None) -> list[str]:
+async def statuses(db: Path, which: int | None, base_url: str | None, trust: Trust = ()) -> list[str]:
     """A line for each batch that runs, as its provider tells it now."""
     lines: list[str] = []
     with _open(db) as ledger:
         for batch in _wanted(ledger, which, "running"):
-            async with _desk(ledger, batch, base_url) as desk:
+            async with _desk(ledger, batch, base_url, trust) as desk:
                 remote = await desk.look(batch)
             if remote is None:
                 lines.append(f"{batch.called}: no answer from the provider")
@@ -70,21 +75,21 @@ async def statuses(db: Path, which: int | None, base_url: str | None) -> list[st
     return lines or ["no batch runs"]
 
 
-async def cancel_batch(db: Path, which: int, base_url: str | None) -> str:
+async def cancel_batch(db: Path, which: int, base_url: str | None, trust: Trust = ()) -> str:
     """End a batch that runs."""
     with _open(db) as ledger:
         (batch,) = _wanted(ledger, which, "running")
-        async with _desk(ledger, batch, base_url) as desk:
+        async with _desk(ledger, batch, base_url, trust) as desk:
             remote = await desk.cancel(batch)
     return f"{batch.called}: {remote.status}; what was done by then comes in with `critic-prm batch fetch {batch.id}`"
 
 
-async def fetch_batches(db: Path, which: int | None, base_url: str | None) -> list[str]:
+async def fetch_batches(db: Path, which: int | None, base_url: str | None, trust: Trust = ()) -> list[str]:
     """Take in what has ended."""
     lines: list[str] = []
     with _open(db).alone() as ledger:
         for batch in _wanted(ledger, which, "running"):
-            async with _desk(ledger, batch, base_url) as desk:
+            async with _desk(ledger, batch, base_url, trust) as desk:
                 desk.say = lines.append
                 remote = await desk.look(batch)
                 if remote is not None and remote.state != "running":
@@ -103,7 +108,13 @@ def forget_batch(db: Path, which: int) -> str:
 
 
 def import_file(
-    db: Path, source: str, complain: Callable[[object], None], requests: str | None, judge: str | None, salt: str
+    db: Path,
+    source: str,
+    complain: Callable[[object], None],
+    requests: str | None,
+    judge: str | None,
+    salt: str,
+    trust: Trust = (),
 ) -> str:
     """Take in a file of results, and say what was in it. Raises InputError where it has nothing to do with this cache."""
     provider = open_provider(judge) if judge is not None else None
@@ -112,7 +123,7 @@ def import_file(
     with (Ledger(db) if requests is not None else _open(db)).alone() as ledger:
         if requests is not None and provider is not None:
             register(ledger, requests, provider, salt)
-        taken = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider)
+        taken = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider, trust)
     parts = [f"{taken.outcomes['ok']:,} replies added", f"{taken.again:,} were there already"]
     failed = {name: count for name, count in taken.outcomes.most_common() if name != "ok"}
     if failed:
@@ -140,11 +151,31 @@ def _wanted(ledger: Ledger, which: int | None, *states: str) -> list[Batch]:
     return found
 
 
-def _desk(ledger: Ledger, batch: Batch, base_url: str | None) -> Desk:
-    provider = open_provider(f"{batch.provider}/{batch.model}", base_url or batch.base_url)
+def _desk(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> Desk:
+    provider = _provider(ledger, batch, base_url, trust)
     prices = abilities(batch.provider, batch.model).prices
 
     def spend(_: Provider, usage: Usage) -> float:
         return prices.cost(usage, batch=True) if prices else 0.0
 
     return Desk(ledger, provider, spend, lambda text: None)
+
+
+def _provider(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> Provider:
+    """Who has the batch. A cache may come from anybody, and the provider is sent the user's key: so its address is the one that
+    the user gives, here or in the environment, or the provider's own. Raises InputError for a judge or an address that the
+    cache may not name."""
+    origin = Origin(ledger.cache.path, trust)
+    name = origin.provider(f"the judge of batch {batch.id}", f"{batch.provider}/{batch.model}")
+    provider = open_provider(name, base_url)
+    there = batch.base_url
+    if base_url is not None or there in (None, without_secrets(provider.base_url)):
+        return provider
+    if there in official_addresses(batch.provider):
+        return open_provider(name, there)
+    raise origin.refusal(
+        f"the address of batch {batch.id}",
+        there,
+        "the provider's own",
+        "if your key may be sent there, repeat it with --base-url",
+    )

@@ -21,6 +21,7 @@ from critic_prm.label import judgements
 from critic_prm.provider import Provider, Usage, Wire, open_provider, request_key
 from critic_prm.records import RecordWriter, read_records
 from critic_prm.trajectory import Trajectory
+from critic_prm.trust import Origin
 from critic_prm.votes import Samples
 
 
@@ -110,17 +111,20 @@ def import_results(
     spend: Callable[[Provider, Usage], float],
     complain: Callable[[object], None],
     provider: Provider | None = None,
+    trust: Sequence[str | Path] = (),
 ) -> Taken:
     """Take the results in a file into the cache, matched by custom_id, in any order and however often. A line that is broken
     or cut goes to `complain` and is passed over. `provider` reads replies of a model that cannot be opened by its name.
 
-    Raises InputError when none of them answers a request of this cache.
+    Raises InputError when none of them answers a request of this cache, and for a judge that the cache may not name (see
+    `trust.Origin`).
     """
     opened: dict[str, Provider] = {}
+    origin = Origin(ledger.cache.path, trust)
 
     def provider_of(name: str) -> Provider:
         if name not in opened:
-            opened[name] = provider if provider is not None else open_provider(name)
+            opened[name] = provider or open_provider(origin.provider("the judge of a request", name))
         return opened[name]
 
     taken = Taken()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm import signals
-from critic_prm.cli.options import with_judging
+from critic_prm.cli.options import Trust, with_judging
 from critic_prm.critic import Judging
 
 app = typer.Typer(no_args_is_help=True, help="Batches: list, status, cancel, fetch, forget; export requests, import results.")
@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="Batches: list, status, cancel, fet
 Db = Annotated[Path, typer.Option(help="The cache.")]
 Which = Annotated[int | None, typer.Argument(metavar="[BATCH]", help="Its number in `batch list`; all without it.")]
 One = Annotated[int, typer.Argument(metavar="BATCH", help="Its number in `batch list`.")]
-BaseUrl = Annotated[str | None, typer.Option("--base-url", help="The server, where its address holds a password.")]
+BaseUrl = Annotated[str | None, typer.Option("--base-url", help="The server, where it is not the provider's own.")]
 DB = Path("critic-prm.db")
 
 
@@ -30,28 +30,28 @@ def list_(db: Db = DB) -> None:
 
 
 @app.command()
-def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None) -> None:
+def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
     """Ask the providers how far the batches are that run."""
     from critic_prm.batch.account import statuses
 
-    for line in signals.run(statuses(db, which, base_url)):
+    for line in signals.run(statuses(db, which, base_url, trust or ())):
         typer.echo(line)
 
 
 @app.command()
-def cancel(which: One, db: Db = DB, base_url: BaseUrl = None) -> None:
+def cancel(which: One, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
     """End a batch at its provider; what is done already is paid for, and comes in with `fetch` or the next run."""
     from critic_prm.batch.account import cancel_batch
 
-    typer.echo(signals.run(cancel_batch(db, which, base_url)))
+    typer.echo(signals.run(cancel_batch(db, which, base_url, trust or ())))
 
 
 @app.command()
-def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None) -> None:
+def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
     """Take the results of batches that have ended into the cache. `label --batch` does so by itself."""
     from critic_prm.batch.account import fetch_batches
 
-    for line in signals.run(fetch_batches(db, which, base_url)):
+    for line in signals.run(fetch_batches(db, which, base_url, trust or ())):
         typer.echo(line)
 
 
@@ -112,6 +112,7 @@ def import_(
     ] = None,
     judge: Annotated[str | None, typer.Option(help="provider/MODEL that answered, with --requests.")] = None,
     salt: Annotated[str, typer.Option(help="The --salt that those requests were exported with.")] = "",
+    trust: Trust = None,
 ) -> None:
     """Take results from a file into the cache: whole replies serve from now on, failures are kept as attempts."""
     from critic_prm.batch.account import import_file
@@ -122,5 +123,5 @@ def import_(
         skipped.append(error)
         typer.echo(f"skipped: {error}", err=True)
 
-    typer.echo(import_file(db, source, complain, requests, judge, salt), err=True)
+    typer.echo(import_file(db, source, complain, requests, judge, salt, trust or ()), err=True)
     raise typer.Exit(3 if skipped else 0)

@@ -51,7 +51,7 @@ def run_tuning(
         raise UsageError("--target-f1 and --budget exclude each other; give one")
     if by is not None and by not in BYS:
         raise UsageError(f"--by is {by!r}; it is {' or '.join(BYS)}")
-    cheap = open_first(list(first), Path(), judging)
+    cheap = open_first(list(first), judging)
     asked: Critic | Mapping[str, Label] = open_critic(judge, judging) if judge is not None else _labels(judged or "")
     unit = _unit(by, asked)
     trajectories = list(read_trajectories(source, format))

@@ -19,6 +19,10 @@ def export(
         str | None, typer.Option(metavar="INPUT", help="Solutions to compare scores on; the dev split when not given.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="So many of them at most.")] = 200,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option("--trust", metavar="FILE", help="VERIFIER/verifier.json: it may name a training set outside its folder."),
+    ] = None,
 ) -> None:
     """Export a transformer verifier to ONNX; `critic-prm score VERIFIER INPUT --backend onnx` then uses it.
 
@@ -26,7 +30,7 @@ def export(
     """
     from distill.export import export_onnx, items_to_check
 
-    items = items_to_check(verifier, check, limit)
+    items = items_to_check(verifier, check, limit, trust or ())
     path, drift = export_onnx(
         verifier, items, int8=int8, max_drift=max_drift, out=out, say=lambda line: typer.echo(line, err=True)
     )

@@ -85,6 +85,15 @@ Salt = Annotated[str, typer.Option(help="Another salt asks everything anew, besi
 Durable = Annotated[
     bool, typer.Option("--durable", help="Flush every reply to disk: safe against a power cut.", rich_help_panel=RUN)
 ]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="FILE",
+        help="A file that may name code, and paths outside its folder; repeat it for more.",
+        rich_help_panel=RUN,
+    ),
+]
 
 
 def with_judging(command: Callable[..., None]) -> Callable[..., None]:
@@ -147,6 +156,7 @@ def judging(
     max_requests: MaxRequests = None,
     salt: Salt = "",
     durable: Durable = False,
+    trust: Trust = None,
 ) -> Judging:
     """The options above as the library takes them. Raises UsageError for --extra-body and --prices that cannot be read."""
     import json
@@ -192,6 +202,7 @@ def judging(
         durable=durable,
         budget_usd=budget_usd,
         max_requests=max_requests,
+        trust=tuple(trust or ()),
     )
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from critic_prm.cli.options import Trust
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -45,10 +47,12 @@ def recipe(
     ] = "",
     judge_options: Annotated[str, typer.Option(metavar="OPTIONS", help="The same where the judge is asked.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the commands and about what they cost; run none.")] = False,
+    trust: Trust = None,
 ) -> None:
     """Run a recipe. The same command again goes on where it stopped; nothing is paid twice."""
     import shlex
 
+    from critic_prm.cli.stages import check
     from critic_prm.errors import UsageError
     from critic_prm.recipe import Order, carry_out, open_recipe, steps_of
 
@@ -56,9 +60,10 @@ def recipe(
     if any(not equals for _, equals, _ in pairs):
         raise UsageError(f"--set is {', '.join(setting or [])}; write NAME=VALUE")
     more = (tuple(shlex.split(policy_options)), tuple(shlex.split(judge_options)))
-    order = Order(out, source, policy, judge, {key: value for key, _, value in pairs}, *more)
+    order = Order(out, source, policy, judge, {key: value for key, _, value in pairs}, *more, tuple(trust or ()))
     found = open_recipe(name)
     steps = steps_of(found, order)
+    check(found, order)
     if dry_run:
         typer.echo(f"{found.about}\n{found.paper}\nDiffers: {found.differs}\n")
         for step in steps:

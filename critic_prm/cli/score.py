@@ -8,6 +8,7 @@ import typer
 
 from critic_prm import signals
 from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
+from critic_prm.cli.options import Trust
 
 HOW = "How a transformer verifier is computed"
 
@@ -30,6 +31,7 @@ def score(
     base_url: Annotated[
         str | None, typer.Option("--base-url", help="A vLLM that serves the verifier's folder.", rich_help_panel=HOW)
     ] = None,
+    trust: Trust = None,
 ) -> None:
     """Score every step: each row comes back with `p_correct` (per step, null if unjudged) and `first_error`; where the verifier
     has several heads also with `spread`, how far they disagree.
@@ -48,7 +50,7 @@ def score(
     plain = (backend, dtype, device, base_url) == ("torch", "auto", "auto", None)
     if engine != "local" and not plain:
         raise UsageError("--backend, --dtype, --device and --base-url are for a verifier in this process, not for a cluster")
-    judging = on_cluster(Judging(), engine, ray_address, workers, worker_gpus)
+    judging = on_cluster(Judging(trust=tuple(trust or ())), engine, ray_address, workers, worker_gpus)
     skipped: list[object] = []
 
     def complain(error: object) -> None:

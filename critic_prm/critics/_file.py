@@ -10,13 +10,14 @@ from typing import Any
 from critic_prm.critic import Critic, Judging
 from critic_prm.errors import InputError, UsageError
 from critic_prm.plugins import load
+from critic_prm.trust import Origin
 
 KINDS = ("cascade", "mixture")
 
 
 def open_file(path: str | Path, judging: Judging) -> Critic:
     """Open the critic in a TOML file with one table, [cascade] or [mixture]. Paths in it are relative to it. Raises InputError
-    for a file that cannot be read and UsageError for what does not fit."""
+    for a file that cannot be read or names what it may not, and UsageError for what does not fit."""
     try:
         tables = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -25,7 +26,8 @@ def open_file(path: str | Path, judging: Judging) -> Critic:
     if len(kinds) != 1 or len(tables) > 1:
         raise UsageError(f"{path} has the tables {', '.join(tables) or 'none'}; a critic has one, {_tables()}")
     try:
-        critic: Critic = load("critics", kinds[0], "critic").from_table(tables[kinds[0]], Path(path).parent, judging)
+        origin = Origin(path, judging.trust)
+        critic: Critic = load("critics", kinds[0], "critic").from_table(tables[kinds[0]], origin, judging)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     return critic
@@ -33,12 +35,6 @@ def open_file(path: str | Path, judging: Judging) -> Critic:
 
 def _tables() -> str:
     return " or ".join(f"[{kind}]" for kind in KINDS)
-
-
-def inner(name: str, folder: Path) -> str:
-    """The name of a critic within a file: a path beside the file where there is one, else as it is."""
-    beside = folder / name
-    return str(beside) if beside.exists() else name
 
 
 def check(table: Mapping[str, Any], name: str, needed: Set[str], allowed: Set[str]) -> None:

@@ -6,18 +6,19 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from critic_prm.aggregate import spread
-from critic_prm.critic import Critic, Judging, open_critic
+from critic_prm.critic import Critic, Judging, critic_in_file, open_critic
 from critic_prm.critics._band import Band, in_doubt
 from critic_prm.engine.together import together
 from critic_prm.errors import UsageError
 from critic_prm.escalation import Escalations
 from critic_prm.judgement import Judgement, Label, Verdict, combine, first_error_of
+from critic_prm.prompt import style_names
 from critic_prm.provider import Usage
 from critic_prm.trajectory import Trajectory
+from critic_prm.trust import Origin
 
 By = Literal["step", "solution"]
 BYS: tuple[By, ...] = get_args(By)
@@ -210,17 +211,17 @@ def _whole(found: Judgement, parts: Sequence[Judgement], sample: int, notes: tup
     )
 
 
-def from_table(table: Mapping[str, Any], folder: Path, judging: Judging) -> Cascade:
+def from_table(table: Mapping[str, Any], origin: Origin, judging: Judging) -> Cascade:
     """The cascade that a TOML's table `[cascade]` describes: `first` (a critic, or several for their mean and spread),
     `judges`, `low`, `high`, and where wanted `spread`, `by`, `style`, `escalate`. Raises UsageError.
     """
-    from critic_prm.critics._file import check, inner
+    from critic_prm.critics._file import check
 
     check(table, "cascade", {"first", "judges", "low", "high"}, {"spread", "by", "style", "escalate", "tuned"})
     by = table.get("by", "solution")
     if by not in BYS:
         raise UsageError(f"[cascade] by is {by!r}; it is {' or '.join(BYS)}")
-    asked = replace(judging, style=table["style"]) if "style" in table else judging
+    asked = replace(judging, style=origin.name("style", table["style"], style_names())) if "style" in table else judging
     names = table["judges"] if isinstance(table["judges"], list) else [table["judges"]]
     share = max(len(names), 1)
     each = replace(
@@ -230,19 +231,19 @@ def from_table(table: Mapping[str, Any], folder: Path, judging: Judging) -> Casc
     )
     escalate = table.get("escalate")
     return Cascade(
-        first=open_first(table["first"], folder, judging),
-        others=tuple((name, open_critic(inner(name, folder), each)) for name in names),
+        first=open_first(table["first"], judging, origin),
+        others=tuple((name, open_critic(critic_in_file(name, origin), each)) for name in names),
         band=Band(float(table["low"]), float(table["high"]), table.get("spread")),
         by="step" if by == "step" else "solution",
-        escalations=Escalations(folder / escalate) if escalate else None,
+        escalations=Escalations(origin.output("escalate", escalate)) if escalate else None,
     )
 
 
-def open_first(named: str | Sequence[str], folder: Path, judging: Judging) -> Critic:
-    """The first critic: one, or several as a consensus, whose spread tells how sure it is."""
-    from critic_prm.critics._file import inner
+def open_first(named: str | Sequence[str], judging: Judging, origin: Origin | None = None) -> Critic:
+    """The first critic: one, or several as a consensus, whose spread tells how sure it is. `origin` is the file that names it,
+    None for the command line."""
     from critic_prm.critics.consensus import Consensus, parse_ruling
 
-    names = [named] if isinstance(named, str) else list(named)
-    opened = tuple((name, open_critic(inner(name, folder), judging)) for name in names)
+    names = list(named) if isinstance(named, Sequence) and not isinstance(named, str) else [named]
+    opened = tuple((name, open_critic(name if origin is None else critic_in_file(name, origin), judging)) for name in names)
     return opened[0][1] if len(opened) == 1 else Consensus(opened, parse_ruling("majority", names))

@@ -7,15 +7,16 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from critic_prm.critic import Critic, Judging, open_critic
+from critic_prm.critic import Critic, Judging, critic_in_file, open_critic
 from critic_prm.engine.together import together
 from critic_prm.errors import UsageError
 from critic_prm.judgement import Judgement, Verdict, all_ways, combine, first_error_of
+from critic_prm.prompt import style_names
 from critic_prm.provider import Usage
 from critic_prm.trajectory import Trajectory
+from critic_prm.trust import Origin
 
 Weighed = Sequence[tuple[float, float]]
 """(P(correct), weight) of each part that has a say on a step."""
@@ -183,10 +184,10 @@ async def _ask(part: Part, trajectories: Sequence[Trajectory], sample: int) -> l
     return found
 
 
-def from_table(table: Mapping[str, Any], folder: Path, judging: Judging) -> Mixture:
+def from_table(table: Mapping[str, Any], origin: Origin, judging: Judging) -> Mixture:
     """The mixture that a TOML's table `[mixture]` describes: `part` (an array of tables with `critic` and the fields of Part),
     and where wanted `how` and `threshold`. Raises UsageError."""
-    from critic_prm.critics._file import check, inner
+    from critic_prm.critics._file import check
 
     check(table, "mixture", {"part"}, {"how", "threshold"})
     how, threshold = table.get("how", "mean"), float(table.get("threshold", 0.5))
@@ -203,11 +204,11 @@ def from_table(table: Mapping[str, Any], folder: Path, judging: Judging) -> Mixt
     parts = []
     for row in table["part"]:
         check(row, "mixture.part", {"critic"}, {"name", "weight", "gate", "floor", "problems", "steps", "required", "style"})
-        asked = replace(each, style=row["style"]) if "style" in row else each
+        asked = replace(each, style=origin.name("style", row["style"], style_names())) if "style" in row else each
         parts.append(
             Part(
                 name=str(row.get("name", row["critic"])),
-                critic=open_critic(inner(row["critic"], folder), asked),
+                critic=open_critic(critic_in_file(row["critic"], origin), asked),
                 weight=float(row.get("weight", 1.0)),
                 gate=row.get("gate"),
                 floor=float(row.get("floor", 0.0)),

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     from critic_prm.providers._anthropic_batches import AnthropicBatches
 
+OFFICIAL = ("https://api.anthropic.com",)
+"""Anthropic's own address, for a cache that names it."""
+
 DEFAULT_MAX_TOKENS = 8192
 """`max_tokens` is required by the API; it covers thinking and answer."""
 

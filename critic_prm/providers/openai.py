@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from critic_prm.providers._openai_batches import OpenAIBatches
 
+OFFICIAL = tuple(f"https://{region}api.openai.com/v1" for region in ("", "us.", "eu."))
+"""OpenAI's own addresses, for a cache that names one."""
+
 TIMEOUT = 600.0
 """Seconds that a call about a batch may take; a file of requests may have 200 MB."""
 

@@ -15,6 +15,9 @@ from critic_prm.providers.openai import read_chat
 
 Script = Mapping[str, Any] | ProviderError
 
+MODEL_IS_PATH = True
+"""A model's name is a file; one that comes from a file is checked (see `critic_prm.trust`)."""
+
 
 def connect(model: str, base_url: str | None) -> ScriptedProvider:
     """`model` is a JSONL file of rows `{"text": ..., "contains": ..., "finish": ..., "usage": ..., "logprobs": ...}`.

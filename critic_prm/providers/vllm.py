@@ -14,6 +14,8 @@ from critic_prm.providers._vllm_inside import Inside
 from critic_prm.providers.openai import OpenAIProvider
 
 DEFAULT_URL = "http://localhost:8000/v1"
+MODEL_IS_PATH = True
+"""A model's name may be a folder; one that comes from a file is checked (see `critic_prm.trust`)."""
 
 
 def connect(model: str, base_url: str | None) -> VLLMProvider:

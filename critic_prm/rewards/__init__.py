@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from critic_prm.aggregate import aggregate, open_aggregation
-from critic_prm.critic import Critic, Judging, open_critic
+from critic_prm.critic import Critic, Judging, critic_in_file, open_critic
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.answers import Grader, final_answer
 from critic_prm.judgement import Label
 from critic_prm.label import label
-from critic_prm.provider import Sampling
+from critic_prm.prompt import style_names
+from critic_prm.provider import Sampling, official_addresses
 from critic_prm.rewards import credit
 from critic_prm.rewards.guards import Guards
 from critic_prm.rewards.home import Home
 from critic_prm.trajectory import Step, Trajectory, content_id, split_steps
+from critic_prm.trust import Origin
 
 Dense = Literal["p_correct", "progress", "min_form", "shaping"]
 DENSE: tuple[Dense, ...] = get_args(Dense)
@@ -196,31 +198,46 @@ def _trajectory(solution: Solution, separator: str) -> Trajectory:
     return Trajectory(id=content_id(solution.problem, steps), problem=solution.problem, steps=steps, final_answer=answer)
 
 
-def read_reward(path: str | Path) -> Reward:
+def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
     """A Reward from a TOML file: its fields but `judging` at the top, [guards], and in [judging] those of `Judging`, with
-    `sampling` a table of its own.
+    `sampling` a table of its own. Paths in it are relative to it.
 
-    Raises InputError for a file that cannot be read, UsageError for a name that does not exist.
+    `trust` are files that may name code, servers, and paths outside their folder: this one, or a cascade that it names. Raises
+    InputError for a file that cannot be read or names what it may not, UsageError for a name that does not exist.
     """
+    origin = Origin(path, tuple(trust))
     try:
         table = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(str(path), f"it cannot be read: {error}", 'a reward is TOML such as critic = "verifier"') from error
     judging = dict(table.pop("judging", {}))
     if "db" in judging:
-        judging["db"] = Path(judging["db"])
+        judging["db"] = origin.path("db", judging["db"])
+    if "style" in judging:
+        judging["style"] = origin.name("style", judging["style"], style_names())
+    if "base_url" in judging:
+        _check_server(origin, table.get("critic"), judging["base_url"])
     if "sampling" in judging:
         judging["sampling"] = _built(Sampling, judging["sampling"], f"{path} [judging.sampling]")
     guards = _built(Guards, table.pop("guards", {}), f"{path} [guards]")
-    given = {**table, "guards": guards, "judging": _built(Judging, judging, f"{path} [judging]")}
+    how = replace(_built(Judging, judging, f"{path} [judging]"), trust=origin.trust)
+    given = {**table, "guards": guards, "judging": how}
     if "critic" not in table:
         raise InputError(str(path), "it names no critic", 'add critic = "verifier", or whatever else judges')
+    given["critic"] = critic_in_file(table["critic"], origin)
     reward: Reward = _built(Reward, given, str(path))
     return reward
 
 
+def _check_server(origin: Origin, critic: object, address: object) -> None:
+    """The user's key goes to the server: raises InputError unless it is the provider's own, or the file is trusted."""
+    provider = str(critic).removeprefix("rollout:").partition("/")[0]
+    if not origin.trusted and address not in official_addresses(provider):
+        raise origin.refusal("base_url", address, "the provider's own address")
+
+
 def _built(kind: Any, given: dict[str, Any], where: str) -> Any:
-    known = [f.name for f in fields(kind) if f.name != "home"]
+    known = [f.name for f in fields(kind) if f.name not in ("home", "trust")]
     if unknown := sorted(set(given) - set(known)):
         raise UsageError(f"{where}: there is no {unknown[0]!r}; there are: {', '.join(known)}")
     try:

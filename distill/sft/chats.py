@@ -20,7 +20,7 @@ from critic_prm.dataset.rules import CHARACTERS_A_TOKEN
 from critic_prm.dataset.splits import SPLITS, check_shares, problem_key, split_of
 from critic_prm.errors import InputError, UsageError
 from critic_prm.labels import without_labels
-from critic_prm.prompt import Style, open_style
+from critic_prm.prompt import Style, open_style, style_in_data
 from critic_prm.records import encode
 from critic_prm.trajectory import trajectory_to_json
 from distill.sft.chains import Candidate, ChainOptions, Chat, Count, Judged, Stored, candidates, judged, style_of
@@ -172,7 +172,7 @@ def _take(row: Row, source: str, parts: Mapping[str, IO[bytes]], solutions: IO[b
 
 def _style(asked: str | None, named: str | None) -> Style:
     try:
-        return open_style(asked or named or "stepwise")
+        return open_style(asked) if asked else style_in_data(named or "stepwise", "a label")
     except UsageError as error:
         if asked is not None:
             raise

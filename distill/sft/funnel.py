@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from critic_prm.errors import UsageError
-from critic_prm.prompt import Style, open_style
+from critic_prm.prompt import Style, style_in_data
 from distill.sft.chains import STAGES
 
 
@@ -59,6 +59,6 @@ def warnings(
 
 def _base(name: str) -> int | None:
     try:
-        return open_style(name).base
+        return style_in_data(name, "a label").base
     except UsageError:
         return None

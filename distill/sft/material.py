@@ -14,6 +14,7 @@ from critic_prm.errors import InputError
 from critic_prm.prompt import Style, open_style
 from critic_prm.records import Record, read_records
 from critic_prm.trajectory import Trajectory, trajectory_from_json
+from critic_prm.trust import Origin
 from distill.sft.chains import Stored
 from distill.sft.chats import MARK, SOLUTIONS, ChatOptions, Counting, build_chats
 
@@ -81,7 +82,7 @@ def _of_folder(path: Path) -> Material:
     style, solutions = None, tuple[Trajectory, ...]()
     if (path / MARK).is_file():
         account = next(iter(read_records(path / MARK))).data
-        style = open_style(path / f"{account['style']['name']}.jinja")
+        style = open_style(Origin(path / MARK).path("style", f"{account['style']['name']}.jinja"))
         if (path / SOLUTIONS).is_file() and (path / SOLUTIONS).stat().st_size:
             rows = read_records(path / SOLUTIONS)
             solutions = tuple(trajectory_from_json(record.data, record.where) for record in rows)

@@ -206,9 +206,9 @@ def test_a_batch_that_is_wrong_in_itself_stops_the_run(openai: Bench) -> None:
 def test_cancelled_while_it_is_waited_for(bench: Bench) -> None:
     bench.office.begin(Fate(60))
     assert bench.label("--batch") == 5
-    assert bench.run("batch", "cancel", "1") == 0
-    assert bench.run("batch", "status") == 0
-    assert bench.run("batch", "fetch") == 0
+    assert bench.run("batch", "cancel", "1", "--base-url", bench.address) == 0
+    assert bench.run("batch", "status", "--base-url", bench.address) == 0
+    assert bench.run("batch", "fetch", "--base-url", bench.address) == 0
     assert "cancelled" in bench.printed
     bench.office.fate = Fate(0.03)
     assert bench.label("--batch", "--wait") == 0
@@ -298,7 +298,7 @@ def test_a_run_online_is_warned_of_batches_that_run(bench: Bench) -> None:
     assert "batch 1 " in bench.said
     assert "is still under way with 29 requests" in bench.said
     bench.office.finish()
-    assert bench.run("batch", "fetch") == 0
+    assert bench.run("batch", "fetch", "--base-url", bench.address) == 0
     assert "29 ok" in bench.printed or "28 ok" in bench.printed
     assert bench.label() == 0
     assert "under way" not in bench.said

@@ -205,7 +205,7 @@ def test_a_reward_from_a_file(tmp_path: Path) -> None:
     path.write_text(RECIPE)
     made = read_reward(path)
     assert (made.critic, made.aggregation, made.outcome, made.guards.most_steps) == ("rules", "mean", 0.5, 30)
-    assert (made.judging.db, made.judging.rpm, made.judging.sampling.temperature) == (Path("judge.db"), 60, 0.5)
+    assert (made.judging.db, made.judging.rpm, made.judging.sampling.temperature) == (tmp_path / "judge.db", 60, 0.5)
     assert shared_reward(str(path)) is shared_reward(str(path))
     assert shared_reward(made) is made
 

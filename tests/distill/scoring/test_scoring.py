@@ -195,11 +195,15 @@ def test_what_cannot_be_opened_is_said(causal: Path, tmp_path: Path) -> None:
 
 
 def test_the_dev_split_is_where_it_was(causal: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """verifier.json names a training set that lies outside its folder: it is read where the user trusts that file."""
     monkeypatch.chdir(causal.parent)
-    assert len(items_to_check(causal, None, 7)) == 7
+    with pytest.raises(InputError, match="name solutions with --check, or to allow it: --trust"):
+        items_to_check(causal, None, 7)
+    trust = [causal / "verifier.json"]
+    assert len(items_to_check(causal, None, 7, trust)) == 7
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="the verifier's dev split is not there; name solutions to compare scores on"):
-        items_to_check(causal, None, 7)
+        items_to_check(causal, None, 7, trust)
 
 
 def test_nothing_was_exported(causal: Path, tmp_path: Path) -> None:
