@@ -1,4 +1,4 @@
-"""Names that come from a file are data: no code of a stranger's file runs, no key leaves, no file outside its folder is read."""
+"""Names from a file are data: no code of a stranger's file runs, no key leaves, no file outside its folder is read."""
 
 from __future__ import annotations
 
