@@ -4,6 +4,7 @@ checkout's."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,6 +150,8 @@ MAY_WAIT = {"tests/effort.py"}
 
 def clocks_and_sleeps(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of every clock that is read or handed on, timer, and sleep longer than 0, whatever they are imported as."""
+    if not re.search(r"\b(time|sleep|Timer)\b", source):
+        return
     tree = ast.parse(source)
     names: dict[str, str] = {}
     for node in ast.walk(tree):
