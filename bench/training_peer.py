@@ -33,8 +33,10 @@ def train(folder: str, mode: str, steps: int, batch: int, warm: int) -> dict[str
 
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}/model")
-    model = transformers.AutoModelForTokenClassification.from_pretrained(f"{folder}/model", num_labels=2, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(f"{folder}/model", trust_remote_code=False)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(
+        f"{folder}/model", num_labels=2, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
+    )
     with open(f"{folder}/rows.jsonl", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     data = Dataset.from_list([{name: row[name] for name in ("prompt", "completions", "labels")} for row in rows])

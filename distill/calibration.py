@@ -31,7 +31,13 @@ def calibration_from_json(value: Mapping[str, Any]) -> Calibration:
     """The inverse of `to_json`. Raises ValueError or KeyError for a method that does not exist here."""
     if value["method"] not in _APPLY:
         raise ValueError(f"calibration method {value['method']!r} is unknown; there are: {', '.join(_APPLY)}")
-    return Calibration(value["method"], {k: [float(x) for x in v] for k, v in value["parameters"].items()})
+    parameters = {k: [float(x) for x in v] for k, v in value["parameters"].items()}
+    if not all(np.isfinite(v).all() for v in parameters.values()):
+        raise ValueError("its calibration holds numbers that are not finite")
+    found = Calibration(value["method"], parameters)
+    if not np.isfinite(found(np.array([0.0, 0.5, 1.0]))).all():
+        raise ValueError("its calibration gives no probabilities")
+    return found
 
 
 def fit(method: str, p: Floats, y: Floats, w: Floats) -> Calibration:

@@ -14,12 +14,14 @@ import orjson
 from critic_prm import signals
 from critic_prm.errors import CriticPrmError, InputError
 from distill.calibration import calibration_from_json
+from distill.inspection import check_folder, open_regular, read_json
 from distill.scoring import DEFAULT, Opening
 from distill.student import open_student, student_names
 from distill.verifier import Verifier, fingerprint
 
 FORMAT = "critic-prm-verifier"
 VERSION = 1
+MOST_INFO = 16 << 20
 NEEDED = ("student", "base", "threshold", "threshold_from", "calibration", "training", "versions", "fingerprint")
 
 
@@ -91,6 +93,7 @@ def read_verifier(folder: Path, opening: Opening = DEFAULT) -> Verifier:
             f"it holds the student {info['student']!r}, which this version does not know",
             f"there are: {', '.join(student_names())}",
         ) from None
+    check_folder(folder)
     found = fingerprint(folder)
     if found != info["fingerprint"]:
         raise InputError(
@@ -100,8 +103,11 @@ def read_verifier(folder: Path, opening: Opening = DEFAULT) -> Verifier:
     try:
         calibration = calibration_from_json(info["calibration"])
         scorer = student.load(folder, opening)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(str(folder), f"it is damaged: {error}", "copy or distill it again") from None
+    except CriticPrmError:
+        raise
+    except Exception as error:  # of a damaged folder, libraries raise whatever comes first
+        said = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+        raise InputError(str(folder), f"it is damaged: {said}", "copy or distill it again") from None
     return Verifier(folder.name or str(folder), scorer, calibration, float(info["threshold"]), info)
 
 
@@ -110,20 +116,23 @@ def read_info(folder: Path) -> dict[str, Any]:
     path = folder / "verifier.json"
     if not folder.is_dir():
         raise InputError(str(folder), "there is no such folder", "make a verifier with: critic-prm distill DIR -o VERIFIER")
-    if not path.is_file():
+    if not path.exists():
         raise InputError(
             str(folder), "it is no verifier: it has no verifier.json", "name a folder that critic-prm distill wrote"
         )
-    try:
-        info = orjson.loads(path.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise InputError(str(path), f"broken JSON: {error}", "copy or distill it again") from None
+    with open_regular(path) as file:
+        text = file.read(MOST_INFO + 1)
+    if len(text) > MOST_INFO:
+        raise InputError(str(path), f"it has more than {MOST_INFO:,} bytes", "copy or distill it again")
+    info = read_json(path, text)
     if not isinstance(info, dict) or info.get("format") != FORMAT:
         raise InputError(str(path), f'it is no verifier of this kind: "format" is not {FORMAT!r}')
     if not isinstance(info.get("version"), int) or not 1 <= info["version"] <= VERSION:
         raise InputError(
             str(path), f"its format version is {info.get('version')!r}, this version reads 1 to {VERSION}", "upgrade critic-prm"
         )
+    if not isinstance(info.get("student", ""), str):
+        raise InputError(str(path), f'"student" is {str(info["student"])[:80]!r}', "it must be the name of a student")
     missing = [name for name in NEEDED if name not in info]
     if missing:
         raise InputError(str(path), f"it lacks {', '.join(missing)}", "copy or distill it again")

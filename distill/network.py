@@ -94,7 +94,7 @@ def open_tokenizer(base: str | Path) -> Any:
     if re.match(r"[./~]", str(base)) and not Path(base).expanduser().is_dir():
         raise InputError(str(base), "there is no such folder", MEND)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(base))
+        tokenizer = AutoTokenizer.from_pretrained(str(base), trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise InputError(str(base), f"its tokenizer does not open: {first_line(error)}", MEND) from None
     if tokenizer.pad_token_id is None:
@@ -297,7 +297,7 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
     from transformers import AutoConfig, AutoModelForTokenClassification
 
     try:
-        config = AutoConfig.from_pretrained(base)
+        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise InputError(base, f"it does not open as a model: {first_line(error)}", MEND) from None
     named = (getattr(config, "architectures", None) or [""])[0]
@@ -313,7 +313,13 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
     try:
         with quiet():
             model, report = AutoModelForTokenClassification.from_pretrained(
-                base, num_labels=2, dtype=torch.float32, ignore_mismatched_sizes=not again, output_loading_info=True
+                base,
+                num_labels=2,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=not again,
+                output_loading_info=True,
+                trust_remote_code=False,
+                use_safetensors=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it does not open for token classification: {first_line(error)}", MEND) from None

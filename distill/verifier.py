@@ -134,7 +134,12 @@ def load_verifier(
 
 def fingerprint(folder: Path) -> str:
     """The first 16 hex digits of the SHA-256 over a verifier's weights: equal folders judge equally."""
+    from distill.inspection import open_regular
+
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.safetensors")):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\x00" + path.read_bytes())
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\x00")
+        with open_regular(path) as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
     return digest.hexdigest()[:16]

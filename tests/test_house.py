@@ -196,3 +196,19 @@ def test_no_test_reads_a_clock_or_sleeps() -> None:
         for line, text in clocks_and_sleeps(path.read_text("utf-8"))
     ]
     assert not found, "count work, or wait for a condition: see tests/effort.py"
+
+
+def test_no_model_folder_can_bring_code_or_pickles() -> None:
+    """Without `trust_remote_code=False` transformers asks on stdin whether to run a folder's code; without
+    `use_safetensors=True` it unpickles weights."""
+    bad = []
+    for path in [*modules(), *sorted((ROOT / "bench").glob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
+                given = {k.arg: ast.unparse(k.value) for k in node.keywords}
+                of_model = (
+                    not any(word in ast.unparse(node.func) for word in ("Tokenizer", "Config")) and "gguf_file" not in given
+                )
+                if given.get("trust_remote_code") != "False" or (of_model and given.get("use_safetensors") != "True"):
+                    bad.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not bad

@@ -59,7 +59,9 @@ def open_model(folder: Path, opening: Opening) -> tuple[Any, dict[str, Any]]:
     device = pick_device(opening.device)
     dtype = torch.float32 if opening.dtype == "auto" and device.type == "cpu" else pick_dtype(opening.dtype, device)
     with quiet():
-        model, report = AutoModelForTokenClassification.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+        model, report = AutoModelForTokenClassification.from_pretrained(
+            folder, dtype=dtype, output_loading_info=True, trust_remote_code=False, use_safetensors=True
+        )
     if report["missing_keys"]:
         raise ValueError(f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}")
     return model.to(device).eval(), load_file(folder / HEADS) if (folder / HEADS).is_file() else {}

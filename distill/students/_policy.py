@@ -123,7 +123,9 @@ def open_policy(base: str, settings: Settings) -> Policy:
     loader: Any = AutoModelForCausalLM
     try:
         with quiet():
-            model, report = loader.from_pretrained(base, dtype=torch.float32, output_loading_info=True)
+            model, report = loader.from_pretrained(
+                base, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, use_safetensors=True
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", MEND) from None
     if report["missing_keys"]:

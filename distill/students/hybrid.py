@@ -184,7 +184,11 @@ def open_reader(base: str, settings: Settings) -> Reader:
     try:
         with quiet():
             found: Any = AutoModelForCausalLM.from_pretrained(
-                base, dtype=pick_dtype(settings.dtype, device), output_loading_info=True
+                base,
+                dtype=pick_dtype(settings.dtype, device),
+                output_loading_info=True,
+                trust_remote_code=False,
+                use_safetensors=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", MEND) from None

@@ -94,6 +94,14 @@ def load(folder: Path, opening: Opening = DEFAULT) -> LinearScorer:
     forest = forest_from_arrays({n.removeprefix("forest."): a for n, a in arrays.items() if n.startswith("forest.")})
     stored: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["settings"].items()}
     settings = Settings(**stored)
+    size = len(arrays["text.weights"])
+    if type(settings.bits) is not int or not 1 <= settings.bits <= 24 or size != 2 << settings.bits:
+        raise ValueError(f"settings.bits is {settings.bits!r}, which does not fit its {size:,} text weights")
+    for name, default in asdict(Settings()).items():
+        if isinstance(default, tuple):
+            orders = getattr(settings, name)
+            if not isinstance(orders, tuple) or not all(type(n) is int and 1 <= n <= 16 for n in orders):
+                raise ValueError(f"settings.{name} is {orders!r:.80}; it must be a list of numbers from 1 to 16")
     return LinearScorer(arrays["text.weights"], float(arrays["text.intercept"][0]), forest, settings)
 
 
