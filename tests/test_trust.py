@@ -477,7 +477,17 @@ def test_every_option_of_a_stage_is_classed() -> None:
     """Options that are neither a flag nor a number are refused in a stage unless the table says what they hold."""
     refused_there = {
         *("against", "backend", "base_url", "bench", "bounds", "check", "consensus", "db", "device", "ends", "engine"),
-        *("escalate", "extra_body", "feedback_prompt", "judge_options", "name", "out", "plots", "policy_base_url"),
+        *(
+            "escalate",
+            "extra_body",
+            "feedback_prompt",
+            "image_root",
+            "judge_options",
+            "name",
+            "out",
+            "plots",
+            "policy_base_url",
+        ),
         *("policy_options", "prices", "ray_address", "setting", "sources", "student", "styles", "title", "tokenizer"),
         *("trust", "trusted", "verifier"),
     }
