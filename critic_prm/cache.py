@@ -282,6 +282,8 @@ class Cache:
                FROM reply GROUP BY provider, model ORDER BY replies DESC"""
         )
         attempts = self._rows("SELECT failure, count(*) AS attempts FROM attempt GROUP BY failure ORDER BY attempts DESC")
+        for row in (*models, *attempts):
+            row |= {name: _legible(value) for name, value in row.items()}
         return {"path": str(self.path), "bytes": self.path.stat().st_size, "models": models, "attempts": attempts}
 
     def find(self, prefix: str) -> dict[str, Any]:
@@ -315,12 +317,16 @@ class Cache:
 
     def _whole(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The request and the raw body of a row. Raises InputError where they are not what was stored."""
-        key, digest = row["key"], row.get("digest")
-        raw = self._body(key, key, row["raw"], digest, row["place"])
-        wire = self.wire(row)
-        fits = not _misfit({**row, "wire": wire, "raw": raw}) and request_key(wire, row["sample"], row["salt"]) == key
-        if not fits or digest not in (None, row_digest(row)):
-            raise self._damaged(key, row["place"])
+        try:
+            key, digest = row["key"], row.get("digest")
+            raw = self._body(key, key, row["raw"], digest, row["place"])
+            wire = self.wire(row)
+            fits = not _misfit({**row, "wire": wire, "raw": raw}) and request_key(wire, row["sample"], row["salt"]) == key
+            whole = fits and digest in (None, row_digest(row))
+        except (KeyError, TypeError, ValueError):  # a column is gone, or holds bytes
+            whole = False
+        if not whole:
+            raise self._damaged(row.get("key"), row["place"])
         return wire, raw
 
     def _each(self, sql: str, *values: Any) -> Iterator[dict[str, Any]]:
@@ -368,6 +374,11 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     return conn
 
 
+def _legible(value: Any) -> Any:
+    """A value of a damaged row as something that can be printed."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
 def _text(stored: bytes) -> str:
     """Damaged text is kept apart from whole text by lone surrogates, which no digest and no JSON takes."""
     return stored.decode("utf-8", "surrogateescape")
@@ -396,7 +407,10 @@ class _Cursor(sqlite3.Cursor):
     def _named(self, method: Callable[..., _T], *args: Any) -> _T:
         try:
             return method(*args)
-        except sqlite3.DatabaseError as error:
+        except (
+            sqlite3.DatabaseError,
+            UnicodeDecodeError,
+        ) as error:  # a damaged schema is quoted in messages that are not UTF-8
             raise _unusable(self.connection.path, error) from error
 
 
@@ -537,7 +551,7 @@ def _flat(value: Any, place: str = "") -> dict[str, Any]:
 RECOVER = "the file is damaged: `sqlite3 FILE .recover` saves what can be saved, a copy of the file made earlier saves more"
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> CriticPrmError:
+def _unusable(path: Path, error: Exception) -> CriticPrmError:
     mends = {
         "disk is full": "make room and run the same command again: everything stored so far is kept",
         "unable to open": "the folder must exist and be writable; choose another place with --db",

@@ -18,8 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from critic_prm import records
 from critic_prm.errors import ConfigError, InputError
-from critic_prm.records import Record, RecordWriter, encode, read_records, write_records
+from critic_prm.records import Record, RecordWriter, containers, encode, read_records, write_records
 from tests.effort import calls
 
 SCALARS = (
@@ -332,3 +333,60 @@ def test_a_row_costs_a_handful_of_calls(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     write_records(path, map(row, range(10_000)))
     assert calls(lambda: deque(read_records(path), maxlen=0)) < 20 * 10_000
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"id": ' + "7" * 5000 + "}\n", "in.jsonl:1: an integer has more than 4,300 digits"),
+        ('{"id": 1}\n{"id": ' + "7" * 5000 + "}\n", "in.jsonl:2: an integer has more than 4,300 digits"),
+        ('[{"id": ' + "7" * 5000 + "}]", "in.jsonl:1: an integer has more than 4,300 digits"),
+        ("[" * 100_000, "in.jsonl:1: the JSON is nested too deeply"),
+        ('{"a":' * 100_000 + "\n", "in.jsonl:1: the JSON is nested too deeply"),
+        ('{"id": 1}\n' + '{"a":' * 100_000 + "\n", "in.jsonl:2: the JSON is nested too deeply"),
+        ('{"id": "a\x00b"}\n', "binary file"),
+        ('{"id": 1}\n' + " " * 5000 + '{"id": "a\x00b"}\n', "in.jsonl:2: broken JSON"),
+        ('{"id": Infinity}\n', "Infinity is not JSON"),
+    ],
+)
+def test_values_that_no_reader_takes_are_one_line(tmp_path: Path, content: str, says: str) -> None:
+    """An integer of more than 4,300 digits in the first line was a traceback of every command."""
+    assert says in error_of(made(tmp_path / "in.jsonl", content))
+
+
+@pytest.mark.parametrize("kind", ["line", "later line", "array", "spread object", "blanks"])
+@pytest.mark.parametrize("packed", ["gz", "zst"])
+def test_a_small_file_with_a_huge_record_is_refused_in_bounded_memory(
+    tmp_path: Path, kind: str, packed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gzip of 1 MB with one line of 1 GB took 2.6 GB of memory. Here the bound is 2 MB and the record 64 MB."""
+    monkeypatch.setattr(records, "LONGEST", 1 << 21)
+    monkeypatch.setattr(containers, "_SLICE", 64)
+    start = {
+        "line": '{"a": "',
+        "later line": '{}\n{}\n{"a": "',
+        "array": '[{"a": "',
+        "spread object": '{\n"a": "',
+        "blanks": "",
+    }[kind]
+    path = tmp_path / f"bomb.{packed}"
+    opened = gzip.open if packed == "gz" else pytest.importorskip("zstandard").open
+    with opened(path, "wb") as stream:
+        stream.write(start.encode())
+        for _ in range(64):
+            stream.write((b" " if kind == "blanks" else b"x") * (1 << 20))
+    tracemalloc.start()
+    try:
+        assert "the record has more than 2 MB" in error_of(path)
+        assert tracemalloc.get_traced_memory()[1] < 48 << 20  # orjson sets twelve times the text aside
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_parquet_column_that_is_marked_as_json_and_holds_none_is_named(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    marked = pa.field("meta", pa.string(), metadata={"critic_prm": "json"})
+    pq.write_table(pa.table({"meta": ["{}", "no JSON"]}, schema=pa.schema([marked])), tmp_path / "in.parquet")
+    assert "in.parquet:2: column 'meta' is marked as JSON and holds 'no JSON'" in error_of(tmp_path / "in.parquet")

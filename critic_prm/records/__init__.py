@@ -13,10 +13,13 @@ from typing import Any, Literal
 import orjson
 
 from critic_prm.errors import InputError
-from critic_prm.records.containers import PARQUET, chunks, name_of, open_input, peek
+from critic_prm.records.containers import PARQUET, chain, chunks, name_of, open_input, peek
 from critic_prm.records.writer import RecordWriter, encode, write_records
 
 __all__ = ["Complain", "OnError", "Record", "RecordWriter", "encode", "read_records", "records_in", "write_records"]
+
+LONGEST = 1 << 26
+"""Bytes of the longest record. A compressed file of a megabyte may hold a line of a gigabyte."""
 
 OnError = Literal["stop", "skip"]
 Complain = Callable[[InputError], None]
@@ -54,9 +57,12 @@ def read_records(path: str | Path, *, on_error: OnError = "stop", complain: Comp
 def records_in(source: Iterator[bytes], name: str, on_error: OnError, complain: Complain) -> Iterator[Record]:
     """The records of a text that arrives in chunks; `name` is what messages call it. See `read_records`."""
     head = b""
-    while not _decided(head) and (chunk := next(source, b"")):
-        head += chunk
-    if not head.strip():
+    while chunk := next(source, b""):
+        first, head = not head, head + chunk
+        # only a line's end can change what was not clear before: a long line is not looked at again and again
+        if len(head) > LONGEST or (not chunk.isspace() and (first or b"\n" in chunk) and _decided(head)):
+            break
+    if not head.strip() and len(head) <= LONGEST:
         raise InputError(name, "the file is empty")
     if _is_document(head):
         yield from _document(head, source, name)
@@ -68,8 +74,7 @@ def _decided(head: bytes) -> bool:
     """Whether enough is here to tell a document from lines: an opening bracket, one whole record, or two lines."""
     text = head.lstrip()
     first, *others = text.split(b"\n", 2)
-    long_line = len(text) > 1 << 26
-    return text.startswith(b"[") or len(others) == 2 or long_line or (len(others) == 1 and _parses(first))
+    return text.startswith(b"[") or len(others) == 2 or (len(others) == 1 and _parses(first))
 
 
 def _is_document(head: bytes) -> bool:
@@ -99,13 +104,15 @@ def _unfinished(line: bytes) -> bool:
         json.loads(text)
     except json.JSONDecodeError as error:
         return error.pos >= len(text) and not error.msg.startswith("Unterminated")
+    except (ValueError, RecursionError):  # an integer of too many digits, brackets nested too deeply
+        return False
     return False
 
 
 def _lines(head: bytes, source: Iterator[bytes], name: str, on_error: OnError, complain: Complain) -> Iterator[Record]:
     loads = orjson.loads
     number = 0
-    for number, line in enumerate(_split(head, source), 1):
+    for number, line in enumerate(_split(head, source, name), 1):
         if not line or line.isspace():
             continue
         try:
@@ -124,23 +131,28 @@ def _lines(head: bytes, source: Iterator[bytes], name: str, on_error: OnError, c
 _CUT = b"\x00cut"  # put behind a last line without a newline; no text line can hold NUL unescaped
 
 
-def _split(head: bytes, source: Iterator[bytes]) -> Iterator[bytes]:
+def _split(head: bytes, source: Iterator[bytes], name: str) -> Iterator[bytes]:
     """Lines, split on b"\\n" alone: U+2028, form feeds and the like are content."""
-    parts = head.split(b"\n")
-    pending = [parts.pop()]
-    yield from parts
-    for chunk in source:
-        if b"\n" not in chunk:
-            pending.append(chunk)
+    pending, size, number = list[bytes](), 0, 1
+    for chunk in chain(head, source):
+        first, *parts = chunk.split(b"\n")
+        pending.append(first)
+        size += len(first)
+        if size > LONGEST:
+            raise _too_long(f"{name}:{number}")
+        if not parts:
             continue
-        parts = chunk.split(b"\n")
-        pending.append(parts[0])
         yield b"".join(pending)
         pending = [parts.pop()]
-        yield from parts[1:]
+        yield from parts
+        size, number = len(pending[0]), number + 1 + len(parts)
     last = b"".join(pending)
     if last:
         yield last if _parses(last) else last + _CUT
+
+
+def _too_long(where: str) -> InputError:
+    return InputError(where, f"the record has more than {LONGEST >> 20} MB", "split it, or check that the file is not corrupt")
 
 
 def _second_opinion(line: bytes, where: str) -> Any:
@@ -172,7 +184,9 @@ def _say_broken(text: str, error: json.JSONDecodeError, where: str, cut: bool) -
 
 
 def _numbers(error: Exception) -> str:
-    return "the JSON is nested too deeply to be read" if isinstance(error, RecursionError) else str(error)
+    if isinstance(error, RecursionError):
+        return "the JSON is nested too deeply to be read"
+    return "an integer has more than 4,300 digits" if "digits" in str(error) else str(error)
 
 
 def _no_constant(text: str) -> Any:
@@ -247,6 +261,8 @@ class _Text:
             except json.JSONDecodeError as error:
                 # only an error at the window's end, or within an open text, can come from what is still to be read
                 early = error.pos < len(self._text) - 16 and not error.msg.startswith("Unterminated")
+                if not early and len(self._text) - self._pos > LONGEST:
+                    raise _too_long(self.where) from None
                 if not early and self._fill(want):
                     want = len(self._text)
                     continue

@@ -14,7 +14,7 @@ from critic_prm.errors import ConfigError, InputError
 
 CHUNK = 1 << 20
 PARQUET = b"PAR1"
-_SLICE = 1 << 14
+_SLICE = 1 << 10
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 # What a file really is, by its first bytes, and what to do about it.
@@ -153,8 +153,8 @@ def _gunzip(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 def _unzstd(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
     zstandard = extra("zstandard", "zstd", f"reading {name}")
-    # a slice at a time: what comes out of one is bounded by what goes in, and rows of a kind shrink a hundredfold
-    slices = (data[at : at + _SLICE] for data in _chain(first, rest) for at in range(0, len(data), _SLICE))
+    # a slice at a time bounds what comes out at once: four bytes can stand for a block of 128 KB, so a slice for 32 MB
+    slices = (data[at : at + _SLICE] for data in chain(first, rest) for at in range(0, len(data), _SLICE))
     try:
         for data in slices:
             while data:
@@ -172,7 +172,7 @@ def _unzstd(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
         raise InputError(name, f"the zstd file is damaged: {error}", "copy it again") from None
 
 
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield first
     yield from rest
 

@@ -26,15 +26,25 @@ def read_parquet(path: str | Path) -> Iterator[dict[str, Any]]:
     try:
         with pq.ParquetFile(path) as file:
             coded = [field.name for field in file.schema_arrow if field.metadata and _MARK.items() <= field.metadata.items()]
+            number = 0
             for batch in file.iter_batches(batch_size=_BATCH):
                 for row in batch.to_pylist():
+                    number += 1
                     for name in coded:
                         if row[name] is not None:
-                            row[name] = orjson.loads(row[name])
+                            row[name] = _decoded(row[name], name, f"{path}:{number}")
                     yield {name: value for name, value in row.items() if value is not None}
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         problem = str(error).split("\n")[0][:200]
         raise InputError(str(path), f"the parquet file cannot be read: {problem}", "it may be cut off; copy it again") from None
+
+
+def _decoded(value: Any, column: str, where: str) -> Any:
+    try:
+        return orjson.loads(value)
+    except (TypeError, ValueError):
+        mend = "write the column without the mark `critic_prm: json`, or as JSON"
+        raise InputError(where, f"column {column!r} is marked as JSON and holds {str(value)[:40]!r}", mend) from None
 
 
 def write_parquet(lines: Path, target: Path) -> None:
