@@ -359,7 +359,7 @@ def test_values_that_no_reader_takes_are_one_line(tmp_path: Path, content: str, 
 def test_a_small_file_with_a_huge_record_is_refused_in_bounded_memory(
     tmp_path: Path, kind: str, packed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A gzip of 1 MB with one line of 1 GB took 2.6 GB of memory. Here the bound is 2 MB and the record 64 MB."""
+    """A gzip of 1 MB with one line of 1 GB took 2.6 GB of memory. Here the bound is 2 MB and the record 128 MB."""
     monkeypatch.setattr(records, "LONGEST", 1 << 21)
     monkeypatch.setattr(containers, "_SLICE", 64)
     start = {
@@ -373,12 +373,12 @@ def test_a_small_file_with_a_huge_record_is_refused_in_bounded_memory(
     opened = gzip.open if packed == "gz" else pytest.importorskip("zstandard").open
     with opened(path, "wb") as stream:
         stream.write(start.encode())
-        for _ in range(64):
+        for _ in range(128):
             stream.write((b" " if kind == "blanks" else b"x") * (1 << 20))
     tracemalloc.start()
     try:
         assert "the record has more than 2 MB" in error_of(path)
-        assert tracemalloc.get_traced_memory()[1] < 48 << 20  # orjson sets twelve times the text aside
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20  # orjson sets twelve times the text aside
     finally:
         tracemalloc.stop()
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from critic_prm import signals
 
+from critic_prm.cli.outputs import guard
+
 COMMANDS = (
     "label",
     "distill",
@@ -60,6 +62,7 @@ def build() -> Any:
         app.command(name.replace("_", "-"))(getattr(import_module(f"critic_prm.cli.{name}"), name))
     for name in GROUPS:
         app.add_typer(import_module(f"critic_prm.cli.{name}").app, name=name)
+    guard(app)
     tree = typer.main.get_command(app)
     _tidy(tree)
     return tree

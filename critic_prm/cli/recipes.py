@@ -75,8 +75,10 @@ def recipe(
 
 def _run(arguments: Sequence[str]) -> int:
     from critic_prm.cli import build
+    from critic_prm.cli.outputs import owned_outputs
 
-    return build()(list(arguments), prog_name="critic-prm", standalone_mode=False) or 0
+    with owned_outputs():
+        return build()(list(arguments), prog_name="critic-prm", standalone_mode=False) or 0
 
 
 def _say_costs(found: Recipe, order: Order) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import orjson
 
 from critic_prm import signals
+from critic_prm.cli.outputs import this_run
 from critic_prm.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.engine.garbage import rare_collections
@@ -20,7 +21,7 @@ from critic_prm.engine.progress import describe, watch
 from critic_prm.errors import CriticPrmError, Interrupted
 from critic_prm.judgement import Label, Prior
 from critic_prm.label import Account, Tally, label_into
-from critic_prm.records import RecordWriter
+from critic_prm.records import RecordWriter, write_whole
 from critic_prm.trajectory import Trajectory
 from critic_prm.votes import Samples
 
@@ -153,14 +154,17 @@ class Reporter:
         if self.out == "-" or not Path(self.out).parent.is_dir():
             return
         code = error.exit_code if isinstance(error, CriticPrmError) else 130 if error else 3 if self.tally.failed else 0
-        report = {"exit_code": code, "stopped_by": str(error) if error else None, **self.tally.report(self.client)}
+        report = {
+            "run": this_run(),
+            "exit_code": code,
+            "stopped_by": str(error) if error else None,
+            **self.tally.report(self.client),
+        }
         report |= {account.name: account.report() for account in self.accounts}
         try:
-            Path(f"{self.out}.run.json").write_bytes(
-                orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-            )
-        except OSError as problem:
-            self.line(f"run.json could not be written: {problem.strerror}")
+            write_whole(f"{self.out}.run.json", orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        except (OSError, CriticPrmError) as problem:
+            self.line(f"run.json could not be written: {problem}")
 
 
 def clients_of(critic: object) -> list[Client]:

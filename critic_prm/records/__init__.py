@@ -14,9 +14,20 @@ import orjson
 
 from critic_prm.errors import InputError
 from critic_prm.records.containers import PARQUET, chain, chunks, name_of, open_input, peek
+from critic_prm.records.parts import write_whole
 from critic_prm.records.writer import RecordWriter, encode, write_records
 
-__all__ = ["Complain", "OnError", "Record", "RecordWriter", "encode", "read_records", "records_in", "write_records"]
+__all__ = [
+    "Complain",
+    "OnError",
+    "Record",
+    "RecordWriter",
+    "encode",
+    "read_records",
+    "records_in",
+    "write_records",
+    "write_whole",
+]
 
 LONGEST = 1 << 26
 """Bytes of the longest record. A compressed file of a megabyte may hold a line of a gigabyte."""

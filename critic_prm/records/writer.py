@@ -15,6 +15,7 @@ import orjson
 from critic_prm import signals
 from critic_prm.errors import InputError
 from critic_prm.records.containers import extra
+from critic_prm.records.parts import Part
 
 
 class _Sink(Protocol):
@@ -25,15 +26,15 @@ class _Sink(Protocol):
 class RecordWriter:
     """Writes rows to `path`: JSONL, or by its suffix .json (an array), .gz, .zst, .parquet; "-" is stdout.
 
-    Rows go to `.<name>.part` beside it, renamed on close. Leaving the `with` block by an error keeps the rows so far under the
+    Rows go to a new file beside it, renamed on close. Leaving the `with` block by an error keeps the rows so far under the
     real name, unless there are none. NaN and infinity, which JSON lacks, are written as null. Raises InputError when the
-    place cannot be written.
+    place cannot be written or holds an SQLite database, UsageError while another run writes there.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.rows = 0
         self._name = str(path)
-        self._part: Path | None = None
+        self._part: Part | None = None
         self._target = Path(os.path.realpath(path))
         self._array = self._parquet = False
         self._streams: list[_Sink] = []
@@ -47,8 +48,11 @@ class RecordWriter:
             self._out = self._open()
             if self._array:
                 self._out.write(b"[")
-        except OSError as error:
-            raise self._unwritable(error) from None
+        except BaseException as error:
+            self._abandon()
+            if isinstance(error, OSError):
+                raise self._unwritable(error) from None
+            raise
 
     def write(self, row: Any) -> None:
         """Append one row. Raises InputError for a row that JSON cannot say or a disk that is full."""
@@ -78,16 +82,16 @@ class RecordWriter:
             if self._part is None:
                 return
             if failed and not self.rows:
-                self._part.unlink(missing_ok=True)
                 signals.note(self._name, "was not written")
                 return
             if self._parquet:
                 self._to_parquet(self._part)
-            self._part.replace(self._target)
-            self._part = None
+            self._part.keep()
             signals.note(self._name, f"holds the {self.rows:,} rows before the stop" if failed else "is complete")
         except OSError as error:
             raise self._unwritable(error) from None
+        finally:
+            self._abandon()
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -106,8 +110,8 @@ class RecordWriter:
             extra("pyarrow", "parquet", f"writing {self._name}")
         if self._name.endswith(".zst"):
             zstandard = extra("zstandard", "zstd", f"writing {self._name}")
-        self._part = target.with_name(f".{target.name}.part")
-        raw = self._keep(self._part.open("wb", buffering=1 << 20))
+        self._part = Part(target, self._name)
+        raw = self._keep(self._part.stream)
         if self._name.endswith(".gz"):
             import gzip
 
@@ -117,17 +121,24 @@ class RecordWriter:
             return self._keep(zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw, closefd=False))
         return raw
 
+    def _abandon(self) -> None:
+        if self._part is not None:
+            self._part.drop()
+            self._part = None
+
     def _keep(self, stream: Any) -> BinaryIO:
         self._streams.append(stream)
         return stream  # type: ignore[no-any-return]
 
-    def _to_parquet(self, rows: Path) -> None:
+    def _to_parquet(self, part: Part) -> None:
         from critic_prm.records.parquet import write_parquet
 
-        columns = rows.with_name(rows.name + ".parquet")
-        write_parquet(rows, columns)
-        rows.unlink()
-        self._part = columns
+        columns = part.path.with_name(part.path.name + ".parquet")
+        try:
+            write_parquet(part.path, columns)
+            columns.replace(part.path)
+        finally:
+            columns.unlink(missing_ok=True)
 
     def _unwritable(self, error: OSError) -> InputError:
         missing = not self._target.parent.is_dir()

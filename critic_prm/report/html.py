@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from critic_prm.errors import InputError
+from critic_prm.records import write_whole
 from critic_prm.report.payload import data_of
 from critic_prm.report.runs import Run
 
@@ -40,10 +40,8 @@ def render(runs: Sequence[Run], title: str = "critic-prm report") -> str:
 def write_report(runs: Sequence[Run], out: Path, title: str = "critic-prm report") -> int:
     """Write the page to `out`, whole or not at all; its size in bytes. Raises InputError when it cannot be written."""
     content = render(runs, title).encode("utf-8", "replace")
-    part = out.with_name(f".{out.name}.part")
     try:
-        part.write_bytes(content)
-        os.replace(part, out)
+        write_whole(out, content)
     except OSError as error:
         raise InputError(str(out), f"cannot be written: {error.strerror}", "choose another place with -o") from None
     return len(content)
