@@ -8,7 +8,7 @@ from typing import Any
 
 from critic_prm import signals
 
-from critic_prm.cli.outputs import guard
+from critic_prm.cli.outputs import guarded
 
 COMMANDS = (
     "label",
@@ -62,8 +62,7 @@ def build() -> Any:
         app.command(name.replace("_", "-"))(getattr(import_module(f"critic_prm.cli.{name}"), name))
     for name in GROUPS:
         app.add_typer(import_module(f"critic_prm.cli.{name}").app, name=name)
-    guard(app)
-    tree = typer.main.get_command(app)
+    tree = typer.main.get_command(guarded(app))
     _tidy(tree)
     return tree
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -29,14 +30,18 @@ Overwrite = Annotated[
 ]
 
 
-def guard(app: typer.Typer) -> None:
-    """Give --overwrite to every command of a tree that writes a file, and check its outputs before it runs."""
-    for command in app.registered_commands:
+def guarded(app: typer.Typer) -> typer.Typer:
+    """The same tree of commands, with --overwrite for every one that writes a file and a check of its outputs before it."""
+    tree = copy(app)
+    tree.registered_commands = [copy(one) for one in app.registered_commands]
+    tree.registered_groups = [copy(one) for one in app.registered_groups]
+    for command in tree.registered_commands:
         if command.callback is not None:
             command.callback = _guarded(command.callback)
-    for group in app.registered_groups:
+    for group in tree.registered_groups:
         if group.typer_instance is not None:
-            guard(group.typer_instance)
+            group.typer_instance = guarded(group.typer_instance)
+    return tree
 
 
 def this_run() -> Mapping[str, Any] | None:
@@ -88,7 +93,7 @@ def _is_of(out: str | Path, run: Mapping[str, Any] | None) -> bool:
 def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     told = signature(command, eval_str=True)
     written = [name for name in OUTPUTS if name in told.parameters and _metavar(told.parameters[name]) not in FOLDERS]
-    if not written or "overwrite" in told.parameters:
+    if not written:
         return command
     arguments = [name for name, one in told.parameters.items() if any(_is_argument(part) for part in get_args(one.annotation))]
 

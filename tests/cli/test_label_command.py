@@ -85,7 +85,7 @@ def test_vllm_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_judge_that_was_not_named_is_said(tmp_path: Path, source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(source, "-o", str(tmp_path / "out.jsonl")) == 0
     assert "no --judge: judged by `rules`" in capsys.readouterr().err
-    assert run(source, "-o", str(tmp_path / "out.jsonl"), "--judge", "rules") == 0
+    assert run(source, "-o", str(tmp_path / "out.jsonl"), "--judge", "rules", "--overwrite") == 0
     assert "no --judge" not in capsys.readouterr().err
 
 
@@ -94,7 +94,7 @@ def test_rows_passed_over_show_in_the_exit_code(command: list[str], source: str,
     with Path(source).open("a") as rows:
         rows.write('\n{"problem": "p", "steps": "one"}\n')
     out = str(tmp_path / "out.jsonl")
-    for arguments, code in (([], 1), (["--skip-bad"], 3)):
+    for arguments, code in (([], 1), (["--skip-bad", "--overwrite"], 3)):
         with pytest.raises(SystemExit) as stopped:
             main([*command, source, "-o", out, *arguments])
         assert stopped.value.code == code
