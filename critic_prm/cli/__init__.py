@@ -8,8 +8,6 @@ from typing import Any
 
 from critic_prm import signals
 
-from critic_prm.cli.outputs import guarded
-
 COMMANDS = (
     "label",
     "distill",
@@ -32,6 +30,8 @@ GROUPS = ("dataset", "generate", "analyze", "cascade", "prompts", "cache", "batc
 def build() -> Any:
     """The whole command tree. Modules of commands import the library only when their command runs."""
     import typer
+
+    from critic_prm.cli.outputs import guarded
 
     def show_version(wanted: bool) -> None:
         if wanted:
