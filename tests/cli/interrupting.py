@@ -48,7 +48,7 @@ def child(job: dict[str, Any], folder: str) -> None:
         counting = True
         return invoke(self, context)
 
-    typer.core.TyperCommand.invoke = begin  # type: ignore[method-assign]
+    typer.core.TyperCommand.invoke = begin  # type: ignore[method-assign, assignment]
     sys.addaudithook(hook)
     sys.argv = ["critic-prm", *job["line"]]
     code = 1
