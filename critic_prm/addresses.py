@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from base64 import b64encode
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 
 def is_near(url: str | None) -> bool:
@@ -23,6 +23,15 @@ def without_secrets(url: str | None) -> str | None:
     if url is None:
         return None
     return urlsplit(without_credentials(url))._replace(query="", fragment="").geturl()
+
+
+def secrets_in(url: str | None) -> tuple[str, ...]:
+    """What in a URL nobody else may see: the password, alone and with the user's name, and values in the query."""
+    parts = urlsplit(url or "")
+    password = unquote(parts.password or "")
+    both = f"{unquote(parts.username or '')}:{password}"
+    queried = [value for name, value in parse_qsl(parts.query) if name != "api-version"]
+    return tuple(filter(None, (password, both if password else "", *queried)))
 
 
 def basic_credentials(url: str) -> str | None:

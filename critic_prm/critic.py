@@ -60,8 +60,9 @@ class Judging:
 
     `db` is the cache; `offline` answers from it alone. `connections` is the most requests in flight, `rpm` and `tpm` are
     limits per minute, None for none. `retries` bounds the repeats of a failed request, `reasks` those of an answer that is
-    cut, refused or empty; a request without an answer after `timeout` seconds has failed. When a run is stopped, what is out
-    has `grace` seconds to come in. `prices` come before those of the model table. Image files below `image_root` are sent, too,
+    cut, refused or empty; a request without an answer after `timeout` seconds, or with a body of more than `max_reply_bytes`
+    when decoded, has failed. When a run is stopped, what is out has `grace` seconds to come in. `prices` come before those of
+    the model table. Image files below `image_root` are sent, too,
     not only those below the input's folder.
 
     A reply without a verdict that can be read is followed up to `follow_ups` times by a question that says what was wrong, one
@@ -89,6 +90,7 @@ class Judging:
     schema: bool = True
     timeout: float = 600.0
     grace: float = 10.0
+    max_reply_bytes: int = 16_000_000
     salt: str = ""
     durable: bool = False
     budget_usd: float | None = None

@@ -161,6 +161,8 @@ class Provider(Protocol):
     "logprobs" (has them for every model) and "near" (answers from this process: there is no rate limit to find out about).
     One whose prompt cache needs markers has a method `marked(wire, request, whole) -> Marked`, which adds them to the body of
     `request` just before it is sent; with `whole`, all of the prompt will be sent again.
+    One that reads from a network has the attributes `max_reply_bytes`, which a run sets before it sends anything, and
+    `secrets`, which no message may hold.
     """
 
     name: str

@@ -51,6 +51,10 @@ class Reader(Protocol):
 
 Schema = Mapping[str, Any]
 
+LONGEST = 1_000_000
+"""Characters of a reply that are read. A judgement of a hundred thousand tokens has 400,000; the readers take seconds for each
+million, and much longer for one that is made to be slow."""
+
 
 def read_reply(style: Style, expect: Expect, reply: Reply) -> Reading:
     """Read one reply to a prompt of `style`.
@@ -61,6 +65,9 @@ def read_reply(style: Style, expect: Expect, reply: Reply) -> Reading:
     if reply.finish in ("refusal", "filter"):
         return Reading("refused", notes=(f"finish reason: {reply.finish}",))
     cut = reply.finish == "length"
+    if len(reply.text) > LONGEST:
+        said = f"the reply has {len(reply.text):,} characters, and no judgement is longer than {LONGEST:,}"
+        return Reading("truncated" if cut else "unparseable", notes=(said,))
     text, open_thought = without_thinking(reply.text, expect.quotable)
     if open_thought:
         return Reading("truncated", notes=("the thinking block was never closed",))

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from critic_prm.terminal import safe_console
+
 EVERY = 30.0
 """Seconds between lines where there is no terminal."""
 
@@ -53,7 +55,6 @@ def _lines(say: Callable[[str], None]) -> Callable[[Mapping[str, Any]], None]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
@@ -61,7 +62,7 @@ def _bar() -> Iterator[Callable[[Mapping[str, Any]], None]]:
         TextColumn("{task.fields[speed]} tokens/s"), TextColumn("{task.fields[dev]}"), TimeElapsedColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=safe_console(stderr=True)) as progress:
         task = progress.add_task("", loss="-", speed="-", dev="")
         smooth: float | None = None
 

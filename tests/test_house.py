@@ -16,7 +16,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 FLOORS = {
-    1: ("errors", "images", "trajectory", "aggregate", "plugins", "resources", "records", "addresses", "signals", "trust"),
+    1: (
+        *("errors", "images", "trajectory", "aggregate", "plugins", "resources"),
+        *("records", "addresses", "signals", "trust", "safe_text", "terminal"),
+    ),
     2: ("judgement", "votes", "prompt", "provider", "critic", "cache", "models", "reader", "sandbox", "template", "votes"),
     3: ("readers", "formats", "labels", "metrics", "dataset", "benchmarks", "arithmetic", "distill"),
     4: (
@@ -212,3 +215,15 @@ def test_no_model_folder_can_bring_code_or_pickles() -> None:
                 if given.get("trust_remote_code") != "False" or (of_model and given.get("use_safetensors") != "True"):
                     bad.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not bad
+
+
+def test_rich_consoles_are_safe_ones() -> None:
+    """A console that is made elsewhere lets control characters of servers and files through, and takes [red] for markup."""
+    found = [
+        f"{dotted_name(path)}:{node.lineno}"
+        for path in modules()
+        if dotted_name(path) != "critic_prm.terminal"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Console"
+    ]
+    assert not found, "use critic_prm.terminal.safe_console"

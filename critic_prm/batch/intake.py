@@ -124,6 +124,6 @@ def _row(provider: Provider, question: Question, result: Result) -> tuple[Entry 
             error = problem
     if error is None:
         return None, Usage(), None
-    clean = without_echoes(error, question.wire, ())
+    clean = without_echoes(error, question.wire, getattr(provider, "secrets", ()))
     clean.detail = str(clean)  # what a label says of a row that failed, word for word as online
     return kept_failure(provider, question.key, clean), Usage(), clean

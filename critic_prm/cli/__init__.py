@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from critic_prm import signals
+from critic_prm.terminal import safe_streams
 
 COMMANDS = (
     "label",
@@ -85,7 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
     0 done, 1 error, 2 usage, 3 finished with failed rows, 4 key or configuration, 5 stopped by a budget or quota, 130
     interrupted. An interrupt (Ctrl-C, SIGTERM, SIGHUP) is one line, wherever it comes; `serve` ends well with it, with 0.
     """
-    with signals.handled(ending=arguments is None):
+    with safe_streams(), signals.handled(ending=arguments is None):
         try:
             code = _carry_out(arguments)
         except BaseException:

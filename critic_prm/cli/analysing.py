@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from critic_prm import signals
+from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
     from critic_prm.analyze import Analysis, Cell, Table
@@ -82,9 +83,8 @@ def finish(analysis: Analysis, as_json: bool, out: Path | None, bounds: Path | N
 
 def print_analysis(analysis: Analysis) -> None:
     """What is wrong first, then the tables, then what they mean."""
-    from rich.console import Console
 
-    console = Console()
+    console = safe_console()
     for finding in analysis.findings:
         console.print(f"! {finding}", style="bold", highlight=False, markup=False)
     if not analysis.findings:
@@ -96,11 +96,10 @@ def print_analysis(analysis: Analysis) -> None:
 
 
 def print_tables(tables: Sequence[Table], *, stderr: bool = False) -> None:
-    from rich.console import Console
     from rich.table import Table as Shown
     from rich.text import Text
 
-    console = Console(stderr=stderr)
+    console = safe_console(stderr=stderr)
     for table in tables:
         console.print(Text(table.title, style="italic"))
         shown = Shown(box=None, padding=(0, 1, 0, 0))

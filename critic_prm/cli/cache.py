@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.terminal import safe_console
+
 app = typer.Typer(no_args_is_help=True, help="Look into the cache of replies: stats, show, explain, export, import.")
 
 Db = Annotated[Path, typer.Option(help="The cache.")]
@@ -18,7 +20,6 @@ DB = Path("critic-prm.db")
 def stats(db: Db = DB) -> None:
     """Replies, attempts and tokens by provider and model."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from critic_prm.cache import Cache
@@ -33,7 +34,7 @@ def stats(db: Db = DB) -> None:
         table.add_row(
             f"{row['provider']}/{row['model']}", f"{row['replies']:,}", *tokens, (row["last"] or "")[:16].replace("T", " ")
         )
-    console = Console()
+    console = safe_console()
     console.print(f"{db}: {found['bytes'] / 1e6:.1f} MB", highlight=False, markup=False)
     console.print(table)
     for row in found["attempts"]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from critic_prm import signals
 from critic_prm.critic import Judging
 from critic_prm.errors import UsageError
+from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
     from critic_prm.cascading import Measured, Tuned
@@ -127,10 +128,9 @@ def _relative(name: str, folder: Path) -> str:
 
 
 def print_tuned(tuned: Tuned, row: Mapping[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = safe_console()
     table = Table("P(error) asked about", box=None, padding=(0, 2, 0, 0))
     for heading in ("F1", "calls a solution", "of the judge's"):
         table.add_column(heading, justify="right")

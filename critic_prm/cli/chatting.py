@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from critic_prm.terminal import safe_console
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -57,7 +59,6 @@ def sft(
     A chain is kept when it could be read, equals the label, judges every step up to the first error, has sound critiques, reads
     back in the style's own form, and is short enough. Problems are split as `dataset build` splits them.
     """
-    from rich.console import Console
 
     from critic_prm.dataset.splits import parse_shares
     from distill.sft.chains import ChainOptions
@@ -74,7 +75,7 @@ def sft(
     )
     options = ChatOptions(style, chain, chains, balance, parse_shares(split), seed)
     summary = build_chats(labels, out, options, exclude=exclude or (), counting=counted_by(tokenizer), stored=stored_in(db))
-    print_chats(summary, out, Console(stderr=True))
+    print_chats(summary, out, safe_console(stderr=True))
     if as_json:
         typer.echo((out / MARK).read_text(encoding="utf-8"), nl=False)
 

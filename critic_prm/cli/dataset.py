@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli import chatting, publishing, selecting
+from critic_prm.terminal import safe_console
 
 app = typer.Typer(help="Turn labels into a training set.", no_args_is_help=True)
 
@@ -49,7 +50,6 @@ def build(
     Only judgements that could be read count. Problems are split by their text, so the same problem is never on two sides, and
     adding rows later moves none of them.
     """
-    from rich.console import Console
 
     from critic_prm.dataset import DatasetOptions, build_dataset
     from critic_prm.dataset.splits import parse_shares
@@ -67,7 +67,7 @@ def build(
         max_steps=max_steps,
     )
     summary = build_dataset(labels, out, options, exclude=exclude or ())
-    print_dataset(summary, out, Console(stderr=True))
+    print_dataset(summary, out, safe_console(stderr=True))
     if as_json:
         typer.echo((out / "dataset.json").read_text(encoding="utf-8"), nl=False)
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.terminal import safe_console
+
 MODEL, GOAL, TEXT, RUN = "A transformer's model", "What it learns", "What it reads", "How it trains"
 
 
@@ -101,7 +103,6 @@ def distill(
     """
     import os
 
-    from rich.console import Console
     from rich.table import Table
 
     from critic_prm.cli.chatting import objectives, run_sft
@@ -120,7 +121,7 @@ def distill(
         micro_tokens=micro_tokens, schedule=schedule, warmup=warmup, clip=clip, evaluations=evaluations, patience=patience,
         dtype=dtype, device=device, checkpointing=checkpointing, save_minutes=save_minutes,
     )  # fmt: skip
-    console = Console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
+    console = safe_console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
     if objective == "sft":
         run_sft(data, out, student, settings, judge_dev, seed, console)
         return

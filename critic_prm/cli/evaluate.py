@@ -9,6 +9,7 @@ import typer
 
 from critic_prm.cli.options import with_judging
 from critic_prm.critic import Judging
+from critic_prm.terminal import safe_console
 
 
 @with_judging
@@ -42,7 +43,6 @@ def evaluate(
     First errors are by a judge's own verdicts, and by the threshold that a verifier got from its own dev split, unless another
     one is asked for.
     """
-    from rich.console import Console
 
     from critic_prm.benchmarks import headline_of, open_benchmark, read_benchmarks, sizes_of
     from critic_prm.cli.evaluating import run_evaluation
@@ -79,7 +79,7 @@ def evaluate(
     if as_json:
         typer.echo(encode(row), nl=False)
     else:
-        print_evaluation(result, Console(), sizes_of(parts), headline_of(parts))
+        print_evaluation(result, safe_console(), sizes_of(parts), headline_of(parts))
         if comparison is not None:
-            print_comparison(comparison, str(against), Console())
+            print_comparison(comparison, str(against), safe_console())
     raise typer.Exit(3 if result.run["labels"].get("provider_error") else 0)

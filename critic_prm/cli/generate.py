@@ -9,6 +9,7 @@ import typer
 
 from critic_prm.cli import policies, recipes
 from critic_prm.plugins import names
+from critic_prm.terminal import safe_console
 
 FAMILIES = "Families: labels exact by construction, no model needed"
 
@@ -18,7 +19,6 @@ app = typer.Typer(help="Make trajectories with step labels, where there are none
 @app.command()
 def families() -> None:
     """List the families, what they make and which kinds of error they plant."""
-    from rich.console import Console
     from rich.table import Table
 
     from critic_prm.generate.family import family_names, open_family
@@ -28,7 +28,7 @@ def families() -> None:
         family = open_family(name)
         kinds = ", ".join(f"{kind} ({weight:g})" for kind, weight in family.KINDS.items())
         table.add_row(name, str(family.__doc__), kinds)
-    Console(markup=False).print(table)
+    safe_console().print(table)
 
 
 def _command(name: str) -> Callable[..., None]:

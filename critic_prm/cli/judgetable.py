@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from critic_prm.terminal import safe_console
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -26,9 +28,8 @@ COLUMNS = {
 
 def print_worths(worths: Sequence[Worth], compared: Compared) -> None:
     """A row a judge and style, then the pairs, then what could not be read and what the columns mean."""
-    from rich.console import Console
 
-    console = Console()
+    console = safe_console()
     several = len({one.judge for one in worths}) > 1
     names = [f"{one.judge} {one.style}" if several else one.style for one in worths]
     table = _worths_table(worths, names)
@@ -65,10 +66,9 @@ def _worths_table(worths: Sequence[Worth], names: Sequence[str]) -> Table:
 
 def print_resistance(found: Sequence[tuple[Pair, Resistance]]) -> None:
     """For each judge a row an attack, and how often it fell for any."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = safe_console()
     for (judge, style), one in found:
         if len(found) > 1:  # with one, its name was said when it began
             console.print(f"{judge} with {style}", highlight=False, markup=False, soft_wrap=True)

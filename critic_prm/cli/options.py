@@ -68,6 +68,10 @@ Timeout = Annotated[
 Grace = Annotated[
     float, typer.Option(min=0, help="Seconds that what is out has to come in when the run is stopped.", rich_help_panel=RUN)
 ]
+MaxReplyBytes = Annotated[
+    int,
+    typer.Option("--max-reply-bytes", min=1024, help="A reply with a larger body, decoded, has failed.", rich_help_panel=RUN),
+]
 OwnPrices = Annotated[
     str | None,
     typer.Option(
@@ -151,6 +155,7 @@ def judging(
     max_reasks: Reasks = 1,
     timeout: Timeout = 600.0,
     grace: Grace = 10.0,
+    max_reply_bytes: MaxReplyBytes = 16_000_000,
     prices: OwnPrices = None,
     budget_usd: BudgetUsd = None,
     max_requests: MaxRequests = None,
@@ -197,6 +202,7 @@ def judging(
         schema=schema,
         timeout=timeout,
         grace=grace,
+        max_reply_bytes=max_reply_bytes,
         prices=None if prices is None else _prices(prices),
         salt=salt,
         durable=durable,

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.terminal import safe_console
+
 app = typer.Typer(no_args_is_help=True, help="Look at the prompts a judge can be given: list, show, render.")
 
 Style = Annotated[str, typer.Argument(metavar="STYLE", help="A name of `critic-prm prompts list`, or a .jinja file.")]
@@ -16,7 +18,6 @@ Style = Annotated[str, typer.Argument(metavar="STYLE", help="A name of `critic-p
 def list_styles() -> None:
     """The packaged styles: what one reply judges, how it is read, and what it is for."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from critic_prm.prompt import open_style, style_names
@@ -24,7 +25,7 @@ def list_styles() -> None:
     table = Table("style", "per", "reader", "what it asks for", box=box.SIMPLE_HEAD, pad_edge=False)
     for style in map(open_style, style_names()):
         table.add_row(style.name, style.per, style.reader, style.about)
-    Console().print(table, markup=False)
+    safe_console().print(table, markup=False)
 
 
 @app.command()

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.terminal import safe_console
+
 Name = Annotated[str, typer.Option("--name", help="What the card calls the data set.")]
 License = Annotated[str, typer.Option("--license", help="The licence the card states, such as mit; none when not given.")]
 Language = Annotated[list[str] | None, typer.Option("--language", help="A language code for the card; may be repeated.")]
@@ -20,15 +22,13 @@ def stats(
     """Count labels by class, place of the first error, length and source."""
     import json
 
-    from rich.console import Console
-
     from critic_prm.dataset.stats import print_statistics, statistics
 
     summary = statistics(files)
     if as_json:
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
     else:
-        print_statistics(summary, Console(markup=False))
+        print_statistics(summary, safe_console())
     if plot is not None:
         from critic_prm.dataset.plot import plot_statistics
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from critic_prm.terminal import safe_console
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,9 +24,8 @@ def quickstart(
     seed: Annotated[int, typer.Option(help="The same seed makes the same files.")] = 0,
 ) -> None:
     """The whole way once, offline and without a key: label, build a training set, distill, evaluate."""
-    from rich.console import Console
 
-    console = Console(highlight=False)
+    console = safe_console(highlight=False, markup=True)
     folder.mkdir(parents=True, exist_ok=True)
 
     console.rule("1. Verdicts: an LLM judge criticises every step")

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from critic_prm import signals
+from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
     from critic_prm.critic import Judging
@@ -167,9 +168,8 @@ def write(
 
 def print_ranking(ranking: Ranking, row: Mapping[str, Any]) -> None:
     """The curve of the way that was asked for, all aggregations at the largest N, and what to mind."""
-    from rich.console import Console
 
-    console = Console()
+    console = safe_console()
     by, known = row["by"], ranking.known
     for line in _summary(row):
         console.print(line, highlight=False)

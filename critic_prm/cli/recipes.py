@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from critic_prm.cli.options import Trust
+from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 def recipes() -> None:
     """List the recipes: the pipelines of published systems."""
-    from rich.console import Console
     from rich.table import Table
 
     from critic_prm.recipe import open_recipe, recipe_names
@@ -27,7 +27,7 @@ def recipes() -> None:
         found = open_recipe(name)
         needs = ", ".join([found.needs, *sorted(found.asks)] if found.needs != "nothing" else sorted(found.asks) or ["nothing"])
         table.add_row(name, found.about, needs, found.paper)
-    Console(markup=False).print(table)
+    safe_console().print(table)
 
 
 def recipe(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,14 @@ from critic_prm.engine.client import Answer, Client
 from critic_prm.images import data_url
 from critic_prm.judgement import Judgement, all_ways, first_error_of
 from critic_prm.prompt import Style, expect, questions, render, render_in_turn, schema
-from critic_prm.provider import Message, Request, Sampling, Usage
-from critic_prm.reader import Reading, Schema, read_reply
+from critic_prm.provider import Message, Reply, Request, Sampling, Usage
+from critic_prm.reader import LONGEST, Expect, Reading, Schema, read_reply
 from critic_prm.trajectory import Trajectory
 
 Messages = tuple[Message, ...]
+
+LONG = 1 << 16
+"""Characters of a reply from which on it is read in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +103,19 @@ class Asker:
         if answer.reply is None:
             return Asked(Reading("provider_error", notes=(str(answer.failure),)), tuple(keys), (), Usage())
         talk = talk.heard(answer.reply)
-        reading = read_reply(style, expected, talk.reply)
+        reading = await self._read(expected, talk.reply)
         can_continue = "continue" in getattr(self.client.provider, "gives", ())
-        while (turn := next_turn(talk, reading, style, expected, left, can_continue)) is not None:
+        while (
+            len(talk.reply.text) <= LONGEST  # whatever follows on a longer one would send all of it back
+            and (turn := next_turn(talk, reading, style, expected, left, can_continue)) is not None
+        ):
             answer = await self._send(turn.talk, obey, sample)
             if answer.reply is None or answer.reply.finish in ("refusal", "filter"):
                 why = str(answer.failure) if answer.reply is None else f"finish reason: {answer.reply.finish}"
                 reading = _noted(reading, f"{turn.kind} in vain: {why}")
                 break
             further = turn.talk.heard(answer.reply)
-            found = read_reply(style, expected, further.reply)
+            found = await self._read(expected, further.reply)
             if reading.status == "ok" != found.status:
                 reading = _noted(reading, f"what it said when it {turn.kind} could not be read ({found.status})")
                 break
@@ -117,6 +124,12 @@ class Asker:
             if turn.kind not in kinds:
                 kinds.append(turn.kind)
         return Asked(reading, tuple(keys), _how(talk, reading, obey, kinds), talk.reply.usage)
+
+    async def _read(self, expected: Expect, reply: Reply) -> Reading:
+        """A long reply is read in a thread: it may take seconds, in which nothing else would move."""
+        if len(reply.text) <= LONG:
+            return read_reply(self.style, expected, reply)
+        return await asyncio.to_thread(read_reply, self.style, expected, reply)
 
     async def _send(self, talk: Talk, obey: Schema | None, sample: int) -> Answer:
         # A cut reply that was paid for is good enough where its verdicts can be asked for.

@@ -66,6 +66,8 @@ def open_client(provider: Provider, judging: Judging) -> Client:
             f"{did_you_mean(provider.name, provider.model)};"
             " name it with --prices IN,OUT (USD per million tokens), or use --max-requests"
         )
+    if hasattr(provider, "max_reply_bytes"):
+        provider.max_reply_bytes = judging.max_reply_bytes
     # A server of one's own, or a model in this process, has no limits to find out about: it may be filled at once.
     near = is_near(provider.base_url) or "near" in getattr(provider, "gives", ())
     start = judging.connections if near else START

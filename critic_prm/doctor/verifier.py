@@ -8,9 +8,12 @@ from typing import Any
 
 import orjson
 
+from critic_prm.addresses import secrets_in
 from critic_prm.doctor import Finding
 from critic_prm.doctor.vllm import NOT_VLLM, headers, root, visit
-from critic_prm.errors import UsageError
+from critic_prm.errors import ProviderError, UsageError
+from critic_prm.providers._post import MAX_REPLY_BYTES, body_within
+from critic_prm.safe_text import without_keys
 
 ITEMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("What is 17 + 25?", ("17 + 20 = 37.", "37 + 5 = 42.", "So the answer is 42.")),
@@ -45,7 +48,8 @@ async def examine_verifier(folder: Path, base_url: str, key: str) -> list[Findin
     status, answer = await _post(base_url, key, orjson.dumps(body))
     theirs = _scores(answer, encoded) if status == 200 else None
     if theirs is None:
-        said = f"HTTP {status}: {orjson.dumps(answer).decode()[:200]}" if status != 200 else "the answer has no row per token"
+        told = without_keys(orjson.dumps(answer).decode(), (key, *secrets_in(base_url)))
+        said = f"HTTP {status}: {told[:200]}" if status != 200 else "the answer has no row per token"
         return [*findings, Finding("pooling", "bad", f"{model}: {said}; {START.format(folder=folder)}")]
     ours = scorer.score(ITEMS)
     gap = max(abs(a - b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True))
@@ -64,9 +68,8 @@ async def _post(base_url: str, key: str, body: bytes) -> tuple[int, Any]:
     async with aiohttp.ClientSession(headers=headers(base_url, key), timeout=aiohttp.ClientTimeout(total=120)) as session:
         try:
             async with session.post(address, data=body, headers={"Content-Type": "application/json"}) as answer:
-                content = await answer.read()
-                return answer.status, orjson.loads(content)
-        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
+                return answer.status, orjson.loads(await body_within(answer, MAX_REPLY_BYTES))
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError, ProviderError) as error:
             return 0, f"no answer: {error}"
 
 

@@ -13,6 +13,7 @@ from critic_prm.doctor import Finding, State
 from critic_prm.engine.limits import reply_limit
 from critic_prm.errors import ProviderError
 from critic_prm.provider import Message, Reply, Request, Sampling, Wire
+from critic_prm.providers._post import MAX_REPLY_BYTES, body_within
 from critic_prm.providers.vllm import VLLMProvider
 
 Ask = Callable[[Wire], Awaitable[Reply]]
@@ -94,8 +95,8 @@ async def visit(base_url: str, key: str) -> Server:
         async def get(path: str) -> Any:
             try:
                 async with session.get(root(base_url) + path) as answer:
-                    return orjson.loads(await answer.read()) if answer.status == 200 else None
-            except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError):
+                    return orjson.loads(await body_within(answer, MAX_REPLY_BYTES)) if answer.status == 200 else None
+            except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError, ProviderError):
                 return None
 
         version, models, described = await get("/version"), await get("/v1/models"), await get("/openapi.json")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from critic_prm.engine.client import Client
 from critic_prm.errors import Failure
 from critic_prm.models import did_you_mean
+from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
     from critic_prm.label import Tally
@@ -25,7 +26,6 @@ async def watch(tally: Tally, client: Client | None) -> None:
             await asyncio.sleep(EVERY)
             print(describe(tally, client), file=sys.stderr, flush=True)
 
-    from rich.console import Console
     from rich.live import Live
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -37,7 +37,7 @@ async def watch(tally: Tally, client: Client | None) -> None:
         lines.add_row(Text(describe(tally, client), style="dim"))
         return lines
 
-    with Live(picture(), console=Console(stderr=True), transient=True, auto_refresh=False) as live:
+    with Live(picture(), console=safe_console(stderr=True), transient=True, auto_refresh=False) as live:
         while True:
             await asyncio.sleep(0.25)
             live.update(picture(), refresh=True)

@@ -27,6 +27,7 @@ class AnthropicBatches:
     newer than the newest that was known, and has as many requests, may be ours, and its results tell."""
 
     connect: Callable[[], AsyncAnthropic]
+    secrets: tuple[str, ...] = field(default=(), repr=False)
     most_requests: int = 100_000
     most_bytes: int = 256_000_000
     frame: tuple[bytes, bytes, bytes] = (b'{"requests":[', b",\n", b"]}")
@@ -39,7 +40,7 @@ class AnthropicBatches:
         return ""
 
     async def newest(self) -> str:
-        with as_provider_error():
+        with as_provider_error(self.secrets):
             page = await self._api.messages.batches.list(limit=1)
             return page.data[0].id if page.data else ""
 
@@ -48,7 +49,7 @@ class AnthropicBatches:
 
         # Through the SDK's own post: its method of the same purpose holds all requests in memory several times over.
         headers = {"Content-Type": "application/json", "Content-Length": str(size(path))}
-        with as_provider_error():
+        with as_provider_error(self.secrets):
             made = await self._api.post(
                 "/v1/messages/batches", cast_to=MessageBatch, content=chunks(path), options={"headers": headers}
             )
@@ -56,7 +57,7 @@ class AnthropicBatches:
 
     async def find(self, file: str, token: str, newest: str, requests: int, since: float) -> list[tuple[Remote, bool]]:
         found = []
-        with as_provider_error():
+        with as_provider_error(self.secrets):
             async for batch in self._api.messages.batches.list(limit=100):
                 if batch.id == newest or batch.created_at.timestamp() < since - MARGIN:
                     break
@@ -66,15 +67,15 @@ class AnthropicBatches:
         return found
 
     async def look(self, id: str) -> Remote:
-        with as_provider_error():
+        with as_provider_error(self.secrets):
             return _remote(await self._api.messages.batches.retrieve(id))
 
     async def cancel(self, id: str) -> Remote:
-        with as_provider_error():
+        with as_provider_error(self.secrets):
             return _remote(await self._api.messages.batches.cancel(id))
 
     async def results(self, remote: Remote) -> AsyncIterator[bytes]:
-        with as_provider_error():
+        with as_provider_error(self.secrets):
             async with self._api.messages.batches.with_streaming_response.results(remote.id) as response:
                 async for line in lines(response.iter_bytes(1 << 20)):
                     yield line

@@ -14,7 +14,8 @@ import orjson
 from critic_prm.errors import ProviderError
 from critic_prm.provider import Allowance, Arrival, Wire, reading_answer
 from critic_prm.providers._failures import DAILY, Heard, verdict
-from critic_prm.providers._post import Answered
+from critic_prm.providers._post import Answered, Post
+from critic_prm.safe_text import safe_text, without_keys
 
 LONGEST_WAIT = 3600.0
 """Seconds that a run waits at most because a server says so. A 429 that asks for more ends the run; of any other answer such a
@@ -25,6 +26,15 @@ LONGEST_CLOSED = 31 * 86400.0
 
 ECHO = 32
 """Characters in a row of a server's message that are also in the prompt are taken to be quoted from it."""
+
+
+async def answer(post: Post, wire: Wire, secrets: Sequence[str]) -> Arrival:
+    """Send `wire`. Raises ProviderError for all that brings no JSON answer; it holds neither secrets nor the prompt."""
+    try:
+        answered = await post(orjson.dumps(wire))
+    except ProviderError as error:  # it may quote what came instead of an answer
+        raise without_echoes(error, wire, secrets) from None
+    return arrival(answered, wire, secrets)
 
 
 def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> Arrival:
@@ -60,7 +70,7 @@ def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
     rule = verdict(heard)
     text = f"HTTP {status}" + (f" {said[0]}" if said else "") + (f": {_short(message)}" if message else "")
     if 300 <= status < 400 and (place := headers.get("location")):
-        text += f": the server points to {place}; name that place with --base-url"
+        text += f": the server points to {_short(place)}; name that place with --base-url"
     if rule.advice == DAILY and opens is not None:
         text += f"; it opens again at {datetime.now().astimezone() + timedelta(seconds=opens):%Y-%m-%d %H:%M %Z}"
     return ProviderError(
@@ -76,9 +86,7 @@ def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> 
     """The same error with keys, and prompt text that the server quoted back, cut out of what it says."""
 
     def clean(text: str) -> str:
-        for secret in secrets:
-            if len(secret) >= 6:
-                text = text.replace(secret, "[key]")
+        text = safe_text(without_keys(text, secrets))
         prompt = " ".join(" ".join(_texts([wire.get("messages"), wire.get("system")])).split())
         for start in range(0, max(len(text) - ECHO, 0) + 1, ECHO // 2):
             if len(piece := text[start : start + ECHO]) == ECHO and piece in prompt:
@@ -90,7 +98,7 @@ def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> 
     )
 
 
-def decoded(content: bytes, content_type: str, headers: Mapping[str, str]) -> dict[str, Any]:
+def decoded(content: bytes | bytearray, content_type: str, headers: Mapping[str, str]) -> dict[str, Any]:
     """The JSON object of a 200 answer. A proxy's HTML, a cut body or anything else is a transient ProviderError."""
     try:
         body = parsed(content, content_type)
@@ -113,7 +121,7 @@ ENCODINGS = frozenset({"iso-8859-1", "latin1", "latin-1", "windows-1252", "cp125
 """What else than UTF a content type may name; a name of the server's choice is not handed to Python's codecs."""
 
 
-def parsed(content: bytes, content_type: str) -> Any:
+def parsed(content: bytes | bytearray, content_type: str) -> Any:
     """JSON in UTF-8 or, as some servers send it, with a byte order mark, in UTF-16 or -32, or in the Latin-1 that the content
     type names. Raises orjson.JSONDecodeError."""
     try:
@@ -244,7 +252,7 @@ def _count(value: str | None) -> int | None:
     return int(value) if value is not None and len(value) <= 16 and value.isascii() and value.isdecimal() else None
 
 
-def _error_body(content: bytes, content_type: str) -> Any:
+def _error_body(content: bytes | bytearray, content_type: str) -> Any:
     """The body of a failed answer: decoded JSON, or text, of an HTML page its title."""
     try:
         return parsed(content, content_type)
@@ -272,7 +280,7 @@ def _codes(details: Mapping[str, Any]) -> list[str]:
     parts = [_dict(part) for part in (inner if isinstance(inner, list) else [inner])]
     named = [part.get(name) for name in ("error_code", "reason") for part in parts]
     names = [details.get("code"), *named, details.get("type"), details.get("status")]
-    return [name for name in names if isinstance(name, str) and name]
+    return [_short(name, 80) for name in names if isinstance(name, str) and name]
 
 
 def _status_in(code: Any) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +24,16 @@ CONNECT = 30.0
 
 KEEPALIVE = 30.0
 
+MAX_REPLY_BYTES = 16_000_000
+"""Bytes of a decoded reply. Five alternatives a token make a reply of 8,192 tokens about 3 MB long."""
+
+ERROR_BYTES = 1 << 16
+"""Bytes of an error that are read: more than any message needs."""
+
+LARGE, LARGE_AT_ONCE = 1 << 19, 4
+"""A body is large from so many bytes on; so many large ones are read at once, the others wait, so that what comes in at the
+same time takes little memory. aiohttp stops reading from a connection while nobody takes its bytes."""
+
 OWN_HEADERS = (
     *("host", "connection", "content-length", "content-type", "accept-encoding"),
     *("x-stainless-retry-count", "x-stainless-read-timeout"),
@@ -32,14 +43,16 @@ OWN_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Answered:
+    """`content` is decoded; of an error it may be only the beginning."""
+
     status: int
     headers: Mapping[str, str]
-    content: bytes
+    content: bytes | bytearray
 
 
 class Post(Protocol):
     async def __call__(self, body: bytes) -> Answered:
-        """Send once. Raises ProviderError when no whole answer comes; an HTTP error is an answer."""
+        """Send once. Raises ProviderError when no whole answer comes, or one that is too large; an HTTP error is an answer."""
         ...
 
     async def close(self) -> None: ...
@@ -51,6 +64,8 @@ class Direct:
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    _large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LARGE_AT_ONCE), repr=False)
     _session: aiohttp.ClientSession | None = field(default=None, repr=False)
     _url: yarl.URL | None = field(default=None, repr=False)
 
@@ -60,7 +75,11 @@ class Direct:
         session = self._session = self._session or self._open()
         try:
             async with session.post(self._url or self.url, data=body, allow_redirects=False) as response:
-                return Answered(response.status, response.headers, await response.read())
+                if 200 <= response.status < 300:
+                    content = await body_within(response, self.max_reply_bytes, self._large)
+                else:
+                    content = await body_within(response, ERROR_BYTES, cut=True)
+                return Answered(response.status, response.headers, content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise no_answer(error) from error
 
@@ -94,6 +113,7 @@ class AsTheSDK:
 
     path: str
     connect: Callable[[httpx2.AsyncClient], AsyncOpenAI | AsyncAnthropic]
+    max_reply_bytes: int = MAX_REPLY_BYTES
     _direct: Direct | None = field(default=None, repr=False)
     _learning: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
@@ -120,7 +140,31 @@ class AsTheSDK:
         async with self.connect(httpx2.AsyncClient(transport=httpx2.MockTransport(look))) as client:
             await client.post(self.path, cast_to=httpx2.Response, content=b"{}")
         headers = {name: value for name, value in seen[0].headers.items() if name.lower() not in OWN_HEADERS}
-        return Direct(str(seen[0].url), headers)
+        return Direct(str(seen[0].url), headers, self.max_reply_bytes)
+
+
+async def body_within(
+    response: aiohttp.ClientResponse, most: int, large: asyncio.Semaphore | None = None, *, cut: bool = False
+) -> bytearray:
+    """The decoded body, of at most `most` bytes. A longer one closes the connection: with `cut` its beginning is the result,
+    else it is a ProviderError. A body that grows large takes a place in `large` until it has been read."""
+    body = bytearray()
+    async with AsyncExitStack() as held:
+        while piece := await response.content.readany():
+            body += piece
+            if len(body) > most:
+                response.close()
+                if cut:
+                    return body[:most]
+                raise ProviderError(
+                    f"the reply is larger than {most / 1e6:g} MB; if that is no mistake of the server, raise --max-reply-bytes",
+                    "row",
+                    status=response.status,
+                )
+            if large is not None and len(body) > LARGE:
+                await held.enter_async_context(large)
+                large = None
+    return body
 
 
 def no_answer(error: BaseException) -> ProviderError:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from critic_prm.errors import ProviderError
 from critic_prm.provider import reading_answer
-from critic_prm.providers._http import failed
+from critic_prm.providers._http import failed, without_echoes
 from critic_prm.providers._post import no_answer
 
 CHUNK = 1 << 20
 
 
+LONGEST_LINE = 64_000_000
+"""Bytes of one result in a file of results."""
+
+
 @contextmanager
-def as_provider_error() -> Iterator[None]:
-    """Raises ProviderError for an SDK's errors, whichever SDK it is, and for a connection that breaks."""
+def as_provider_error(secrets: Sequence[str] = ()) -> Iterator[None]:
+    """Raises ProviderError for an SDK's errors, whichever SDK it is, for a connection that breaks and for an answer of another
+    shape than the SDK expects. It holds none of `secrets`."""
+    try:
+        with _translated():
+            yield
+    except ProviderError as error:
+        raise without_echoes(error, {}, secrets) from error.__cause__
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
     import httpx2
 
     try:
@@ -39,9 +53,12 @@ def as_provider_error() -> Iterator[None]:
 
 
 async def lines(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Lines, split on b"\\n" alone, without the empty ones; the last needs no newline."""
+    """Lines, split on b"\\n" alone, without the empty ones; the last needs no newline. Raises ProviderError for one without
+    end."""
     rest: list[bytes] = []
     async for chunk in source:
+        if sum(map(len, rest)) > LONGEST_LINE:
+            raise ProviderError(f"a line of the results is longer than {LONGEST_LINE / 1e6:g} MB", "transient")
         first, *others = chunk.split(b"\n")
         rest.append(first)
         for part in others:

@@ -10,9 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import orjson
-
-from critic_prm.addresses import is_near
+from critic_prm.addresses import is_near, secrets_in
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.images import data_url
 from critic_prm.models import abilities
@@ -29,8 +27,8 @@ from critic_prm.provider import (
     token_count,
 )
 from critic_prm.providers._finish import finish_of
-from critic_prm.providers._http import arrival, unshaped
-from critic_prm.providers._post import AsTheSDK, Post
+from critic_prm.providers._http import answer, unshaped
+from critic_prm.providers._post import MAX_REPLY_BYTES, AsTheSDK, Post
 from critic_prm.providers.openai import TIMEOUT
 
 if TYPE_CHECKING:
@@ -69,7 +67,13 @@ class AnthropicProvider:
     key: str | None = field(repr=False)
     token: str | None = field(default=None, repr=False)
     name: str = "anthropic"
+    max_reply_bytes: int = MAX_REPLY_BYTES
     _post: Post | None = field(default=None, repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may hold."""
+        return (*filter(None, (self.key, self.token)), *secrets_in(self.base_url))
 
     def wire(self, request: Request) -> Wire:
         sampling = request.sampling
@@ -128,8 +132,8 @@ class AnthropicProvider:
 
     async def complete(self, wire: Wire) -> Arrival:
         self._need_key()
-        post = self._post = self._post or AsTheSDK("/v1/messages", self._connect)
-        return arrival(await post(orjson.dumps(wire)), wire, tuple(filter(None, (self.key, self.token))))
+        post = self._post = self._post or AsTheSDK("/v1/messages", self._connect, self.max_reply_bytes)
+        return await answer(post, wire, self.secrets)
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
         content = raw.get("content")
@@ -155,7 +159,7 @@ class AnthropicProvider:
         from critic_prm.providers._anthropic_batches import AnthropicBatches
 
         self._need_key()
-        return AnthropicBatches(self._connect_alone)
+        return AnthropicBatches(self._connect_alone, self.secrets)
 
     def _need_key(self) -> None:
         if not self.key and not self.token:

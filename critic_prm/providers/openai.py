@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import orjson
-
-from critic_prm.addresses import basic_credentials, is_near, with_path
+from critic_prm.addresses import basic_credentials, is_near, secrets_in, with_path
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.images import data_url
 from critic_prm.models import MOST_STOPS, Abilities, abilities
 from critic_prm.provider import Arrival, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
 from critic_prm.providers._finish import finish_of
-from critic_prm.providers._http import arrival, failed, unshaped
-from critic_prm.providers._post import AsTheSDK, Direct, Post
+from critic_prm.providers._http import answer, failed, unshaped
+from critic_prm.providers._post import MAX_REPLY_BYTES, AsTheSDK, Direct, Post
 
 if TYPE_CHECKING:
     import httpx2
@@ -50,7 +48,13 @@ class OpenAIProvider:
     key: str = field(repr=False)
     name: str = "openai"
     direct: bool | None = None
+    max_reply_bytes: int = MAX_REPLY_BYTES
     _post: Post | None = field(default=None, repr=False)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may hold."""
+        return (self.key, *secrets_in(self.base_url))
 
     def wire(self, request: Request) -> Wire:
         able = abilities(self.name, self.model)
@@ -64,7 +68,7 @@ class OpenAIProvider:
 
     async def complete(self, wire: Wire) -> Arrival:
         post = self._post = self._post or self._open()
-        return arrival(await post(orjson.dumps(wire)), wire, (self.key,))
+        return await answer(post, wire, self.secrets)
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
         return read_chat(raw)
@@ -79,7 +83,7 @@ class OpenAIProvider:
         from critic_prm.providers._openai_batches import OpenAIBatches
 
         self._need_key()
-        return OpenAIBatches(self._connect_alone)
+        return OpenAIBatches(self._connect_alone, self.secrets)
 
     def _need_key(self) -> None:
         if not self.key:
@@ -95,8 +99,8 @@ class OpenAIProvider:
         direct = self.direct if self.direct is not None else not is_openai(self.base_url)
         if direct and self.base_url:
             allowed = basic_credentials(self.base_url) or f"Bearer {self.key}"
-            return Direct(with_path(self.base_url, "/chat/completions"), {"Authorization": allowed})
-        return AsTheSDK("/chat/completions", self._connect)
+            return Direct(with_path(self.base_url, "/chat/completions"), {"Authorization": allowed}, self.max_reply_bytes)
+        return AsTheSDK("/chat/completions", self._connect, self.max_reply_bytes)
 
     def _connect(self, http: httpx2.AsyncClient) -> AsyncOpenAI:
         import openai

@@ -51,6 +51,18 @@ class VLLMProvider:
         if self.inside is not None:
             self.gives |= {"near"}
 
+    @property
+    def max_reply_bytes(self) -> int:
+        return self.chat.max_reply_bytes
+
+    @max_reply_bytes.setter
+    def max_reply_bytes(self, most: int) -> None:
+        self.chat.max_reply_bytes = most
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        return self.chat.secrets
+
     def wire(self, request: Request) -> Wire:
         body = self.chat.wire(replace(request, schema=None))
         if request.schema is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 from critic_prm.batch.intake import _row
 from critic_prm.batch.results import read_result
 from critic_prm.cache import Attempt, Cache, Entry
+from critic_prm.critic import Judging
+from critic_prm.critics.llm import with_provider
 from critic_prm.engine import retries
 from critic_prm.engine.client import Client, Settings
 from critic_prm.engine.gate import Gate
@@ -26,7 +29,9 @@ from critic_prm.provider import MOST_TOKENS, Message, Request, Usage, Wire, stat
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import read_chat
 from critic_prm.providers.scripted import ScriptedProvider
+from critic_prm.reader import read_reply
 from critic_prm.reread import stored_reply
+from critic_prm.trajectory import Step, Trajectory
 
 
 def chat(text: Any = "fine", **more: Any) -> dict[str, Any]:
@@ -45,8 +50,6 @@ def nested(depth: int) -> Any:
 
 
 MALFORMED: dict[str, Mapping[str, Any]] = {
-    "finish reason a list": chat(choice_finish_reason=["stop"]),
-    "finish reason an object": chat(choice_finish_reason={}),
     "content a number": chat(5),
     "content an object": chat({"text": "fine"}),
     "content a list of numbers": chat([5]),
@@ -108,7 +111,7 @@ def db(tmp_path: Path) -> Path:
 
 
 async def test_a_malformed_reply_costs_its_own_row(db: Path) -> None:
-    """One reply whose usage was a text, or whose finish reason was a list, ended a run of 200 with a traceback."""
+    """One reply whose usage was a text, or whose content was a number, ended a run of 200 with a traceback."""
     bad = {f"bad: {name}": body for name, body in MALFORMED.items()}
 
     def script(wire: Wire) -> Any:
@@ -191,7 +194,7 @@ async def test_a_malformed_body_in_the_cache_costs_its_own_row(db: Path, name: s
     await one.ask(request())
     await one.close()
     with sqlite3.connect(db) as connection:
-        connection.execute("UPDATE reply SET raw = ?", (orjson.dumps(MALFORMED[name]).decode(),))
+        connection.execute("UPDATE reply SET raw = ?, digest = NULL", (orjson.dumps(MALFORMED[name]).decode(),))
     again = client(db, lambda wire: chat())
     answer = await again.ask(request())
     await again.close()
@@ -304,3 +307,33 @@ async def test_a_writer_that_has_ended_turns_every_row_away_at_once(db: Path, mo
         with pytest.raises(CriticPrmError, match="the thread is gone"):
             await writer.put(entry("later"))
         await writer.close()
+
+
+async def test_a_reply_longer_than_any_judgement_is_kept_and_not_read(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader took six seconds for 100,000 verdicts, in which nothing else moved; a follow-up would send it all back."""
+    monkeypatch.setattr("critic_prm.critics._ask.LONGEST", 1000)
+    monkeypatch.setattr("critic_prm.reader.LONGEST", 1000)
+    provider = ScriptedProvider(lambda wire: chat("Step 1 is \\boxed{correct}\n" * 100))
+    critic = with_provider(provider, Judging(db=db))
+    [found] = await critic.judge([Trajectory("a", "2+2?", (Step("4"),))])
+    await critic.close()
+    assert found.status == "unparseable"
+    assert "2,600 characters" in found.notes[0]
+    assert len(provider.asked) == 1
+
+
+async def test_a_long_reply_is_read_in_a_thread(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def read(style: Any, expected: Any, reply: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return read_reply(style, expected, reply)
+
+    monkeypatch.setattr("critic_prm.critics._ask.read_reply", read)
+    texts = ["The step is \\boxed{correct}", "so " * 30_000 + "the step is \\boxed{correct}"]
+    critic = with_provider(ScriptedProvider([chat(text) for text in texts]), Judging(db=db))
+    for sample in range(2):
+        await critic.judge([Trajectory("a", "2+2?", (Step("4"),))], sample)
+    await critic.close()
+    assert threads[0] is True
+    assert not any(threads[1:])
