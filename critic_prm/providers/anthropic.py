@@ -10,6 +10,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import orjson
+
 from critic_prm.addresses import is_near, secrets_in
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.images import data_url
