@@ -165,7 +165,7 @@ async def serving(cache: PromptCache, reply: str, latency: float = 0.01) -> Asyn
 class Unmarked(AnthropicProvider):
     """The provider as it was: the system text is marked and nothing else."""
 
-    marked = property()  # type: ignore[assignment]
+    marked = property()
 
 
 def agent_run(steps: int = 20, seed: int = 0) -> Trajectory:
