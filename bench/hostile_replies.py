@@ -98,7 +98,7 @@ def mutated(body: Any, draw: random.Random) -> bytes:
     elif how == 1:
         content = bytes(byte if draw.random() > 0.001 else draw.randrange(256) for byte in content)
     elif how == 2:
-        content = content.decode(errors="replace").encode(draw.choice(("utf-16", "utf-8-sig", "cp037", "utf-32")))
+        content = content.decode(errors="replace").encode(draw.choice(("utf-16", "utf-8-sig", "cp037", "utf-32")), "replace")
     elif how == 3:
         content = draw.choice((b"", b"null", b"[" * 100_000, b"9" * 5000, b"<!doctype html><title>x</title>", b"\xff\xfe\x00"))
     headers = {"Content-Type": draw.choice(TYPES)}
