@@ -21,6 +21,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def mutated(body: Any, draw: random.Random) -> bytes:
         if draw.random() < 0.3:
             holder.pop(name)
         else:
-            holder[name] = draw.choice(VALUES)
+            holder[name] = deepcopy(draw.choice(VALUES))
     if draw.random() < 0.05:
         for _ in range(draw.choice((100, 300, 2000))):
             body = [body] if draw.random() < 0.5 else {"choices": body}

@@ -156,6 +156,7 @@ async def body_within(
                 response.close()
                 if cut:
                     return body[:most]
+                body.clear()  # the error's traceback would keep it until the garbage is collected, which is rare in a run
                 raise ProviderError(
                     f"the reply is larger than {most / 1e6:g} MB; if that is no mistake of the server, raise --max-reply-bytes",
                     "row",

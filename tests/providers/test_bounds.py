@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import traceback
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -81,6 +82,16 @@ async def failure(url: str, most: int = MB) -> ProviderError:
     return caught.value
 
 
+def bytes_held(error: BaseException | None) -> int:
+    """Bytes in byte arrays that the frames of an error, and of those behind it, hold."""
+    total = 0
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            total += sum(len(value) for value in frame.f_locals.values() if isinstance(value, bytearray))
+        error = error.__cause__ or error.__context__
+    return total
+
+
 async def test_an_endless_reply_is_left_where_the_bound_is() -> None:
     """An endless chunked body took 0.7 GB before it was given up."""
     respond = Endless()
@@ -90,6 +101,7 @@ async def test_an_endless_reply_is_left_where_the_bound_is() -> None:
     assert "larger than 1 MB" in str(found)
     assert "--max-reply-bytes" in str(found)
     assert respond.sent < 30 * MB  # the bound, and what socket buffers hold
+    assert bytes_held(found) < 1000  # the error lives on: its traceback must not keep the body
 
 
 async def test_of_an_error_only_the_beginning_is_read() -> None:
