@@ -20,7 +20,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +135,7 @@ def response(status: int, content: bytes, headers: Mapping[str, str]) -> bytes:
 @contextmanager
 def serving(answers: Mapping[int, Send]) -> Iterator[str]:
     """A judge that answers "Order N" with `answers[N]`, or well. Yields its base URL."""
-    loop, ready, found = asyncio.new_event_loop(), threading.Event(), list[str]()
+    ready, stop, found = threading.Event(), asyncio.Event(), list[tuple[str, asyncio.AbstractEventLoop]]()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -156,23 +156,20 @@ def serving(answers: Mapping[int, Send]) -> Iterator[str]:
 
     async def run() -> None:
         server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=1024)
-        found.append(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        found.append((f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", asyncio.get_running_loop()))
         ready.set()
-        await server.serve_forever()
+        await stop.wait()
+        server.close()
 
-    def thread() -> None:
-        with suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-
-    task = loop.create_task(run())
-    running = threading.Thread(target=thread, daemon=True)
+    running = threading.Thread(target=lambda: asyncio.run(run()), daemon=True)
     running.start()
     ready.wait()
+    url, loop = found[0]
     try:
-        yield found[0]
+        yield url
     finally:
-        loop.call_soon_threadsafe(task.cancel)
-        running.join(10)
+        loop.call_soon_threadsafe(stop.set)
+        running.join()
 
 
 @dataclass(frozen=True)
