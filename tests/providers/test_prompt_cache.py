@@ -223,7 +223,7 @@ async def test_those_that_wait_go_on_when_the_first_fails() -> None:
         async with sharing.turn(claude(), question) as turned:
             assert turned.whole
             order.append(name)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
             if fails:
                 raise OSError("lost")
 

@@ -302,37 +302,39 @@ def test_an_evaluation_alone_has_an_overview(tmp_path: Path, browser: Browser) -
     assert browser.complaints == []
 
 
+FILTERS = (
+    "document.querySelector('[data-show=wrong]').click()",
+    "view.query = 'word7 word99'; refresh()",
+    "view.sort = 'lowest'; refresh()",
+)
+
+
 def test_ten_thousand_trajectories_stay_fluid(tmp_path: Path, browser: Browser) -> None:
+    """Ten times the rows take at most fifty times as long to filter, and the page holds no more elements."""
     rng = random.Random(0)
     words = [f"word{n}" for n in range(2000)]
 
     def text(length: int) -> str:
         return " ".join(rng.choices(words, k=length))
 
-    rows = [
-        judged(
-            f"t{n}",
-            [text(30) for _ in range(6)],
-            rng.randrange(-1, 6),
-            gold=rng.randrange(-1, 6),
-            critique=text(20),
-            problem=text(40),
-        )
-        for n in range(10_000)
-    ]
-    page = written(tmp_path, rows)
-    opening = []
-    for _ in range(3):  # other work on the machine must not decide
-        browser.open(page, "#list", ready="open")
-        opening.append(browser.run("report.openMilliseconds"))
-    browser.wait("document.documentElement.dataset.ready === 'searchable'", 60)
-    timed = "(() => {{ const began = performance.now(); {}; document.body.offsetHeight; return performance.now() - began; }})()"
-    acts = (
-        "document.querySelector('[data-show=wrong]').click()",
-        "view.query = 'word7 word99'; refresh()",
-        "view.sort = 'lowest'; refresh()",
-    )
-    filtering = [min(browser.run(timed.format(act)) for _ in range(3)) for act in acts]
+    def milliseconds(count: int) -> list[float]:
+        rows = [
+            judged(
+                f"t{n}",
+                [text(30) for _ in range(6)],
+                rng.randrange(-1, 6),
+                gold=rng.randrange(-1, 6),
+                critique=text(20),
+                problem=text(40),
+            )
+            for n in range(count)
+        ]
+        (folder := tmp_path / str(count)).mkdir()
+        browser.open(written(folder, rows), "#list", ready="open")
+        browser.wait("document.documentElement.dataset.ready === 'searchable'")
+        timed = "(() => {{ const t = performance.now(); {}; document.body.offsetHeight; return performance.now() - t; }})()"
+        return [min(browser.run(timed.format(act)) for _ in range(3)) for act in FILTERS]
+
+    few, many = milliseconds(1_000), milliseconds(10_000)
     assert browser.run("document.querySelectorAll('.rows li').length") <= 50
-    assert min(opening) < 2000
-    assert max(filtering) < 100
+    assert all(b <= 50 * max(a, 1.0) for a, b in zip(few, many, strict=True))

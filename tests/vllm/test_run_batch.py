@@ -15,7 +15,8 @@ from critic_prm.cli import main
 from critic_prm.formats import write_trajectories
 from critic_prm.trajectory import Step, Trajectory
 from tests.distill.sft.conftest import PROMPT, few, overfit
-from tests.vllm.conftest import PATIENCE, ended
+from tests.effort import PATIENCE
+from tests.vllm.conftest import ended
 
 HUGE = Trajectory("huge", "Add to 1." * 3000, (Step("1 + 0 = 1"), Step("1 + 1 = 2")))
 
