@@ -233,7 +233,7 @@ def main() -> None:
         assert prices is not None
         for case in CASES:
             (before, _), (after, _) = (asyncio.run(measure(model, case, kind)) for kind in (Unmarked, AnthropicProvider))
-            costs = [prices.cost(replace(used, output=0)) for used in (before, after)]
+            costs = [prices.cost(replace(used, output=0)) or 0.0 for used in (before, after)]
             shares = " | ".join(f"{part / after.input:.0%}" for part in (before.cached, after.cached, after.written))
             saved = 1 - costs[1] / costs[0]
             print(f"| {model} | {case.name} | {after.input:,} | {shares} | ${costs[0]:.4f} | ${costs[1]:.4f} | {saved:.0%} |")

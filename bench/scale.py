@@ -60,7 +60,8 @@ class Job:
 def usd(provider: str, model: str, *, batch: bool = False) -> float | None:
     """Of 1,000 labels, None where the table has no price."""
     prices = abilities(provider, model).prices
-    return None if prices is None else 1000 * prices.cost(LABEL, batch=batch)
+    cost = None if prices is None else prices.cost(LABEL, batch=batch)
+    return None if cost is None else 1000 * cost
 
 
 def gpu_labels() -> float:

@@ -12,7 +12,7 @@ from critic_prm.critics.llm import LLMCritic
 from critic_prm.engine.limits import reply_limit
 from critic_prm.images import ImageError
 from critic_prm.models import Prices, did_you_mean
-from critic_prm.provider import Wire, request_key
+from critic_prm.provider import Wire, request_key, requested_tier
 from critic_prm.trajectory import Trajectory
 from critic_prm.votes import Samples
 
@@ -33,7 +33,8 @@ class Estimate:
     """What a run would do. Pairs are (low, high). Without the judge's prices, `usd` and `most_usd` are None: unknown.
 
     `to_send` is a band where later requests depend on the replies to earlier ones. `most_usd` is the price if every reply were
-    as long as its limit allows, None too where there is none. `known` is how many earlier replies the token figures rest on.
+    as long as its limit allows, None too where there is none. `known` is how many earlier replies the token figures rest on;
+    `tier` is the service tier that is asked for.
     """
 
     judge: str
@@ -46,6 +47,7 @@ class Estimate:
     usd: tuple[float, float] | None
     most_usd: float | None
     known: int
+    tier: str = ""
 
     def lines(self) -> list[str]:
         """For a person."""
@@ -57,10 +59,9 @@ class Estimate:
         ]
         if self.usd is None:
             provider, _, model = self.judge.partition("/")
-            return [
-                *lines,
-                f"cost: price unknown{did_you_mean(provider, model)}; name it with --prices IN,OUT (USD per million tokens)",
-            ]
+            of = f" of service tier {self.tier!r}" if self.tier else ""
+            hint = did_you_mean(provider, model)
+            return [*lines, f"cost: price{of} unknown{hint}; name it with --prices IN,OUT (USD per million tokens)"]
         most = "" if self.most_usd is None else f", at most ${self.most_usd:,.4f} if every reply were as long as it may be"
         return [*lines, f"cost: ${self.usd[0]:,.4f} to ${self.usd[1]:,.4f}{most}"]
 
@@ -116,11 +117,12 @@ def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Sam
         tokens_out = sure.steps * OUTPUT_PER_STEP[0], most.steps * OUTPUT_PER_STEP[1]
     if not most.unlimited:
         tokens_out = min(tokens_out[0], most.limits), min(tokens_out[1], most.limits)
-    factor = prices.batch if batch and prices is not None else 1.0
-    usd = None
-    if prices is not None:
+    tier = requested_tier(critic.sampling.extra)
+    factor = None if prices is None else prices.factor(tier, batch=batch)
+    usd = worst = None
+    if prices is not None and factor is not None:
         usd = factor * _price(prices, tokens_in[0], tokens_out[0]), factor * _price(prices, tokens_in[1], tokens_out[1])
-    worst = None if prices is None or most.unlimited else factor * _price(prices, tokens_in[1], most.limits)
+        worst = None if most.unlimited else factor * _price(prices, tokens_in[1], most.limits)
     return Estimate(
         judge=f"{provider.name}/{provider.model}",
         rows=rows,
@@ -132,6 +134,7 @@ def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Sam
         usd=usd,
         most_usd=worst,
         known=known,
+        tier=tier,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
@@ -19,7 +20,10 @@ from critic_prm.provider import Sampling, Usage
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """USD per million tokens. Where the prompt is longer than `long_over` tokens, the `long_` prices hold for all of them."""
+    """USD per million tokens. Where the prompt is longer than `long_over` tokens, the `long_` prices hold for all of them.
+
+    `hour` is what a token costs that is written to the prompt cache for an hour, relative to `input`; `batch` and `tiers` are
+    what batches and service tiers cost relative to the standard tier."""
 
     input: float
     output: float
@@ -30,20 +34,39 @@ class Prices:
     long_output: float | None = None
     long_cached: float | None = None
     long_written: float | None = None
+    hour: float = 2.0
     batch: float = 0.5
+    tiers: Mapping[str, float] = field(default_factory=dict)
     as_of: str = ""
     source: str = ""
+    tiers_source: str = ""
 
-    def cost(self, usage: Usage, *, batch: bool = False) -> float:
-        """The price of one reply in USD. Tokens of a prompt cache that has no price of its own cost as input."""
+    def factor(self, tier: str, *, batch: bool = False) -> float | None:
+        """What a service tier costs relative to the standard one; None where that is unknown. A batch has its own price unless
+        the reply reports another tier."""
+        if tier == "batch" or (batch and not tier):
+            return self.batch
+        return 1.0 if not tier else self.tiers.get(tier, self.tiers.get(ANY_TIER))
+
+    def cost(self, usage: Usage, *, batch: bool = False) -> float | None:
+        """The price of one reply in USD; None where the price of its service tier is unknown. Tokens of a prompt cache that has
+        no price of its own cost as input."""
+        factor = self.factor(usage.tier, batch=batch)
+        if factor is None:
+            return None
         long = self.long_over is not None and usage.input > self.long_over
         price_in = _first(self.long_input if long else None, self.input)
         price_out = _first(self.long_output if long else None, self.output)
         price_cached = _first(self.long_cached if long else None, self.cached, price_in)
         price_written = _first(self.long_written if long else None, self.written, price_in)
         fresh = max(usage.input - usage.cached - usage.written, 0)
-        total = fresh * price_in + usage.cached * price_cached + usage.written * price_written + usage.output * price_out
-        return total / 1e6 * (self.batch if batch else 1.0)
+        total = fresh * price_in + usage.cached * price_cached + usage.output * price_out
+        total += (usage.written - usage.written_hour) * price_written + usage.written_hour * self.hour * price_in
+        return total / 1e6 * factor
+
+
+ANY_TIER = "*"
+"""Among `Prices.tiers`: whatever tier is used, as with prices that the user names."""
 
 
 def _first(*prices: float | None) -> float:

@@ -65,22 +65,54 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one reply: `input` is the whole prompt, of which `cached` were read from and `written` to the provider's
-    prompt cache; `output` includes `reasoning`."""
+    prompt cache, `written_hour` of these for an hour; `output` includes `reasoning`. `tier` is the service tier that they are
+    billed in (see `service_tier`), MIXED in a sum over several tiers."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
     written: int = 0
     reasoning: int = 0
+    written_hour: int = 0
+    tier: str = ""
 
     def __add__(self, other: Usage) -> Usage:
+        # Without tokens, no tier was used.
+        tiers = {usage.tier for usage in (self, other) if usage.input or usage.output}
         return Usage(
             self.input + other.input,
             self.output + other.output,
             self.cached + other.cached,
             self.written + other.written,
             self.reasoning + other.reasoning,
+            self.written_hour + other.written_hour,
+            MIXED if len(tiers) > 1 else tiers.pop() if tiers else "",
         )
+
+
+MIXED = "mixed"
+"""The tier of a sum over several tiers: it has no price."""
+
+STANDARD_TIERS = frozenset(("", "auto", "default", "standard", "standard_only", "on_demand"))
+"""The names of the standard service tier: OpenAI's, Anthropic's and Groq's."""
+
+LONGEST_TIER = 40
+
+
+def service_tier(stated: object, speed: object = None) -> str:
+    """The service tier that a request asks for or a reply reports, in the name under which it has a price; "" is the standard
+    one. `speed` is Anthropic's, of which any but the standard one has a price of its own."""
+    if isinstance(speed, str) and speed not in STANDARD_TIERS:
+        return f"speed {speed}"[:LONGEST_TIER]
+    if stated is None or (isinstance(stated, str) and stated in STANDARD_TIERS):
+        return ""
+    name = str(stated)[:LONGEST_TIER]
+    return "priority" if name == "fast" else name  # OpenAI's names for the same tier
+
+
+def requested_tier(body: Mapping[str, Any]) -> str:
+    """The service tier that a request's body, or what is merged into it, asks for."""
+    return service_tier(body.get("service_tier"), body.get("speed"))
 
 
 MOST_TOKENS = 2**53
@@ -97,12 +129,20 @@ def token_count(stated: object) -> int:
 
 
 def stated_usage(
-    input: object = 0, output: object = 0, cached: object = 0, written: object = 0, reasoning: object = 0
+    input: object = 0,
+    output: object = 0,
+    cached: object = 0,
+    written: object = 0,
+    reasoning: object = 0,
+    written_hour: object = 0,
+    tier: object = "",
 ) -> Usage:
     """The usage that counts of an unchecked source state: parts never exceed the whole that includes them."""
     whole, out, read = token_count(input), token_count(output), token_count(cached)
     read = min(read, whole)
-    return Usage(whole, out, read, min(token_count(written), whole - read), min(token_count(reasoning), out))
+    write = min(token_count(written), whole - read)
+    hour, thought = min(token_count(written_hour), write), min(token_count(reasoning), out)
+    return Usage(whole, out, read, write, thought, hour, service_tier(tier) if whole or out else "")
 
 
 @dataclass(frozen=True, slots=True)

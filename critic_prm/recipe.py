@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 import orjson
 
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from critic_prm.models import Prices, abilities
-from critic_prm.provider import Usage
+from critic_prm.models import ANY_TIER, Prices, abilities
+from critic_prm.provider import Usage, service_tier
 from critic_prm.resources import resource
 from critic_prm.trust import Origin
 
@@ -190,7 +190,7 @@ def costs(recipe: Recipe, order: Order, items: int) -> list[Cost]:
         provider, _, name = (model or "").partition("/")
         told = order.policy_options if stage.asks == "policy" else order.judge_options
         prices = _told_prices(told) or abilities(provider, name).prices
-        usd = prices.cost(Usage(tokens_in, tokens_out)) if prices else None
+        usd = prices.cost(Usage(tokens_in, tokens_out, tier=_told_tier(told))) if prices else None
         found.append(Cost(stage.name, stage.asks, requests, tokens_in, tokens_out, usd))
     return found
 
@@ -200,8 +200,13 @@ def _told_prices(options: Sequence[str]) -> Prices | None:
     for name, value in pairwise(options):
         if name == "--prices" and re.fullmatch(r"[\d.]+,[\d.]+(,[\d.]+)*", value):
             price_in, price_out = (float(part) for part in value.split(",")[:2])
-            return Prices(price_in, price_out)
+            return Prices(price_in, price_out, tiers={ANY_TIER: 1.0})
     return None
+
+
+def _told_tier(options: Sequence[str]) -> str:
+    """The service tier that the options ask for."""
+    return next((service_tier(value) for name, value in pairwise(options) if name == "--service-tier"), "")
 
 
 def _values(recipe: Recipe, order: Order) -> dict[str, str]:

@@ -156,7 +156,7 @@ def _desk(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> D
     prices = abilities(batch.provider, batch.model).prices
 
     def spend(_: Provider, usage: Usage) -> float:
-        return prices.cost(usage, batch=True) if prices else 0.0
+        return (prices.cost(usage, batch=True) if prices else None) or 0.0
 
     return Desk(ledger, provider, spend, lambda text: None)
 

@@ -151,6 +151,8 @@ class Gatherer:
         requests, usd = self._committed
         if money.max_requests is not None and requests + money.requests >= money.max_requests:
             return f"--max-requests {money.max_requests}"
+        if money.budget_usd is not None and money.stopped:
+            return f"--budget-usd {money.budget_usd:g} ({money.stopped})"
         if money.budget_usd is not None and usd + money.spent_online + most_usd > money.budget_usd:
             return f"--budget-usd {money.budget_usd:g} (the next request may cost up to ${most_usd:.4f})"
         return ""

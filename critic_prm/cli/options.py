@@ -30,6 +30,10 @@ Logprobs = Annotated[
     typer.Option(help="Ask for so many alternatives a token: probabilities of verdicts. 0: none.", rich_help_panel=ASK),
 ]
 ExtraBody = Annotated[str | None, typer.Option("--extra-body", help="JSON merged into every request.", rich_help_panel=ASK)]
+ServiceTier = Annotated[
+    str | None,
+    typer.Option("--service-tier", help="flex, priority, ... by the provider's names.", rich_help_panel=ASK),
+]
 Reask = Annotated[
     int, typer.Option("--reask", min=0, help="Times to say what was wrong with a reply without verdicts.", rich_help_panel=ASK)
 ]
@@ -139,6 +143,7 @@ def judging(
     effort: Effort = None,
     logprobs: Logprobs = None,
     extra_body: ExtraBody = None,
+    service_tier: ServiceTier = None,
     reask: Reask = 1,
     force: Force = True,
     think_rounds: ThinkRounds = 0,
@@ -175,6 +180,8 @@ def judging(
         raise UsageError(f"--extra-body is no JSON: {error}") from error
     if not isinstance(extra, dict):
         raise UsageError(f"--extra-body is {extra!r}; it must be a JSON object")
+    if service_tier is not None:
+        extra["service_tier"] = service_tier
     return Judging(
         style=style,
         sampling=Sampling(
@@ -214,7 +221,7 @@ def judging(
 
 def _prices(text: str) -> Prices:
     from critic_prm.errors import UsageError
-    from critic_prm.models import Prices
+    from critic_prm.models import ANY_TIER, Prices
 
     try:
         numbers = [float(part) for part in text.split(",")]
@@ -225,4 +232,4 @@ def _prices(text: str) -> Prices:
     price_in, price_out, cached, written = (*numbers, None, None)[:4]
     assert price_in is not None
     assert price_out is not None
-    return Prices(input=price_in, output=price_out, cached=cached, written=written, source="--prices")
+    return Prices(input=price_in, output=price_out, cached=cached, written=written, tiers={ANY_TIER: 1.0}, source="--prices")

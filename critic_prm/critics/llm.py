@@ -21,7 +21,7 @@ from critic_prm.images import ImageError
 from critic_prm.judgement import Judgement
 from critic_prm.models import abilities, check, did_you_mean
 from critic_prm.prompt import Style, open_style
-from critic_prm.provider import Message, Provider, Request, Sampling, open_provider
+from critic_prm.provider import Message, Provider, Request, Sampling, open_provider, requested_tier
 from critic_prm.trajectory import Trajectory
 
 SENT = ("temperature", "top_p", "max_tokens", "seed", "effort", "logprobs")
@@ -65,6 +65,12 @@ def open_client(provider: Provider, judging: Judging) -> Client:
             f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown"
             f"{did_you_mean(provider.name, provider.model)};"
             " name it with --prices IN,OUT (USD per million tokens), or use --max-requests"
+        )
+    tier = requested_tier(judging.sampling.extra)
+    if judging.budget_usd is not None and prices is not None and prices.factor(tier) is None:
+        raise UsageError(
+            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} in service tier {tier!r} is unknown;"
+            " name what you pay with --prices IN,OUT (USD per million tokens), or use --max-requests"
         )
     if hasattr(provider, "max_reply_bytes"):
         provider.max_reply_bytes = judging.max_reply_bytes

@@ -16,7 +16,7 @@ from critic_prm.critics.llm import LLMCritic
 from critic_prm.engine.keeping import fresh_reply
 from critic_prm.engine.limits import NAMES
 from critic_prm.errors import ProviderError, UsageError
-from critic_prm.models import Prices, abilities, did_you_mean
+from critic_prm.models import ANY_TIER, Prices, abilities, did_you_mean
 from critic_prm.provider import Allowance, Message, Provider, Reply, Request, Sampling, Wire, asks_for_schema
 from critic_prm.providers.anthropic import CHARACTERS_PER_TOKEN
 from critic_prm.providers.vllm import VLLMProvider
@@ -219,7 +219,9 @@ def _price(prices: Prices | None, hint: str) -> Finding:
     if prices is None:
         return Finding("price", "note", f"unknown{hint}: name it with --prices IN,OUT for costs and budgets in dollars")
     where = ", ".join(part for part in (prices.source, prices.as_of) if part)
-    return Finding("price", "ok", f"${prices.input:g} in, ${prices.output:g} out per million tokens ({where})")
+    said = f"${prices.input:g} in, ${prices.output:g} out per million tokens ({where})"
+    tiers = ", ".join(f"{name} {factor:g} times that" for name, factor in prices.tiers.items() if name != ANY_TIER)
+    return Finding("price", "ok", f"{said}; {tiers} ({prices.tiers_source})" if tiers else said)
 
 
 def _sent(wire: Wire) -> Finding:

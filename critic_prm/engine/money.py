@@ -11,7 +11,7 @@ import orjson
 from critic_prm.engine.limits import reply_limit
 from critic_prm.errors import BudgetError
 from critic_prm.models import Prices
-from critic_prm.provider import Usage, Wire
+from critic_prm.provider import Usage, Wire, requested_tier
 
 TOKENS_PER_BYTE = 0.35
 """Of a prompt's JSON, before an answer has shown what it is; English prose has 0.22, digits and Chinese about 0.35."""
@@ -36,11 +36,15 @@ class Money:
     requests: int = 0
     spent: float = 0.0
     spent_online: float = 0.0
+    unpriced: str = ""
+    """A service tier that a reply was billed in and whose price is unknown."""
     usage: Usage = field(default_factory=Usage)
     _set_aside: float = 0.0
     _out: int = 0
     _ratio: float = TOKENS_PER_BYTE
     _longest: int = 0
+    _dearest: float = 0.0
+    """What the dearest tier so far costs relative to the standard one: a server may choose another tier than was asked for."""
     _waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
     async def reserve(self, wire: Wire) -> Reservation:
@@ -52,6 +56,7 @@ class Money:
         reserved = Reservation(0.0, 0)
         if self.budget_usd is not None and self.prices is not None:
             size = _prompt_bytes(wire)
+            self._check_priced()
             while self.spent + self._set_aside + (most := self._most(size, wire)) > self.budget_usd:
                 if self._out == 0:
                     raise BudgetError(
@@ -61,6 +66,7 @@ class Money:
                 turn = asyncio.get_running_loop().create_future()
                 self._waiting.append(turn)
                 await turn
+                self._check_priced()
             reserved = Reservation(most, size)
         self.requests += 1
         self._out += 1
@@ -85,6 +91,10 @@ class Money:
         self.usage += usage
         self._longest = max(self._longest, usage.output)
         usd = self.prices.cost(usage, batch=batch) if self.prices else 0.0
+        if usd is None:
+            self.unpriced, usd = usage.tier, 0.0
+        elif self.prices and not batch:
+            self._dearest = max(self._dearest, self.prices.factor(usage.tier) or 0.0)
         self.spent += usd
         self.spent_online += 0.0 if batch else usd
         return usd
@@ -93,24 +103,38 @@ class Money:
         """The most that `wire` can cost in USD, 0 where the price is unknown."""
         if self.prices is None:
             return 0.0
-        return self._most(_prompt_bytes(wire), wire) * (self.prices.batch if batch else 1.0)
+        return self._most(_prompt_bytes(wire), wire, batch=batch)
 
     def cost(self) -> float | None:
         """USD so far; None when the price is unknown."""
-        return self.spent if self.prices else None
+        return self.spent if self.prices and not self.unpriced else None
+
+    @property
+    def stopped(self) -> str:
+        """Why the budget cannot be kept any more; empty while it can."""
+        if not self.unpriced:
+            return ""
+        return f"a reply was billed in service tier {self.unpriced!r}, whose price is unknown; name what you pay with --prices"
+
+    def _check_priced(self) -> None:
+        if self.stopped:
+            raise BudgetError(f"stopped at ${self.spent:.4f} of ${self.budget_usd:g} (--budget-usd): {self.stopped}")
 
     @property
     def waiting(self) -> int:
         """Requests that wait until it is known what those that are out have left of the budget."""
         return len(self._waiting)
 
-    def _most(self, size: int, wire: Wire) -> float:
+    def _most(self, size: int, wire: Wire, *, batch: bool = False) -> float:
         assert self.prices is not None
+        factor = self.prices.factor(requested_tier(wire), batch=batch) or 0.0
+        factor = factor if batch else max(factor, self._dearest)
         tokens = int(size * self._ratio) + 1
         output = reply_limit(wire) or max(self._longest, UNSEEN_OUTPUT)
         dearer_written = (self.prices.written or 0.0) > self.prices.input
-        dearest = self.prices.cost(Usage(tokens, output, 0, tokens if dearer_written else 0))
-        return dearest * _choices(wire)
+        hour = _asks_for_an_hour(wire)
+        dearest = self.prices.cost(Usage(tokens, output, 0, tokens if dearer_written or hour else 0, 0, tokens if hour else 0))
+        return (dearest or 0.0) * factor * _choices(wire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +147,12 @@ class Reservation:
 
 def _prompt_bytes(wire: Wire) -> int:
     return len(orjson.dumps([wire.get("messages"), wire.get("system")]))
+
+
+def _asks_for_an_hour(wire: Wire) -> bool:
+    """Whether a body of the user's own marks what Anthropic shall cache for an hour."""
+    parts = [wire.get(name) for name in ("cache_control", "system", "messages", "tools")]
+    return b'"ttl":"1h"' in orjson.dumps(parts)
 
 
 def _choices(wire: Wire) -> int:

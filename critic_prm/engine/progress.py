@@ -79,7 +79,8 @@ def _asking(client: Client, final: bool) -> list[str]:
         read = f" ({money.usage.cached / money.usage.input:.0%} from the prompt cache)" if money.usage.cached else ""
         parts.append(f"{_thousands(money.usage.input)} in{read}, {_thousands(money.usage.output)} out")
         hint = did_you_mean(client.provider.name, client.provider.model) if final and cost is None else ""
-        parts.append(f"price unknown{hint}" if cost is None else f"${cost:.4f}")
+        of = f" of service tier {money.unpriced!r}" if money.unpriced else ""
+        parts.append(f"price{of} unknown{hint}" if cost is None else f"${cost:.4f}")
     return parts
 
 

@@ -17,7 +17,7 @@ from critic_prm.generate.policy import LLMPolicy
 from critic_prm.generate.problems import Problem
 from critic_prm.generate.tree import Growth
 from critic_prm.models import Prices, abilities
-from critic_prm.provider import Request, Usage
+from critic_prm.provider import Request, Usage, requested_tier
 from critic_prm.trajectory import Trajectory
 
 TOKENS_PER_BYTE = (0.2, 0.35)
@@ -146,6 +146,7 @@ def _priced(found: Forecast, policy: LLMPolicy, judging: Judging) -> Forecast:
     provider = policy.client.provider
     prices: Prices | None = judging.prices or abilities(provider.name, provider.model).prices
     if prices is not None:
-        low, high = (prices.cost(Usage(i, o)) for i, o in zip(found.tokens_in, found.tokens_out, strict=True))
-        found.usd = (low, high)
+        tier = requested_tier(judging.sampling.extra)
+        low, high = (prices.cost(Usage(i, o, tier=tier)) for i, o in zip(found.tokens_in, found.tokens_out, strict=True))
+        found.usd = None if low is None or high is None else (low, high)
     return found

@@ -18,11 +18,11 @@ from critic_prm.provider import Usage, stated_usage
 class Bill:
     """What judging costs, from the label rows of an evaluation: whether a reply was bought now or long ago, it has a price.
 
-    `usage` is by (provider, model), of which a consensus has several.
+    `usage` is by (provider, model, service tier), of which a consensus has several.
     """
 
     rows: int = 0
-    usage: dict[tuple[str, str], Usage] = field(default_factory=dict)
+    usage: dict[tuple[str, str, str], Usage] = field(default_factory=dict)
     how: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -42,17 +42,18 @@ class Bill:
     def usd(self, prices: Prices | None) -> float | None:
         """USD for all of it, None where a price or the tokens are unknown. `prices` come before those of the model table."""
         costs = []
-        for (provider, model), usage in self.usage.items():
+        for (provider, model, _), usage in self.usage.items():
             known = prices or abilities(provider, model).prices
-            if known is None or usage == Usage():
+            cost = None if known is None or usage == Usage() else known.cost(usage)
+            if cost is None:
                 return None
-            costs.append(known.cost(usage))
+            costs.append(cost)
         return sum(costs) if costs else None
 
     def _charge(self, card: Mapping[str, Any], usage: Usage) -> None:
         if "model" not in card or card["provider"] == "verifier":
             return  # it computes, and costs nothing
-        who = (str(card["provider"]), str(card["model"]))
+        who = (str(card["provider"]), str(card["model"]), usage.tier)
         self.usage[who] = self.usage.get(who, Usage()) + usage
 
 

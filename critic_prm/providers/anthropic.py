@@ -25,6 +25,7 @@ from critic_prm.provider import (
     Request,
     Usage,
     Wire,
+    service_tier,
     stated_usage,
     token_count,
 )
@@ -193,12 +194,15 @@ def _usage(stated: Any) -> Usage:
     usage = stated if isinstance(stated, dict) else {}
     details = usage.get("output_tokens_details")
     cached, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
+    lasting = usage.get("cache_creation")
     return stated_usage(
         input=min(sum(map(token_count, (usage.get("input_tokens"), cached, written))), MOST_TOKENS),
         output=usage.get("output_tokens"),
         cached=cached,
         written=written,
         reasoning=details.get("thinking_tokens") if isinstance(details, dict) else None,
+        written_hour=lasting.get("ephemeral_1h_input_tokens") if isinstance(lasting, dict) else None,
+        tier=service_tier(usage.get("service_tier"), usage.get("speed")),
     )
 
 

@@ -132,7 +132,7 @@ def read_chat(raw: Mapping[str, Any]) -> Reply:
         text=text,
         finish="refusal" if refusal else finish,
         raw=raw,
-        usage=_usage(raw.get("usage")),
+        usage=_usage(raw.get("usage"), raw.get("service_tier")),
         logprobs=_logprobs(choice.get("logprobs")),
         model=model if isinstance(model := raw.get("model"), str) else "",
         note=str(refusal or ""),
@@ -185,7 +185,7 @@ def _content(content: Any, raw: Mapping[str, Any]) -> tuple[str, str]:
     return "".join(said), "".join(refusals)
 
 
-def _usage(stated: Any) -> Usage:
+def _usage(stated: Any, tier: Any) -> Usage:
     usage = _object(stated)
     prompt, completion = _object(usage.get("prompt_tokens_details")), _object(usage.get("completion_tokens_details"))
     return stated_usage(
@@ -194,6 +194,7 @@ def _usage(stated: Any) -> Usage:
         cached=prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"),  # the second is DeepSeek's
         written=prompt.get("cache_write_tokens"),
         reasoning=completion.get("reasoning_tokens"),
+        tier=tier,
     )
 
 

@@ -143,13 +143,14 @@ def usage_of(row: LabelledTrajectory) -> tuple[Usage, float | None]:
     known = True
     for judgement in leaves(row.label.judgements):
         used = judgement.usage
-        total = Usage(**{name: getattr(total, name) + getattr(used, name) for name in Usage.__slots__})
+        total += used
         if used == Usage():
             continue
         provider, _, model = judgement.judge.partition("/") if "/" in judgement.judge else _judge(row.critic)
         prices = abilities(provider, model).prices
-        known = known and prices is not None
-        cost += prices.cost(used) if prices is not None else 0.0
+        usd = prices.cost(used) if prices is not None else None
+        known = known and usd is not None
+        cost += usd or 0.0
     return total, cost if known else None
 
 

@@ -117,7 +117,8 @@ class Tree:
         free = not self.scorer.calls
         usd = None
         if price.policy is not None and (free or price.critic is not None):
-            usd = price.policy.cost(self._usage) + (price.critic.cost(usage) if price.critic else 0.0)
+            parts = (price.policy.cost(self._usage), price.critic.cost(usage) if price.critic else 0.0)
+            usd = None if None in parts else sum(part or 0.0 for part in parts)
         return Spent(self._calls, self.scorer.calls, self._written + usage.output, self._usage.input + usage.input, usd)
 
     def room(self) -> bool:
@@ -126,7 +127,7 @@ class Tree:
         return (
             (budget.calls is None or spent.calls + spent.judged < budget.calls)
             and (budget.tokens is None or spent.written < budget.tokens)
-            and (budget.usd is None or spent.usd is None or spent.usd < budget.usd)
+            and (budget.usd is None or (spent.usd is not None and spent.usd < budget.usd))
         )
 
     async def grow(self, parents: Sequence[Node]) -> list[Node | None]:
