@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -130,7 +130,8 @@ def content_id(problem: str, steps: tuple[Step, ...]) -> str:
     return digest.hexdigest()[:16]
 
 
-_MARK = re.compile(r"^[ \t]*(?:\*\*|#+[ \t]*)?(?:(?:step|Step|STEP)[ \t]+(\d+)[ \t]*[:.)]|(\d+)[.)][ \t])", re.MULTILINE)
+_MARK = re.compile(r"[ \t]*+(?:\*\*|#++[ \t]*+)?(?:(?:step|Step|STEP)[ \t]++(\d++)[ \t]*+[:.)]|(\d++)[.)][ \t])")
+_BLANK_LINE = re.compile(r"\n[ \t]*+\n")
 
 
 def split_steps(text: str, start: int = 1) -> list[str]:
@@ -141,7 +142,9 @@ def split_steps(text: str, start: int = 1) -> list[str]:
     """
     starts, expected = [], None
     first, needed = ((0, 1), 2) if start == 1 else ((start,), 1)
-    for mark in _MARK.finditer(text):
+    for place in _line_starts(text):
+        if (mark := _MARK.match(text, place)) is None:
+            continue
         number = int((mark.group(1) or mark.group(2))[:9])
         if number == expected or (expected is None and number in first):
             starts.append(mark.start())
@@ -152,8 +155,23 @@ def split_steps(text: str, start: int = 1) -> list[str]:
         if lead:
             parts.insert(0, lead)
     else:
-        parts = re.split(r"\n[ \t]*\n", text)
+        parts, end = [], 0
+        for gap in _BLANK_LINE.finditer(text):
+            if part := text[end : gap.start()].strip():  # a text of nothing but line ends has a million empty parts
+                parts.append(part)
+            end = gap.end()
+        parts.append(text[end:])
     return [part.strip() for part in parts if part.strip()]
+
+
+def _line_starts(text: str) -> Iterator[int]:
+    """Where each line begins. Lines are looked at one by one because a single search through megabytes would hold the
+    interpreter, and so every other thread, for as long as it takes."""
+    yield 0
+    place = text.find("\n") + 1
+    while place:
+        yield place
+        place = text.find("\n", place) + 1
 
 
 def _steps(value: Any, where: str) -> tuple[Step, ...]:

@@ -81,8 +81,12 @@ class Verifier:
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         """A verdict with P(correct) for every step, also after the first error: each score stands for itself. A step beyond the
         student's context has none."""
-        found = await asyncio.to_thread(self._both, [(t.problem, t.texts) for t in trajectories])
-        return [self._judgement(p, spread, sample) for p, spread in found]
+
+        def compute() -> list[Judgement]:
+            found = self._both([(t.problem, t.texts) for t in trajectories])
+            return [self._judgement(p, spread, sample) for p, spread in found]
+
+        return await asyncio.to_thread(compute)
 
     async def close(self) -> None:
         """Nothing is held open."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ class RuleCritic:
         return {"provider": "rules", "fingerprint": FINGERPRINT}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        return [judge_one(trajectory, sample) for trajectory in trajectories]
+        return await asyncio.to_thread(lambda: [judge_one(trajectory, sample) for trajectory in trajectories])
 
     async def close(self) -> None:
         return None

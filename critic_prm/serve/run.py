@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm import signals
 from critic_prm.critic import Critic
+from critic_prm.engine.garbage import rare_collections
 from critic_prm.errors import ConfigError, InputError
 from critic_prm.serve.connections import HEAD, Connection, Room, strict
 from critic_prm.serve.settings import Settings, check
@@ -63,7 +64,8 @@ async def serve(critic: Critic, settings: Settings, ready: Callable[[str], None]
         host, port = listening.getsockname()[:2]
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # ours come first
-        with signals.told(asyncio.get_running_loop(), lambda: server.handle_exit(signal.SIGINT, None)):
+        stopping = signals.told(asyncio.get_running_loop(), lambda: server.handle_exit(signal.SIGINT, None))
+        with stopping, rare_collections():  # a body of 4 MB can hold a million lists, and each collection stops everything
             await server.serve(sockets=[listening])
     finally:
         sys.setswitchinterval(before)

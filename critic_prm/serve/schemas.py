@@ -220,7 +220,9 @@ def _in_list(value: list[Any], schema: Schema, place: str) -> str | None:
     least, most = schema.get("minItems", 0), schema.get("maxItems", len(value))
     if not least <= len(value) <= most:
         return f"{place} has {len(value)} entries; it may have {least} to {most}"
+    if not (items := schema.get("items")):
+        return None
     for index, item in enumerate(value):
-        if (wrong := complaint(item, schema.get("items", {}), f"{place}[{index}]")) is not None:
+        if (wrong := complaint(item, items, f"{place}[{index}]")) is not None:
             return wrong
     return None

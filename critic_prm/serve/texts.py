@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from critic_prm.errors import CriticPrmError
@@ -19,20 +19,34 @@ class TooManyParts(CriticPrmError):
 
 
 _MARKERS = re.compile(
-    r"<\|im_start\|>[ \t]*(?P<chatml>\w+)\n"  # ChatML: Qwen and many others
-    r"|<\|start_header_id\|>(?P<llama>\w+)<\|end_header_id\|>\n*"  # Llama 3
-    r"|<start_of_turn>(?P<gemma>\w+)\n"
-    r"|<\|(?P<phi>system|user|assistant)\|>\n?"
+    r"<\|im_start\|>[ \t]{0,8}(?P<chatml>\w{1,32})\n"  # ChatML: Qwen and many others
+    r"|<\|start_header_id\|>(?P<llama>\w{1,32})<\|end_header_id\|>"  # Llama 3
+    r"|<start_of_turn>(?P<gemma>\w{1,32})\n"
+    r"|<\|(?P<phi>system|user|assistant)\|>"
     r"|(?P<inst>\[INST\])|(?P<answer>\[/INST\])"
 )
 _NOISE = re.compile(
     r"<\|(?:im_end|endoftext|eot_id|end_of_text|begin_of_text|end|eos|pad)\|>|<end_of_turn>|<bos>|<eos>|<pad>|</?s>"
 )
 
+WINDOW, LONGEST = 1 << 14, 128
+"""Characters that one search looks through, and more than the longest match of the patterns above has."""
+
+
+def _found(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """What `finditer` finds, by searches of bounded length: a search holds the interpreter for as long as it takes, and all
+    other requests with it."""
+    place = 0
+    while place < len(text):
+        match = pattern.search(text, place, place + WINDOW + LONGEST)
+        if match is not None:
+            yield match
+        place = place + WINDOW if match is None else match.end()
+
 
 def turns(text: str) -> list[tuple[str, str]]:
     """The turns of a text in a chat template, as (role, what was said); none for a text without roles."""
-    marks = list(islice(_MARKERS.finditer(text), TURNS + 1))
+    marks = list(islice(_found(_MARKERS, text), TURNS + 1))
     if len(marks) > TURNS:
         raise TooManyParts(f"a text has more than {TURNS} turns")
     ends = [mark.start() for mark in marks[1:]] + [len(text)] * bool(marks)
@@ -48,9 +62,8 @@ def _role(mark: re.Match[str]) -> str:
 
 def clean(text: str) -> str:
     """A text without the tokens that begin, end or pad it."""
-    # A loop, not one call of `sub`: a call holds the interpreter for as long as it takes, and all other requests with it.
     kept, end = [], 0
-    for match in _NOISE.finditer(text):
+    for match in _found(_NOISE, text):
         kept.append(text[end : match.start()])
         end = match.end()
     return "".join([*kept, text[end:]]).strip()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
+from critic_prm.critics import rules
 from critic_prm.errors import BudgetError, ConfigError, UsageError
+from critic_prm.judgement import Judgement
 from critic_prm.serve import app, texts
 from critic_prm.serve.settings import Settings, check, find_token
 from critic_prm.trajectory import Trajectory
@@ -438,3 +441,65 @@ def test_two_thousand_hostile_requests_leave_it_serving(start: Start) -> None:
         return "critic_prm_held_bytes 0\n" in text and "critic_prm_queue_depth 0\n" in text and 'code="500"' not in text
 
     until(quiet)
+
+
+def test_rules_are_judged_off_the_event_loop(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 solutions at a time were judged by `rules` on the loop, and /health had to wait for them. Here they wait for it."""
+    answered, began, real = threading.Event(), threading.Event(), rules.judge_one
+
+    def judge_one(trajectory: Trajectory, sample: int = 0) -> Judgement:
+        began.set()
+        assert answered.wait(20)
+        return real(trajectory, sample)
+
+    class Rules(Oracle):
+        async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
+            return await rules.RuleCritic().judge(trajectories, sample)
+
+    monkeypatch.setattr(rules, "judge_one", judge_one)
+    server = start(Rules())
+    found: list[Any] = []
+    asking = threading.Thread(target=lambda: found.append(server.post("/v1/score", ONE)))
+    asking.start()
+    assert began.wait(20)
+    assert server.request("GET", "/health")[0] == 200
+    answered.set()
+    asking.join(PATIENCE)
+    assert found[0][0] == 200
+
+
+@pytest.mark.parametrize("pattern", [texts._MARKERS, texts._NOISE])
+def test_no_search_looks_through_more_than_a_window(monkeypatch: pytest.MonkeyPatch, pattern: re.Pattern[str]) -> None:
+    """A single search through 3.5 MB held the interpreter, and so all other requests, for most of a second. What is found is
+    the same, also where a marker lies across the end of a window."""
+    monkeypatch.setattr(texts, "WINDOW", 16)
+    rng = random.Random(0)
+    parts = (
+        *(
+            "<|im_start|>",
+            "user\n",
+            "assistant\n",
+            " ",
+            "<|user|>",
+            "[INST]",
+            "[/INST]",
+            "<start_of_turn>",
+            "<|im_end|>",
+            "</s>",
+        ),
+        *("x", "<", "|>", "<|start_header_id|>", "user", "<|end_header_id|>\n\n", "<|", "aaaa" * 20),
+    )
+    for _ in range(2000):
+        text = "".join(rng.choices(parts, k=rng.randrange(25)))
+        assert [m.span() for m in texts._found(pattern, text)] == [m.span() for m in pattern.finditer(text)], text
+
+    class Counted:
+        spans: ClassVar[list[int]] = []
+
+        def search(self, text: str, place: int, end: int) -> re.Match[str] | None:
+            self.spans.append(end - place)
+            return pattern.search(text, place, end)
+
+    assert list(texts._found(cast(Any, Counted()), "a" * 10_000)) == []
+    assert max(Counted.spans) == texts.WINDOW + texts.LONGEST
+    assert len(Counted.spans) == 625
