@@ -179,6 +179,69 @@ def test_the_same_run_goes_on_without_being_asked(capsys: pytest.CaptureFixture[
     assert len(list(read_records("out.jsonl"))) == 5
 
 
+BENCH = b"".join(
+    orjson.dumps({"id": str(i), "problem": f"{i} + 1?", "steps": [f"{i} + 1 = {i + 1}."], "label": -1}) + b"\n"
+    for i in range(5)
+)
+
+STOPPED = {
+    "label": (("label", "in.jsonl", "--judge", "rules", "-o", "out.jsonl"), True),
+    "score": (("score", "rules", "in.jsonl", "-o", "out.jsonl"), False),
+    "evaluate --save": (("evaluate", "rules", "bench.jsonl", "--save", "out.jsonl", "--resamples", "100"), False),
+}
+
+
+@pytest.mark.parametrize("how", ["interrupted", "killed"])
+@pytest.mark.parametrize("name", STOPPED)
+def test_a_run_that_was_stopped_goes_on_without_being_asked(
+    name: str, how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`score` and `evaluate --save` left their rows and no run.json when they were interrupted, and a run killed between the
+    renaming of its output and the writing of run.json left an output that it would not touch again."""
+    given, reports = STOPPED[name]
+    Path("bench.jsonl").write_bytes(BENCH)
+    with monkeypatch.context() as patch:
+        if how == "interrupted":
+            write, rows = RecordWriter.write, iter(range(2))
+
+            def interrupted(self: RecordWriter, row: object) -> None:
+                if next(rows, None) is None:
+                    raise KeyboardInterrupt
+                write(self, row)
+
+            patch.setattr(RecordWriter, "write", interrupted)
+            assert run(capsys, *given)[0] == 130
+        else:
+            replace = Path.replace
+
+            def killed(self: Path, target: Path) -> None:
+                replace(self, target)
+                if target.name == "out.jsonl":
+                    os._exit(9)
+
+            child = os.fork()
+            if not child:
+                patch.setattr(Path, "replace", killed)
+                run(capsys, *given)
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert Path("out.jsonl").is_file()
+    other = tuple("other.jsonl" if word in ("in.jsonl", "bench.jsonl") else word for word in given)
+    Path("other.jsonl").write_bytes(BENCH)
+    assert run(capsys, *other)[0] == 2, "another command is still refused"
+    assert run(capsys, *given)[0] == 0
+    assert len(list(read_records("out.jsonl"))) == 5
+    assert Path("out.jsonl.run.json").exists() == reports
+
+
+def test_a_run_json_does_not_describe_another_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """After `score --overwrite` on a label file, the label run's run.json stayed beside it, and `report` read its cost."""
+    assert run(capsys, "label", "in.jsonl", "--judge", "rules", "-o", "out.jsonl")[0] == 0
+    assert Path("out.jsonl.run.json").exists()
+    assert run(capsys, "score", "rules", "in.jsonl", "-o", "out.jsonl", "--overwrite")[0] == 0
+    assert not Path("out.jsonl.run.json").exists()
+
+
 def test_empty_files_devices_and_pipes_are_written_to_as_before(capsys: pytest.CaptureFixture[str]) -> None:
     Path("empty").touch()
     assert run(capsys, "score", "rules", "in.jsonl", "-o", "empty")[0] == 0

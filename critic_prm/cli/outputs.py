@@ -20,6 +20,9 @@ OUTPUTS = ("out", "save", "tree", "trees", "removed", "plot")
 FOLDERS = ("DIR", "VERIFIER")
 """What the help calls an output that is a folder: such a command replaces only what it can tell for its own."""
 
+FINISHED = (0, 3)
+"""The exit codes of a command that came to its end."""
+
 JUDGES = ("judge", "critic", "policy")
 
 _RUN: ContextVar[Mapping[str, Any] | None] = ContextVar("run", default=None)
@@ -102,11 +105,13 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
         overwrite = given.pop("overwrite") or _OWNED.get()
         which = {"command": command.__name__}
         which |= {name: _plain(given[name]) for name in (*arguments, *JUDGES) if given.get(name) is not None}
+        outs = [str(given[name]) for name in written if given[name] is not None]
         token = _RUN.set(which)
         try:
             if not given.get("dry_run"):
                 _check(written, given, overwrite, which)
-            return command(**given)
+            with _claimed(outs, which):
+                return command(**given)
         finally:
             _RUN.reset(token)
 
@@ -117,9 +122,44 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+@contextmanager
+def _claimed(outs: list[str], run: Mapping[str, Any]) -> Iterator[None]:
+    """Within it, no output appears before the run.json of the main one says that `run` writes it: the same command goes on
+    wherever the first was stopped or killed. A command that writes no run.json of its own leaves none when it is done."""
+    import orjson
+
+    from critic_prm.records.parts import before_keep, write_whole
+
+    targets = {Path(os.path.realpath(out)) for out in outs}
+    claim = orjson.dumps({"run": run, "unfinished": True}, option=orjson.OPT_APPEND_NEWLINE)
+
+    def announce(target: Path) -> None:
+        if target in targets and not _is_of(outs[0], run):
+            write_whole(f"{outs[0]}.run.json", claim)
+
+    token = before_keep.set(announce)
+    try:
+        yield
+    except typer.Exit as done:
+        if done.exit_code in FINISHED:
+            _withdraw(outs, claim)
+        raise
+    else:
+        _withdraw(outs, claim)
+    finally:
+        before_keep.reset(token)
+
+
+def _withdraw(outs: list[str], claim: bytes) -> None:
+    """Remove the claim, unless the command's own run.json has taken its place."""
+    place = Path(f"{outs[0]}.run.json") if outs else None
+    if place is not None and place.is_file() and place.read_bytes() == claim:
+        place.unlink()
+
+
 def _check(written: list[str], given: Mapping[str, Any], overwrite: bool, which: Mapping[str, Any]) -> None:
     inputs = [one for name, value in given.items() if name not in OUTPUTS for one in _paths(name, value)]
-    main = given[written[0]]
+    main = next((given[name] for name in written if given[name] is not None), None)
     resumed = main is not None and _is_of(main, which)  # what else the run wrote goes with its main output
     for name in written:
         if given[name] is not None:

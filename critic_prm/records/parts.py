@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from errno import ENOLCK, ENOTSUP
 from fcntl import LOCK_EX, LOCK_NB, flock
 from glob import escape
@@ -15,6 +17,10 @@ from critic_prm.errors import InputError, UsageError
 SQLITE = b"SQLite format 3"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+before_keep: ContextVar[Callable[[Path], None] | None] = ContextVar("before_keep", default=None)
+"""Called with the path of each file that is about to appear under its name, while that is still locked."""
 
 
 class Part:
@@ -42,6 +48,8 @@ class Part:
     def keep(self) -> None:
         """Put the finished file in the target's place."""
         self.stream.close()
+        if (announce := before_keep.get()) is not None:
+            announce(self.target)
         self.path.replace(self.target)
         self._release()
 

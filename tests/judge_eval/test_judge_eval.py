@@ -136,7 +136,7 @@ def test_styles_side_by_side_and_again_from_the_cache_for_nothing(
     assert pair["f1_difference"]["mean"]["p"] < 0.05
     assert parse_ruling(f"weighted:{out}", [good["judge"]]).weights == pytest.approx((math.log(99),))
 
-    assert run("judge-eval", both, str(bench), *common, *options, "--offline") == 3
+    assert run("judge-eval", both, str(bench), *common, *options, "--offline", "--overwrite") == 3
     again = orjson.loads(capsys.readouterr().out)
     for name in ("per_solution", "mean", "statuses"):
         assert [one[name] for one in again["judges"]] == [one[name] for one in paid["judges"]]
