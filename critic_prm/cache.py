@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import sqlite3
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from sqlite_utils import Database, Migrations
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.provider import MOST_TOKENS, Usage, request_key
 from critic_prm.records import Record
+from critic_prm.safe_text import safe_text
 
 migrations = Migrations("critic-prm")
 
@@ -363,6 +366,7 @@ class Cache:
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """A connection whose errors are InputErrors that name the file. Raises InputError where it cannot be opened."""
+    _check_files(path)
     address = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}"
     try:
         conn = sqlite3.connect(address, timeout=60, uri=True, check_same_thread=False, factory=_Connection)
@@ -371,7 +375,59 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     conn.path = path
     conn.text_factory = _text
     conn.isolation_level = None
+    try:
+        _check_schema(conn)
+    except BaseException:
+        conn.close()
+        raise
     return conn
+
+
+SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""The end of a rollback journal that names another file. SQLite deletes that file when it has read the journal."""
+
+TABLES = frozenset(
+    ("instruction", "prompt", "reply", "attempt", "request", "batch", "batch_request", "_sqlite_migrations")
+)  # fmt: skip
+"""The tables of a cache, those for batches included. In lower case: SQL does not tell Reply from reply."""
+
+
+def _check_files(path: Path) -> None:
+    """Look at the files of a cache before SQLite opens them. Raises InputError for what is not a regular file, which SQLite may
+    wait for without end, and for a journal that makes it delete another file."""
+    real = os.path.realpath(path)
+    for ending in ("", "-journal", "-wal", "-shm"):
+        place = real + ending
+        try:
+            regular = stat.S_ISREG(os.lstat(place).st_mode)
+        except (OSError, ValueError):
+            continue  # it does not exist, or SQLite will say why it cannot be opened
+        if not regular:
+            raise InputError(place, "it is not a regular file", "name another cache with --db")
+        if ending == "-journal":
+            with open(place, "rb") as file:
+                file.seek(max(os.fstat(file.fileno()).st_size - len(SUPER_JOURNAL), 0))
+                if file.read() == SUPER_JOURNAL:
+                    mend = "critic-prm writes no such journal: use the cache only if you know who made it, without this file"
+                    raise InputError(place, "the journal names another file, which SQLite would delete", mend)
+
+
+def _check_schema(conn: _Connection) -> None:
+    """Raises InputError for SQL of the file's author that would run when the cache is used: triggers, and views, virtual tables
+    and computed columns in place of the cache's own tables."""
+    for kind, name, sql in conn.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
+        shown, table = safe_text(str(name)), str(name).lower() in TABLES
+        if kind == "trigger":
+            mend = "if you made it yourself, remove it with DROP TRIGGER in sqlite3"
+            raise InputError(str(conn.path), f"it has a trigger, {shown!r}, which can alter replies when they are stored", mend)
+        if not table or kind == "index":
+            continue
+        plain = kind == "table" and not str(sql).upper().startswith("CREATE VIRTUAL")
+        columns = conn.execute("SELECT hidden FROM pragma_table_xinfo(?)", (name,)).fetchall() if plain else []
+        if not plain or any(hidden for (hidden,) in columns):
+            raise InputError(
+                str(conn.path), f"{shown} is not a plain table, as in every cache that critic-prm writes", "name another --db"
+            )
 
 
 def _legible(value: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,6 +18,7 @@ from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.models import ANY_TIER, Prices, abilities
 from critic_prm.provider import Usage, service_tier
 from critic_prm.resources import resource
+from critic_prm.toml_files import read_toml
 from critic_prm.trust import Origin
 
 Asks = Literal["policy", "judge", "nobody"]
@@ -102,8 +102,8 @@ def open_recipe(name: str) -> Recipe:
     if not own and not path.is_file():
         raise UsageError(f"no recipe is called {name!r}; there are: {', '.join(recipe_names())}, or give a .toml file's path")
     try:
-        return _recipe(path.stem, tomllib.loads(path.read_text("utf-8")), str(path) if own else path.name, own)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return _recipe(path.stem, read_toml(path), str(path) if own else path.name, own)
+    except (OSError, ValueError) as error:
         raise InputError(str(path), f"this recipe cannot be read: {error}") from None
 
 
@@ -183,9 +183,13 @@ def costs(recipe: Recipe, order: Order, items: int) -> list[Cost]:
     for stage in recipe.stages:
         if stage.asks == "nobody":
             continue
-        factors = [float(values[part]) if isinstance(part, str) else part for part in stage.requests]
-        requests = round(prod(factors))
-        tokens_in, tokens_out = (round(requests * float(values[f"{stage.asks}_{kind}"])) for kind in ("prompt", "reply"))
+        try:
+            factors = [float(values[part]) if isinstance(part, str) else part for part in stage.requests]
+            requests = round(prod(factors))
+            tokens_in, tokens_out = (round(requests * float(values[f"{stage.asks}_{kind}"])) for kind in ("prompt", "reply"))
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            problem = f"the requests of stage {stage.name!r} cannot be estimated: {error}"
+            raise InputError(recipe.file or recipe.name, problem, "look at `requests` and [assumed]") from None
         model = getattr(order, stage.asks)
         provider, _, name = (model or "").partition("/")
         told = order.policy_options if stage.asks == "policy" else order.judge_options
@@ -252,17 +256,37 @@ def _state(out: Path) -> dict[str, str]:
     return {str(name): str(mark) for name, mark in found.items()} if isinstance(found, dict) else {}
 
 
+KINDS: Mapping[str, type] = {
+    **dict.fromkeys(("about", "paper", "needs", "differs"), str),
+    **dict.fromkeys(("parameters", "assumed"), dict),
+    "stages": list,
+}
+STAGE_KINDS: Mapping[str, type] = {**dict.fromkeys(("name", "out", "asks"), str), **dict.fromkeys(("run", "requests"), list)}
+
+_CALLED: Mapping[type, str] = {str: "a text", dict: "a table", list: "a list"}
+
+
+def _check_kinds(row: Mapping[str, Any], kinds: Mapping[str, type], what: str, where: str) -> None:
+    for key, kind in kinds.items():
+        if key in row and (not isinstance(row[key], kind) or (kind is str and "\0" in row[key])):
+            raise InputError(where, f"{what}`{key}` is {row[key]!r:.100}", f"it is {_CALLED[kind]}")
+
+
 def _recipe(name: str, row: Mapping[str, Any], where: str, own: bool) -> Recipe:
     for key in ("about", "paper", "needs", "stages"):
         if not row.get(key):
             raise InputError(where, f"`{key}` is missing")
     if row["needs"] not in get_args(Needs):
         raise InputError(where, f"`needs` is {row['needs']!r}", f"it is {', '.join(get_args(Needs))}")
+    _check_kinds(row, KINDS, "", where)
     stages = []
     for number, stage in enumerate(row["stages"], 1):
+        if not isinstance(stage, dict):
+            raise InputError(where, f"stage {number} is no table", "write it as [[stages]]")
         for key in ("name", "run", "out"):
             if not stage.get(key):
                 raise InputError(where, f"stage {number} has no `{key}`")
+        _check_kinds(stage, STAGE_KINDS, f"stage {number}: ", where)
         if stage.get("asks", "nobody") not in get_args(Asks):
             raise InputError(where, f"stage {number} asks {stage['asks']!r}", f"it is {', '.join(get_args(Asks))}")
         run = tuple(str(part) for part in stage["run"])

@@ -17,6 +17,8 @@ MOST_JSON = 64 << 20
 MOST_HEADER = 100 << 20
 """What safetensors itself takes as the longest header."""
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
+ADAPTER = "adapter_config.json"
+"""With this file in a folder, transformers loads another model, from the place or hub name that the file gives."""
 SIZES = ("hidden_size", "intermediate_size", "vocab_size")
 MEND = "do not use this folder unless you know who made it"
 
@@ -33,6 +35,8 @@ def check_folder(folder: Path) -> None:
             raise InputError(str(folder), f"it holds more than {MOST_FILES:,} files", MEND)
         if path.is_symlink() and not path.resolve().is_relative_to(root):
             raise InputError(str(path), "it is a link that leads out of the folder", MEND)
+        if path.name == ADAPTER:
+            raise InputError(str(path), "it names another model to load, and verifiers hold their own", MEND)
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if path.suffix == ".json":

@@ -130,3 +130,62 @@ def test_an_output_that_may_not_be_written_is_named(tmp_path: Path, capsys: pyte
     code, line = run(["label", "in.jsonl", "-o", str(locked / "out.jsonl"), "--judge", "rules"], capsys)
     assert code == 1
     assert "locked" in line
+
+
+PART = '[mixture]\n[[mixture.part]]\ncritic = "rules"\n'
+BAND = '[cascade]\nfirst = "rules"\njudges = ["openai/x"]\n'
+STAGE = '[[stages]]\nname = "n"\nrun = ["label", "{input}"]\nout = "o.jsonl"\n'
+ABOUT = 'about = "a"\npaper = "p"\nneeds = "solutions"\n'
+MALFORMED_CRITICS = {
+    "nested too deeply": "a = " + "[" * 3000 + "]" * 3000,
+    "an integer of 5,000 digits": PART + "weight = 1" + "0" * 5000,
+    "a number that no float holds": PART + "weight = 1" + "0" * 400,
+    "a date for a bound": BAND + "low = 1979-05-27\nhigh = 1",
+    "a list for a bound": BAND + "low = []\nhigh = 1",
+    "a text for a weight": PART + 'weight = "x"',
+    "a number for a part": "[mixture]\npart = [5]",
+    "a critic within itself": '[mixture]\n[[mixture.part]]\ncritic = "x.toml"',
+    "more than a megabyte": "# " + "x" * (1 << 20),
+}
+MALFORMED_RECIPES = {
+    "nested too deeply": ABOUT + "x = " + "[" * 3000 + "]" * 3000,
+    "an integer of 5,000 digits": ABOUT + "x = 1" + "0" * 5000,
+    "stages that are a number": ABOUT + "stages = 5",
+    "a stage that is a number": ABOUT + "stages = [5]",
+    "stages that are a text": ABOUT + 'stages = "ab"',
+    "a command that is a number": ABOUT + '[[stages]]\nname = "n"\nrun = 5\nout = "o"',
+    "parameters that are a list": ABOUT + "parameters = [1]\n" + STAGE,
+    "assumptions that are a number": ABOUT + "assumed = 5\n" + STAGE,
+    "requests that are a number": ABOUT + STAGE + 'asks = "judge"\nrequests = 5',
+    "requests of an unknown name": ABOUT + STAGE + 'asks = "judge"\nrequests = ["zzz"]',
+    "endlessly many requests": ABOUT
+    + "[assumed]\njudge_prompt = 1\njudge_reply = 1\n"
+    + STAGE
+    + 'asks = "judge"\nrequests = [inf]',
+    "a NUL in an output": ABOUT + STAGE.replace("o.jsonl", "o\\u0000"),
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED_CRITICS.values(), ids=MALFORMED_CRITICS)
+def test_a_malformed_critic_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each ended in a traceback."""
+    Path("in.jsonl").write_text(rows())
+    Path("x.toml").write_text(text)
+    code, said = run(["label", "in.jsonl", "--judge", "./x.toml"], capsys)
+    assert code == 1
+    assert said.startswith("error: ")
+    assert "x.toml" in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", MALFORMED_RECIPES.values(), ids=MALFORMED_RECIPES)
+def test_a_malformed_recipe_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each ended in a traceback."""
+    Path("in.jsonl").write_text(rows())
+    Path("r.toml").write_text(text)
+    words = ["generate", "recipe", "./r.toml", "in.jsonl", "-o", "made", "--judge", "openai/x", "--dry-run"]
+    code, said = run(words, capsys)
+    assert code == 1
+    assert said.startswith("error: ")
+    assert "r.toml" in said
+    assert len(said.splitlines()) == 1

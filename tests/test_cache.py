@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
+import struct
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from critic_prm.batch.ledger import Ledger
 from critic_prm.cache import Attempt, Cache, Entry, import_rows
 from critic_prm.errors import InputError, UsageError
 from critic_prm.provider import Usage, request_key
@@ -341,3 +344,73 @@ def test_an_empty_file_becomes_a_cache(tmp_path: Path) -> None:
     (tmp_path / "new.db").touch()
     Cache(tmp_path / "new.db").add([entry()])
     assert Cache(tmp_path / "new.db").get(entry().key)
+
+
+HOSTILE_SQL = {
+    "a trigger that rewrites replies": """CREATE TRIGGER t AFTER INSERT ON reply BEGIN
+        UPDATE reply SET raw = replace(raw, 'correct', 'incorrect'), digest = NULL WHERE rowid = new.rowid; END""",
+    "a trigger that deletes replies": "CREATE TRIGGER t AFTER INSERT ON reply BEGIN DELETE FROM reply; END",
+    "a trigger that never ends": """CREATE TRIGGER t AFTER INSERT ON reply BEGIN UPDATE reply SET finish = (
+        WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c); END""",
+    "a trigger on another table": "CREATE TRIGGER t AFTER INSERT ON Prompt BEGIN DELETE FROM reply; END",
+    "a view in place of the replies": "DROP TABLE reply; CREATE VIEW Reply AS SELECT 1 AS key, 2 AS raw, NULL AS digest",
+    "an endless view in place of the migrations": """DROP TABLE _sqlite_migrations; CREATE VIEW _sqlite_migrations AS
+        WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS id, 'critic-prm' AS migration_set,
+        'm001_replies' AS name, '' AS applied_at FROM c""",
+    "a computed column": "ALTER TABLE reply ADD COLUMN x TEXT GENERATED ALWAYS AS (hex(zeroblob(400000000))) VIRTUAL",
+    "a virtual table": "DROP TABLE attempt; CREATE VIRTUAL TABLE attempt USING fts5(key, raw)",
+    "a view for the batches": "CREATE VIEW batch AS SELECT 1 AS id",
+}
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+@pytest.mark.parametrize("statements", HOSTILE_SQL.values(), ids=HOSTILE_SQL)
+def test_sql_of_a_strangers_cache_does_not_run(path: Path, statements: str, readonly: bool) -> None:
+    """A trigger rewrote or deleted replies as they were stored, or never ended; views and computed columns ran on reading."""
+    Cache(path).close()
+    with closing(sqlite3.connect(path)) as conn:
+        conn.executescript(statements)
+    with pytest.raises(InputError, match=r"trigger|not a plain table"):
+        Cache(path, readonly=readonly)
+
+
+def test_views_and_tables_of_ones_own_beside_the_cache_are_left_alone(path: Path) -> None:
+    Cache(path).close()
+    with closing(sqlite3.connect(path)) as conn:
+        conn.executescript("CREATE VIEW mine AS SELECT * FROM reply; CREATE TABLE notes (a); CREATE INDEX i ON reply(finish)")
+    Cache(path).close()
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_journal_beside_a_cache_deletes_no_other_file(path: Path, tmp_path: Path, readonly: bool) -> None:
+    """SQLite deleted the file that the journal named as its super-journal when the cache was opened."""
+    Cache(path).close()
+    victim = tmp_path / "precious"
+    victim.write_bytes(b"precious")
+    name = str(victim).encode()
+    magic = bytes.fromhex("d9d505f920a163d7")
+    head = magic + struct.pack(">5I", 0, 1, path.stat().st_size // 4096, 512, 4096)
+    tail = struct.pack(">I", 0x40000000 // 4096 + 1) + name + struct.pack(">2I", len(name), sum(name)) + magic
+    Path(f"{path}-journal").write_bytes(head.ljust(512, b"\0") + tail)
+    with pytest.raises(InputError, match="names another file"):
+        Cache(path, readonly=readonly)
+    assert victim.exists()
+
+
+@pytest.mark.parametrize("ending", ["", "-journal", "-wal", "-shm"])
+def test_a_pipe_in_place_of_a_cache_file_is_not_waited_for(path: Path, ending: str) -> None:
+    if ending:
+        Cache(path).close()
+    os.mkfifo(f"{path}{ending}")
+    with pytest.raises(InputError, match="not a regular file"):
+        Cache(path)
+
+
+def test_a_link_in_place_of_the_lock_for_batches_is_not_followed(path: Path, tmp_path: Path) -> None:
+    """The lock was opened for writing through the link, which emptied the file it led to."""
+    victim = tmp_path / "precious"
+    victim.write_bytes(b"precious")
+    path.with_name(f".{path.name}.batches").symlink_to(victim)
+    with pytest.raises(InputError, match="cannot be locked"):
+        Ledger(path).alone()
+    assert victim.read_bytes() == b"precious"

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     1: (
         *("errors", "images", "trajectory", "aggregate", "plugins", "resources"),
-        *("records", "addresses", "signals", "trust", "safe_text", "terminal"),
+        *("records", "addresses", "signals", "trust", "safe_text", "terminal", "toml_files"),
     ),
     2: ("judgement", "votes", "prompt", "provider", "critic", "cache", "models", "reader", "sandbox", "template", "votes"),
     3: ("readers", "formats", "labels", "metrics", "dataset", "benchmarks", "arithmetic", "distill"),

@@ -81,6 +81,12 @@ def test_a_planted_link_is_not_followed(name: str, capsys: pytest.CaptureFixture
     assert Path("victim").read_text() == "precious"
 
 
+def test_a_planted_pipe_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe with the name of the lock held a run up for ever."""
+    os.mkfifo(".out.jsonl.lock")
+    assert run(capsys, "score", "rules", "in.jsonl", "-o", "out.jsonl")[0] == 0
+
+
 def test_the_part_file_is_new_and_its_name_is_another_each_time() -> None:
     names = set()
     for _ in range(3):

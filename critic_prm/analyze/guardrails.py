@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from critic_prm.analyze import Table, names, numbers_of
 from critic_prm.errors import InputError, UsageError
+from critic_prm.toml_files import read_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def read_bounds(path: str | Path) -> list[Bound]:
     Raises InputError for a file that cannot be read or bounds nothing, UsageError for what does not exist.
     """
     try:
-        tables = tomllib.loads(Path(path).read_text("utf-8"))
+        tables = read_toml(path)
     except (OSError, ValueError) as error:
         raise InputError(str(path), f"it cannot be read: {error}", "guardrails are TOML: [drift] psi = {max = 0.2}") from error
     bounds = [bound for name, table in tables.items() for bound in _bounds(str(path), name, table)]

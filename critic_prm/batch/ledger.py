@@ -7,6 +7,7 @@ this machine and is dropped; one found sending is looked for at the provider fir
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -22,8 +23,9 @@ from critic_prm.addresses import without_secrets
 from critic_prm.batch.api import custom_id
 from critic_prm.cache import Attempt, Cache, Entry
 from critic_prm.engine.keeping import Question
-from critic_prm.errors import UsageError
+from critic_prm.errors import InputError, UsageError
 from critic_prm.provider import Provider, Wire
+from critic_prm.records.parts import LOCK_FILE
 
 migrations = Migrations("critic-prm-batches")
 
@@ -110,7 +112,12 @@ class Ledger:
     def alone(self) -> Ledger:
         """The book, for the one process that may order batches with it. Raises UsageError while there is another."""
         path = self.cache.path
-        self._lock = path.with_name(f".{path.name}.batches").open("w")
+        lock = path.with_name(f".{path.name}.batches")
+        try:
+            self._lock = os.fdopen(os.open(lock, LOCK_FILE, 0o666))
+        except OSError as error:
+            self.close()
+            raise InputError(str(lock), f"it cannot be locked: {error.strerror}", "remove it") from None
         try:
             flock(self._lock, LOCK_EX | LOCK_NB)
         except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from critic_prm.critic import Critic, Judging
 from critic_prm.errors import InputError, UsageError
 from critic_prm.plugins import load
+from critic_prm.toml_files import read_toml
 from critic_prm.trust import Origin
 
 KINDS = ("cascade", "mixture")
@@ -19,8 +19,8 @@ def open_file(path: str | Path, judging: Judging) -> Critic:
     """Open the critic in a TOML file with one table, [cascade] or [mixture]. Paths in it are relative to it. Raises InputError
     for a file that cannot be read or names what it may not, and UsageError for what does not fit."""
     try:
-        tables = tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        tables = read_toml(path)
+    except (OSError, ValueError) as error:
         raise InputError(str(path), f"this critic cannot be read: {error}", f"it is TOML with a table {_tables()}") from None
     kinds = [kind for kind in KINDS if isinstance(tables.get(kind), dict)]
     if len(kinds) != 1 or len(tables) > 1:
@@ -30,6 +30,10 @@ def open_file(path: str | Path, judging: Judging) -> Critic:
         critic: Critic = load("critics", kinds[0], "critic").from_table(tables[kinds[0]], origin, judging)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+    except RecursionError:
+        raise InputError(str(path), "this critic contains itself", "name other critics in it") from None
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        raise InputError(str(path), f"a value is of the wrong kind: {error}", "see the example in the documentation") from None
     return critic
 
 

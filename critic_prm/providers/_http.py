@@ -43,10 +43,23 @@ def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> Arrival:
     try:
         with reading_answer():
             if 200 <= answered.status < 300:
-                return Arrival(decoded(answered.content, content_type, answered.headers), allowance(answered.headers))
+                content = without_echoed_keys(answered.content, secrets)
+                return Arrival(decoded(content, content_type, answered.headers), allowance(answered.headers))
             raise failed(answered.status, answered.headers, _error_body(answered.content, content_type))
     except ProviderError as error:
         raise without_echoes(error, wire, secrets) from None
+
+
+LONG_KEY = 16
+"""Characters from which on a key is taken out of replies. A shorter one may be a word of the reply."""
+
+
+def without_echoed_keys(content: bytes | bytearray, secrets: Sequence[str]) -> bytes | bytearray:
+    """A reply without the keys that a server, such as a proxy that shows what it was sent, repeats in it: replies are kept."""
+    for secret in secrets:
+        if len(secret) >= LONG_KEY and (key := secret.encode()) in content:
+            content = content.replace(key, b"[key]")
+    return content
 
 
 def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
@@ -209,6 +222,9 @@ def allowance(headers: Mapping[str, str]) -> Allowance:
     return Allowance(_count(requests), reset_seconds(requests_reset), _count(tokens), reset_seconds(tokens_reset))
 
 
+LONGEST_TIME = 64
+"""Characters of a time in a header. The pattern below takes time that grows with the square of them: seconds for 8 KB."""
+
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNIT = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -220,7 +236,7 @@ def reset_seconds(value: str | None) -> float | None:
 
 def _reset(value: Any) -> float | None:
     """Seconds from a duration, a number of seconds, a Unix time in seconds or milliseconds, or an RFC 3339 time."""
-    if not value or not isinstance(value, str):
+    if not value or not isinstance(value, str) or len(value) > LONGEST_TIME:
         return None
     parts = _PART.findall(value)
     if parts and "".join(number + unit for number, unit in parts) == value:

@@ -16,7 +16,8 @@ from critic_prm.errors import InputError, UsageError
 
 SQLITE = b"SQLite format 3"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOCK = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+LOCK_FILE = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""How a lock file is opened: a link that somebody put there is not followed, a pipe is not waited for, nothing is cut."""
 
 
 before_keep: ContextVar[Callable[[Path], None] | None] = ContextVar("before_keep", default=None)
@@ -101,7 +102,7 @@ def _beside(target: Path, ending: str) -> Path:
 def _locked(path: Path, name: str) -> int:
     """A lock on the file at `path`, which its holder removes. Raises UsageError while another run holds it."""
     while True:
-        held = os.open(path, _LOCK, 0o666)
+        held = os.open(path, LOCK_FILE, 0o666)
         try:
             flock(held, LOCK_EX | LOCK_NB)
             if os.path.samestat(os.fstat(held), os.lstat(path)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from critic_prm.provider import Sampling, official_addresses
 from critic_prm.rewards import credit
 from critic_prm.rewards.guards import Guards
 from critic_prm.rewards.home import Home
+from critic_prm.toml_files import read_toml
 from critic_prm.trajectory import Step, Trajectory, content_id, split_steps
 from critic_prm.trust import Origin
 
@@ -207,7 +207,7 @@ def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
     """
     origin = Origin(path, tuple(trust))
     try:
-        table = tomllib.loads(Path(path).read_text("utf-8"))
+        table = read_toml(path)
     except (OSError, ValueError) as error:
         raise InputError(str(path), f"it cannot be read: {error}", 'a reward is TOML such as critic = "verifier"') from error
     judging = dict(table.pop("judging", {}))

@@ -202,3 +202,21 @@ def test_headers_that_make_no_sense_say_nothing(headers: dict[str, str]) -> None
 @pytest.mark.parametrize("value", ["Wed, 01 Jan 2020 00:00:00 +" + "9" * 18, "Wed, 01 Jan " + "9" * 4000 + " 00:00:00 GMT"])
 def test_dates_that_cannot_be_are_no_reason_to_stop(value: str) -> None:
     assert failure(429, {}, {"retry-after": value}).failure == "throttle"
+
+
+def test_a_time_of_thousands_of_digits_is_not_read() -> None:
+    """A header of 8,000 digits held up the event loop, and with it every request, for seconds."""
+    assert reset_seconds("0" * 62 + "1s") == 1
+    assert reset_seconds("0" * 63 + "1s") is None
+    assert reset_seconds("0" * 8000 + "1s") is None
+
+
+KEY = "sk-canary-0123456789"
+
+
+@pytest.mark.parametrize(("key", "kept"), [(KEY, "Bearer [key]"), ("correct", "Bearer correct")])
+def test_a_key_that_a_reply_repeats_is_not_kept(key: str, kept: str) -> None:
+    """A proxy that shows the headers it was sent had the key stored in the cache, which is made to be shared."""
+    content = orjson.dumps({"choices": [], "debug": {"authorization": f"Bearer {key}"}})
+    found = arrival(Answered(200, {"content-type": "application/json"}, content), {}, (key,))
+    assert found.raw["debug"] == {"authorization": kept}
