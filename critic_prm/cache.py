@@ -102,6 +102,8 @@ class Entry:
     finish: str
     usage: Usage
     seconds: float
+    anew: bool = False
+    """Whether it takes the place of what is kept under its key, which could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +249,17 @@ class Cache:
         return body
 
     def add(self, entries: Iterable[Entry], attempts: Iterable[Attempt] = ()) -> None:
-        """Store them in one transaction; a key that is there already changes nothing. Raises InputError (disk full)."""
+        """Store them in one transaction; a key that is there already changes nothing, unless the entry is
+        `anew`. Raises InputError (disk full)."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         entries = list(entries)
         failed = [_attempt_row(attempt, now) for attempt in attempts]
         with self.transaction():
             kept = self.keep(entry.wire for entry in entries)
             replies = [_reply_row(entry, *parts, now) for entry, parts in zip(entries, kept, strict=True)]
-            self._conn.executemany(f"INSERT OR IGNORE INTO reply VALUES ({','.join('?' * 19)})", replies)
+            for anew, word in ((False, "IGNORE"), (True, "REPLACE")):
+                rows = [row for entry, row in zip(entries, replies, strict=True) if entry.anew == anew]
+                self._conn.executemany(f"INSERT OR {word} INTO reply VALUES ({','.join('?' * 19)})", rows)
             self._conn.executemany(f"INSERT INTO attempt VALUES (NULL{',?' * 10})", failed)
 
     def keep(self, wires: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
@@ -532,7 +537,8 @@ def entry_from_row(
     for fits, problem in checks:
         if not fits:
             raise InputError(where, f"{problem}: the row was altered", "export the cache again")
-    usage = Usage(*(row.get(name) or 0 for name in COUNTS))
+    incoming, out, read, written, thought = (row.get(name) or 0 for name in COUNTS)
+    usage = Usage(incoming, out, read, written, thought)
     same = {name: row[name] for name in SHAPE if name not in (*COUNTS, "seconds")}
     return Entry(usage=usage, seconds=row.get("seconds") or 0.0, **same)
 

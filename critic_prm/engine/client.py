@@ -115,16 +115,19 @@ class Client:
         if stored is None and key in self._cut and (wider := widened(wire)) is not None:
             wider_key = request_key(wider, sample, salt)
             stored = self.cache.get(wider_key) or (self.cache.attempted(wider_key, "length") if cut_will_do else None)
-            key = key if stored is None else wider_key
+            key, wire = (key, wire) if stored is None else (wider_key, wider)
         if stored is None and cut_will_do and key in self._cut and self.elsewhere is None:
             stored = self.cache.attempted(key, "length")
         if stored is not None:
-            self.counts["cached"] += 1
-            return stored_answer(self.provider, key, stored)
+            found = stored_answer(self.provider, key, stored)
+            # One that cannot be read, such as one that the server broke off, is bought again.
+            if found.failure is None or self.settings.offline or self.elsewhere is not None:
+                self.counts["cached"] += 1
+                return found
         if self.settings.offline:
             self.counts["missing"] += 1
             return Answer(key, failure=ProviderError("no reply in the cache, and --offline asks for none", "row"))
-        question = Question(key, wire, sample, salt, request=request)
+        question = Question(key, wire, sample, salt, request=request, anew=stored is not None)
         return await (self._fly if self.elsewhere is None else self.elsewhere)(question)
 
     async def online(self, question: Question) -> Answer:

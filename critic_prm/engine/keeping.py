@@ -27,6 +27,8 @@ class Question:
     """Whether this is another question's with more room for the answer, which the server may not grant."""
     request: Request | None = None
     """What the body was made of, where that is known."""
+    anew: bool = False
+    """Whether a reply is in the cache that cannot be read: the new one takes its place."""
     whole: bool = False
     """Whether the same prompt is asked more than once, as for several samples."""
 
@@ -45,7 +47,7 @@ def roomier_question(question: Question) -> Question:
     if wider is None:
         return question
     key = request_key(wider, question.sample, question.salt)
-    return replace(question, key=key, wire=wider, roomier=True)
+    return replace(question, key=key, wire=wider, roomier=True, anew=False)
 
 
 def fresh_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:
@@ -75,7 +77,7 @@ def kept(provider: Provider, question: Question, reply: Reply, seconds: float) -
     if is_whole(reply):
         where = (provider.name, provider.model, without_secrets(provider.base_url))
         told = (question.key, question.wire, question.sample, question.salt, *where)
-        return Entry(*told, reply.raw, reply.text, reply.finish, reply.usage, seconds)
+        return Entry(*told, reply.raw, reply.text, reply.finish, reply.usage, seconds, question.anew)
     failure = reply.finish if reply.text.strip() else "empty"
     who = (question.key, provider.name, provider.model, failure)
     return Attempt(*who, detail=reply.note, usage=reply.usage, raw=reply.raw)

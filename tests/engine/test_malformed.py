@@ -197,6 +197,7 @@ async def test_a_malformed_body_in_the_cache_costs_its_own_row(db: Path, name: s
     with sqlite3.connect(db) as connection:
         connection.execute("UPDATE reply SET raw = ?, digest = NULL", (orjson.dumps(MALFORMED[name]).decode(),))
     again = client(db, lambda wire: chat())
+    again.settings = Settings(offline=True)
     answer = await again.ask(request())
     await again.close()
     assert again.provider.asked == []  # type: ignore[attr-defined]
@@ -204,6 +205,30 @@ async def test_a_malformed_body_in_the_cache_costs_its_own_row(db: Path, name: s
     assert answer.failure.failure == "row"
     assert "the reply in the cache cannot be read" in str(answer.failure)
     assert stored_reply(MALFORMED[name]) is None
+
+
+BROKEN_OFF = {"choices": [{"message": {"role": "assistant", "content": "Step 1 is"}, "finish_reason": "error"}], "usage": {}}
+
+
+@pytest.mark.parametrize("stored", [BROKEN_OFF, {"choices": []}], ids=["broken off", "no choices"])
+async def test_a_stored_answer_that_was_broken_off_is_bought_again_and_replaced(db: Path, stored: dict[str, Any]) -> None:
+    """Older versions kept such answers as whole ones: they were read as failures and kept in the way of the new answer."""
+    one = client(db, lambda wire: chat())
+    await one.ask(request())
+    await one.close()
+    with sqlite3.connect(db) as connection:
+        connection.execute("UPDATE reply SET raw = ?, digest = NULL", (orjson.dumps(stored).decode(),))
+    found = []
+    for script in (lambda wire: BROKEN_OFF, lambda wire: chat(), lambda wire: chat()):
+        again = client(db, script)
+        again.settings = Settings(retries=0)
+        answer = await again.ask(request())
+        await again.close()
+        found.append((answer.failure is None, answer.cached, len(again.provider.asked)))  # type: ignore[attr-defined]
+    assert found == [(False, False, 1), (True, False, 1), (True, True, 0)]
+    cache = Cache(db, readonly=True)
+    assert [row["raw"] for row in cache.export()] == [chat()]
+    cache.close()
 
 
 @pytest.mark.parametrize("name", MALFORMED)
