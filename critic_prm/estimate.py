@@ -34,7 +34,7 @@ class Estimate:
 
     `to_send` is a band where later requests depend on the replies to earlier ones. `most_usd` is the price if every reply were
     as long as its limit allows, None too where there is none. `known` is how many earlier replies the token figures rest on;
-    `tier` is the service tier that is asked for.
+    `tier` is the service tier that is asked for. `left_out` rows have an image that cannot be sent: nothing is asked of them.
     """
 
     judge: str
@@ -48,6 +48,7 @@ class Estimate:
     most_usd: float | None
     known: int
     tier: str = ""
+    left_out: int = 0
 
     def lines(self) -> list[str]:
         """For a person."""
@@ -57,6 +58,8 @@ class Estimate:
             f"{self.judge}: {self.rows:,} rows, {self.requests:,} requests, {self.cached:,} cached already, {send} to send",
             f"tokens: {self.input[0]:,} to {self.input[1]:,} in, {self.output[0]:,} to {self.output[1]:,} out ({basis})",
         ]
+        if self.left_out:
+            lines.append(f"left out: {self.left_out:,} of the rows, because an image of theirs cannot be sent")
         if self.usd is None:
             provider, _, model = self.judge.partition("/")
             of = f" of service tier {self.tier!r}" if self.tier else ""
@@ -92,10 +95,11 @@ def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Sam
     per_step = critic.style.per == "step"
     sure, most = _Sum(), _Sum()
     rows = requests = cached = 0
+    bad: list[str] = []
     source = iter(trajectories)
     while part := list(islice(source, PART)):
         rows += len(part)
-        asked = list(_asked(critic, part, samples))
+        asked = list(_asked(critic, part, samples, bad))
         requests += len(asked)
         there = cache.known([key for _, _, _, key in asked])
         for trajectory, wire, certain, key in asked:
@@ -135,16 +139,21 @@ def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Sam
         most_usd=worst,
         known=known,
         tier=tier,
+        left_out=len(bad),
     )
 
 
-def _asked(critic: LLMCritic, part: list[Trajectory], samples: Samples) -> Iterator[tuple[Trajectory, Wire, bool, str]]:
-    """(trajectory, wire, whether it is sure to be asked, key) of every request that the part may need."""
+def _asked(
+    critic: LLMCritic, part: list[Trajectory], samples: Samples, bad: list[str]
+) -> Iterator[tuple[Trajectory, Wire, bool, str]]:
+    """(trajectory, wire, whether it is sure to be asked, key) of every request that the part may need; the ids of trajectories
+    with an image that cannot be sent are added to `bad`."""
     salt = critic.client.settings.salt
     for trajectory in part:
         try:
             requests = critic.requests(trajectory)
         except ImageError:  # nothing will be sent for this row
+            bad.append(trajectory.id)
             continue
         for index, request in enumerate(requests):
             wire = critic.client.provider.wire(request)

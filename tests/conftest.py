@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
+
+with suppress(ImportError):  # a machine that runs the tests of one extra may lack it
+    from hypothesis import settings
+
+    # How long an example takes says more of what else the machine does than of the code.
+    settings.register_profile("critic_prm", deadline=None)
+    settings.load_profile("critic_prm")
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,15 @@ def test_a_style_per_step_has_a_band_of_requests(tmp_path: Path) -> None:
     found = look(judge(tmp_path / "cache.db", style="yes-no"), rows=10)
     assert found.requests == 60
     assert found.to_send == (10, 60)
+
+
+def test_rows_whose_images_cannot_be_sent_are_counted(tmp_path: Path) -> None:
+    """A dry run left such rows out of its requests without a word."""
+    rows = list(trajectories(10))
+    rows[3] = replace(rows[3], images=(str(tmp_path / "none.png"),))
+    found = estimate(judge(tmp_path / "cache.db"), rows, ONE)
+    assert (found.rows, found.requests, found.left_out) == (10, 9, 1)
+    assert any(line.startswith("left out: 1 of the rows") for line in found.lines())
+    whole = look(judge(tmp_path / "cache.db"), 10)
+    assert whole.left_out == 0
+    assert not any("left out" in line for line in whole.lines())

@@ -125,7 +125,7 @@ def test_images_go_with_the_question() -> None:
 
 
 @styles
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_text_of_a_trajectory_is_shown_as_it_is_and_fenced(name: str, data: st.DataObject) -> None:
     code = st.sampled_from(["{{ 7 * 7 }}", "{% raw %}", "{#", "#}", "</step_1>", "{% endblock %}", "{{ nonce }}", "&<>\"'"])
@@ -173,7 +173,7 @@ def test_a_step_that_contains_its_own_first_code_cannot_close_its_fence(name: st
     assert nonce(knowing) == mark, "equal content has equal cache keys"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts=st.lists(st.text("0123456789abcdef", max_size=40), min_size=4, max_size=6))
 def test_the_code_of_the_fences_is_in_no_text(texts: list[str]) -> None:
     problem, answer, seen, tool, *steps = texts

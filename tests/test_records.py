@@ -51,7 +51,7 @@ def error_of(path: Path | str) -> str:
 
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "jsonl.gz", "json.gz", "jsonl.zst", "odd"])
 @given(rows=ROWS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read(tmp_path: Path, suffix: str, rows: list[Any]) -> None:
     path = tmp_path / f"rows.{suffix}"
     assert write_records(path, rows) == len(rows)
@@ -60,7 +60,7 @@ def test_what_is_written_is_read(tmp_path: Path, suffix: str, rows: list[Any]) -
 
 
 @given(rows=ROWS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_parquet_keeps_everything_but_the_difference_of_null_and_absent(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     path = tmp_path / "rows.parquet"
     write_records(path, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from critic_prm.batch.results import result_in
 from critic_prm.batch.send import FIRST_WAIT, LONGEST_WAIT, PATIENCE, Say, Sleep, find, may_pass, recover, stop_for
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
 from critic_prm.provider import Provider
+
+ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
+"""What the ids of batches look like."""
 
 TOO_MANY = ("token_limit_exceeded", "enqueued_token_limit_exceeded")
 """Why OpenAI fails a batch after taking it: more tokens wait for this model than the account may have waiting."""
@@ -74,7 +78,7 @@ class Desk:
     async def look(self, batch: Batch) -> Remote | None:
         """What the provider says of a batch; None while it does not answer, for an hour at most."""
         try:
-            remote = self.seen[batch.id] = await self.api.look(batch.remote)
+            remote = self.seen[batch.id] = await self.api.look(_id_of(batch))
         except ProviderError as error:
             if error.status == 404:
                 raise _unknown(batch) from error
@@ -91,7 +95,7 @@ class Desk:
     async def cancel(self, batch: Batch) -> Remote:
         """End a batch at its provider. Raises ConfigError."""
         try:
-            return await self.api.cancel(batch.remote)
+            return await self.api.cancel(_id_of(batch))
         except ProviderError as error:
             raise (_unknown(batch) if error.status == 404 else stop_for(error, batch.called)) from error
 
@@ -175,6 +179,17 @@ class Desk:
             return True
         self.ledger.note(batch.id, state="running", remote=found.id, status=found.status)
         return False
+
+
+def _id_of(batch: Batch) -> str:
+    """The provider's id of a batch, which becomes a part of an address. Raises ConfigError for one that is no id: a cache may
+    come from somebody else."""
+    if ID.fullmatch(batch.remote) is None:
+        raise ConfigError(
+            f"batch {batch.id} has the id {batch.remote[:80]!r} in the cache, which no provider gave it; give it up with"
+            f" `critic-prm batch forget {batch.id}`: its requests are ordered anew"
+        )
+    return batch.remote
 
 
 def _unknown(batch: Batch) -> ConfigError:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import orjson
@@ -405,3 +407,16 @@ def test_the_body_is_the_one_that_would_have_gone_online(bench: Bench) -> None:
     assert orjson.dumps(orjson.loads(stored), option=orjson.OPT_SORT_KEYS) == orjson.dumps(
         {name: value for name, value in ordered.items() if name not in ("messages", "system")}, option=orjson.OPT_SORT_KEYS
     )
+
+
+@pytest.mark.parametrize("id", ["../../files/x", "batch_1/cancel", "batch?1", "", "a" * 201, "batch_1\n"])
+def test_an_id_in_a_cache_that_is_no_id_reaches_no_address(openai: Bench, id: str) -> None:
+    """The id of a batch was put into the provider's address as it stood in the cache, which somebody else may have written."""
+    openai.office.begin(Fate(60))
+    assert openai.label("--batch") == 5
+    with closing(sqlite3.connect(openai.db)) as conn, conn:
+        conn.execute("UPDATE batch SET remote = ? WHERE state = 'running'", (id,))
+    assert openai.label("--batch") == 4
+    assert "which no provider gave it" in openai.said
+    assert "batch forget 1" in openai.said
+    assert openai.said.count("error:") == 1

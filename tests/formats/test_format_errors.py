@@ -391,7 +391,7 @@ def changed(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", GOOD)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawing=st.data())
 def test_a_row_with_odd_values_is_read_or_named(tmp_path: Path, name: str, drawing: st.DataObject) -> None:
     row: Any = GOOD[name]

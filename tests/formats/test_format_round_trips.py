@@ -85,7 +85,7 @@ def test_every_format_that_can_be_written_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", SAYS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawing=st.data())
 def test_what_both_sides_can_say_survives(tmp_path: Path, name: str, drawing: st.DataObject) -> None:
     says = SAYS[name]

@@ -137,7 +137,7 @@ WRAPPED = (
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_verdicts_are_read_back_exactly(style: str, data: st.DataObject) -> None:
     asked, verdicts, said, text = data.draw(judgements(style))
@@ -153,7 +153,7 @@ def test_verdicts_are_read_back_exactly(style: str, data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_decoration_and_surroundings_change_nothing(style: str, data: st.DataObject) -> None:
     asked, verdicts, _, text = data.draw(judgements(style))
@@ -170,7 +170,7 @@ def test_decoration_and_surroundings_change_nothing(style: str, data: st.DataObj
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_cut_reply_is_a_prefix_or_truncated(style: str, data: st.DataObject) -> None:
     asked, verdicts, _, text = data.draw(judgements(style))
@@ -228,7 +228,7 @@ FRAGMENTS = (
 
 
 @pytest.mark.parametrize("style", STYLES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_no_text_breaks_a_reader(style: str, data: st.DataObject) -> None:
     pieces = data.draw(st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=10)), max_size=25))
