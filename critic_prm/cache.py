@@ -537,8 +537,8 @@ def entry_from_row(
     for fits, problem in checks:
         if not fits:
             raise InputError(where, f"{problem}: the row was altered", "export the cache again")
-    incoming, out, read, written, thought = (row.get(name) or 0 for name in COUNTS)
-    usage = Usage(incoming, out, read, written, thought)
+    whole, out, cached, written, thought = (row.get(name) or 0 for name in COUNTS)
+    usage = Usage(whole, out, cached, written, thought)
     same = {name: row[name] for name in SHAPE if name not in (*COUNTS, "seconds")}
     return Entry(usage=usage, seconds=row.get("seconds") or 0.0, **same)
 
