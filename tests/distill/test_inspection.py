@@ -81,6 +81,11 @@ CASES: list[tuple[str, Callable[[Path], None], str]] = [
     ("tokenizer large", replaced("tokenizer.json", lambda p: sparse(p, 1 << 40)), "at most 67,108,864"),
     ("tokenizer link", replaced("tokenizer.json", lambda p: p.symlink_to("/etc/passwd")), "leads out of the folder"),
     ("onnx data link", replaced("model.onnx.data", lambda p: p.symlink_to("/etc/passwd")), "leads out of the folder"),
+    (
+        "adapter",
+        replaced("adapter_config.json", lambda p: p.write_text('{"base_model_name_or_path": "../x"}')),
+        "another model",
+    ),
     ("folder link", replaced("onnx", lambda p: p.symlink_to("/")), "leads out of the folder"),
 ]
 
