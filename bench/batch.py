@@ -38,7 +38,7 @@ JUDGES = {"openai": ("openai/bench", "/v1"), "anthropic": ("anthropic/claude-ben
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["openai", "anthropic", "critic_prm.cli.label", "critic_prm.batch.job", "critic_prm.critics.llm"]
+    ["openai", "anthropic", "critic_prm.cli.label", "critic_prm.label.batch_job", "critic_prm.critics.llm"]
 )
 
 

@@ -24,14 +24,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from critic_prm.cascading import Tuned, tune
-from critic_prm.critic import Critic
-from critic_prm.critics._hearing import Hearing, hear
 from critic_prm.critics.mixture import Mixture, Part
 from critic_prm.critics.rules import RuleCritic
-from critic_prm.dataset.splits import problem_key
-from critic_prm.judgement import Judgement, Verdict
-from critic_prm.trajectory import Trajectory, trajectory_from_json
+from critic_prm.data.critic import Critic
+from critic_prm.data.hashing import problem_key
+from critic_prm.data.judgement import Judgement, Verdict
+from critic_prm.data.trajectory import Trajectory, trajectory_from_json
+from critic_prm.evaluate.cascade_cases import Hearing, hear
+from critic_prm.evaluate.cascade_tuning import Tuned, tune
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "formal": ("eic_*", "bbm_*", "planbench_*"),

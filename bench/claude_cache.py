@@ -25,13 +25,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import with_provider
-from critic_prm.label import label
-from critic_prm.models import abilities
-from critic_prm.provider import Usage
+from critic_prm.data.critic import Judging
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.label.run import label
 from critic_prm.providers.anthropic import AnthropicProvider
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.providers.models import abilities
+from critic_prm.providers.provider import Usage
 
 MARKERS = 4
 LOOKBACK = 20

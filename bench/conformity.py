@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from critic_prm.prompt import style_names
+from critic_prm.styles.prompt import style_names
 
 PATH = "/chat/completions"
 ROWS = Path(__file__).parents[1] / "examples" / "trajectories.jsonl"

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.runs import Server, command, environment, seen, write_input
-from critic_prm.cache import Cache
+from critic_prm.engine.cache import Cache
 
 CONNECTIONS = 16
 

@@ -31,8 +31,8 @@ MODEL = "bench"
 
 
 def bodies(count: int) -> list[dict[str, Any]]:
-    from critic_prm.critic import Judging
     from critic_prm.critics.llm import with_provider
+    from critic_prm.data.critic import Judging
     from critic_prm.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(MODEL, "http://127.0.0.1:1/v1", "none")
@@ -83,14 +83,14 @@ async def bare_aiohttp(url: str, wires: list[dict[str, Any]], inflight: int) -> 
 
 async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: Path, start: bool = True) -> None:
     """The whole way: trajectories, prompts, keys, cache, gate, money, retries, writer, reader, label file, progress."""
-    from critic_prm.critic import Judging
     from critic_prm.critics.llm import with_provider
+    from critic_prm.data.critic import Judging
+    from critic_prm.data.records.reading import RecordWriter
     from critic_prm.engine.garbage import rare_collections
     from critic_prm.engine.progress import watch
-    from critic_prm.label import Tally, label_into
-    from critic_prm.models import Prices
+    from critic_prm.label.run import Tally, label_into
+    from critic_prm.providers.models import Prices
     from critic_prm.providers.openai import OpenAIProvider
-    from critic_prm.records import RecordWriter
 
     provider = OpenAIProvider(MODEL, url, "none", direct=direct)
     judging = Judging(db=folder / "cache.db", connections=inflight, durable=True, budget_usd=1e6, prices=Prices(1, 2))

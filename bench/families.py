@@ -21,8 +21,8 @@ from typing import Any
 
 from bench.linear import measure, normal, read, without_problems_of, write_training_set
 from critic_prm.critics.rules import judge_one
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.family import family_names, generate_family
-from critic_prm.trajectory import Trajectory
 
 TESTS = (
     "processbench_gsm8k",

@@ -28,10 +28,10 @@ from typing import Any
 
 from bench.runs import Server, seen, trajectories
 from bench.server import Behaviour, serving
-from critic_prm.cluster.session import NAMESPACE, ray_module
-from critic_prm.critic import Cluster, Critic, Judging, open_critic
-from critic_prm.label import Tally, label_into
-from critic_prm.records import RecordWriter
+from critic_prm.data.critic import Cluster, Critic, Judging, open_critic
+from critic_prm.data.records.reading import RecordWriter
+from critic_prm.engine.ray.session import NAMESPACE, ray_module
+from critic_prm.label.run import Tally, label_into
 
 STORE = 80 << 20
 CPUS = 2
@@ -241,8 +241,8 @@ def wire(machines: Machines, count: int) -> Iterator[str]:
 def _answer_size() -> int:
     import urllib.request
 
-    from critic_prm.cluster.desk import Outcome
-    from critic_prm.provider import Arrival
+    from critic_prm.engine.ray.desk import Outcome
+    from critic_prm.providers.provider import Arrival
 
     with Server("--latency", "0") as server:
         body = b'{"model":"bench","messages":[{"role":"user","content":"There are 6 steps, numbered from 1"}]}'

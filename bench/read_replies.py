@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from critic_prm.judgement import first_error_of
-from critic_prm.prompt import open_style
-from critic_prm.provider import Reply
-from critic_prm.reader import Expect, read_reply
-from critic_prm.readers import boxed_verdicts
-from critic_prm.readers._chances import CORRECT_INCORRECT
-from critic_prm.readers._lines import Shape, label, read_line
-from critic_prm.readers._words import ANSWER, plain, value_of
-from critic_prm.readers.json_verdicts import objects
+from critic_prm.data.judgement import first_error_of
+from critic_prm.providers.provider import Reply
+from critic_prm.styles.prompt import open_style
+from critic_prm.styles.reader import Expect, read_reply
+from critic_prm.styles.readers import boxed_verdicts
+from critic_prm.styles.readers._chances import CORRECT_INCORRECT
+from critic_prm.styles.readers._lines import Shape, label, read_line
+from critic_prm.styles.readers._words import ANSWER, plain, value_of
+from critic_prm.styles.readers.json_verdicts import objects
 
 MANY = 64
 """The steps of replies that say nothing about how many there were."""

@@ -135,8 +135,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the trainer's logs here as JSON")
     options = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from critic_prm.rewards import Reward
-    from critic_prm.rewards.trl import async_reward_function, reward_function
+    from critic_prm.serve.rewards.reward import Reward
+    from critic_prm.serve.rewards.trl import async_reward_function, reward_function
 
     logs: dict[str, list[dict[str, float]]] = {}
     failed = []

@@ -22,18 +22,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from critic_prm.critic import Judging
 from critic_prm.critics.rollout import How, RolloutCritic
-from critic_prm.generate.answers import Grader
-from critic_prm.generate.policy import LLMPolicy, with_provider
-from critic_prm.generate.problems import Problem
-from critic_prm.generate.rollout import Prefixes
-from critic_prm.generate.stopping import Enough
+from critic_prm.data.critic import Judging
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.generate.policy.answers import Grader
+from critic_prm.generate.policy.policy import LLMPolicy, with_provider
+from critic_prm.generate.policy.problems import Problem
+from critic_prm.generate.policy.rollout import Prefixes
+from critic_prm.generate.policy.stopping import Enough
 from critic_prm.generate.tree import Growth, grow
-from critic_prm.label import label
-from critic_prm.provider import Wire
+from critic_prm.label.run import label
+from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import Step, Trajectory
 
 STEPS, K = 8, 8
 Chance = Callable[[int, int], float]

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from critic_prm.critics.rules import judge_one
-from critic_prm.trajectory import trajectory_from_json
+from critic_prm.data.trajectory import trajectory_from_json
 
 SOURCES = (
     "bbm_multistep_arithmetic",

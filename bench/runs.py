@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from critic_prm.trajectory import Step, Trajectory, trajectory_to_json
+from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
 
 SERVER = Path(__file__).resolve().with_name("server.py")
 

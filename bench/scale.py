@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from critic_prm.cache import Cache, Entry
-from critic_prm.models import abilities
-from critic_prm.provider import Usage
+from critic_prm.engine.cache import Cache, Entry
+from critic_prm.providers.models import abilities
+from critic_prm.providers.provider import Usage
 
 LABEL = Usage(input=1000, output=400)
 """Tokens of one label: the stepwise prompt about a solution of eight steps, and a critique of each; measured with text of

@@ -25,12 +25,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from distill.network import open_network, open_tokenizer, plain_model
 from distill.scoring.memory import Remembering
 from distill.scoring.scorer import TransformerScorer, scorer_of
 from distill.sequences import make_encoder
-from distill.settings import Settings
-from distill.student import Item
+from distill.training.network import open_network, open_tokenizer, plain_model
+from distill.training.settings import Settings
+from distill.types import Item
 
 
 def main() -> None:

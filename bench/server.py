@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 import orjson
 
-from critic_prm.provider import request_key
+from critic_prm.providers.provider import request_key
 
 RetryAfter = Literal["seconds", "date", "ms", "absent", "absurd"]
 

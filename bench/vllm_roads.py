@@ -19,12 +19,12 @@ from typing import Any
 
 import orjson
 
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import LLMCritic, connect
-from critic_prm.label import label
-from critic_prm.provider import Sampling
+from critic_prm.data.critic import Judging
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.label.run import label
 from critic_prm.providers import _vllm_inside as inside
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.providers.provider import Sampling
 from tests.vllm.conftest import ENGINE, QUIET, serving
 from tests.vllm.tiny_model import make_judge
 

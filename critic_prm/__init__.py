@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from critic_prm.critic import Critic, Judging, open_critic
+    from critic_prm.data.critic import Critic, Judging, open_critic
+    from critic_prm.data.formats.convert import read_trajectories, write_trajectories
+    from critic_prm.data.judgement import Judgement, Label, Verdict
+    from critic_prm.data.label_rows import read_labels
+    from critic_prm.data.trajectory import Step, Trajectory, split_steps
     from critic_prm.errors import CriticPrmError
-    from critic_prm.formats import read_trajectories, write_trajectories
-    from critic_prm.judgement import Judgement, Label, Verdict
-    from critic_prm.labels import read_labels
-    from critic_prm.provider import Provider, Sampling, open_provider
-    from critic_prm.trajectory import Step, Trajectory, split_steps
+    from critic_prm.providers.provider import Provider, Sampling, open_provider
 
 _HOME = {
     "critic": ("Critic", "Judging", "open_critic"),

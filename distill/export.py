@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from critic_prm.data.trust import Origin
 from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
-from critic_prm.trust import Origin
-from distill.folder import read_info, write_json
 from distill.scoring.onnx import MODEL, SMALL, OnnxRunner, open_session
-from distill.student import Item
+from distill.store import read_info, write_json
+from distill.types import Item
 from distill.verifier import Verifier, load_verifier
 
 MAX_DRIFT = 0.05
@@ -98,7 +98,7 @@ def items_to_check(folder: str | Path, check: str | None, limit: int, trust: Seq
     Raises InputError where that split is not there any more, and where it lies outside the folder, unless `trust` names
     `verifier.json`.
     """
-    from critic_prm.formats import read_trajectories
+    from critic_prm.data.formats.convert import read_trajectories
 
     source = check or str(_dev_split(Path(folder) / "verifier.json", trust))
     if check is None and not Path(source).is_file():
@@ -125,7 +125,7 @@ def write_onnx(model: Any, path: Path) -> None:
     import torch
     from torch import Tensor, nn
 
-    from distill.network import quiet
+    from distill.training.network import quiet
 
     class Logits(nn.Module):
         def __init__(self) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from critic_prm.metrics import first_error_rows, official_f1
 from critic_prm.metrics.bootstrap import Clusters, cluster_bootstrap, interval_of, of_auroc, replicate, too_few
+from critic_prm.metrics.scores import first_error_rows, official_f1
 
 REPLICATES = 1000
 Bounds = list[float] | None

@@ -16,13 +16,13 @@ import numpy as np
 from critic_prm import signals
 from distill.calibration import Calibration, brier, choose
 from distill.card import model_card
-from distill.curve import draw
 from distill.data import Row, TrainingSet, labelled, read_training_set
-from distill.folder import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
 from distill.intervals import auroc_interval, brier_interval, f1_interval
 from distill.licences import licence_of
-from distill.student import Scorer, Student, open_student
+from distill.store import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
 from distill.threshold import choose_threshold, first_below
+from distill.training.curve import draw
+from distill.types import Scorer, Student, open_student
 from distill.verifier import fingerprint
 
 FEW = 50

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from critic_prm.errors import UsageError
 from distill.layouts import LAYOUTS
-from distill.student import Item
+from distill.types import Item
 
 Ints = NDArray[np.int32]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from critic_prm.data.judgement import Judgement, Verdict, first_error_of
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Verdict, first_error_of
-from critic_prm.trajectory import Trajectory
 from distill.calibration import Calibration, Floats
-from distill.student import Item, Scorer
+from distill.types import Item, Scorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,13 @@ def _known(scores: Floats) -> list[float | None]:
 def load_verifier(
     path: str | Path, *, backend: str = "torch", dtype: str = "auto", device: str = "auto", base_url: str | None = None
 ) -> Verifier:
-    """Open a verifier's folder. Nothing in it is run. The options are those of `distill.scoring.Opening`.
+    """Open a verifier's folder. Nothing in it is run. The options are those of `distill.scoring.load.Opening`.
 
     Raises InputError that says what is missing, damaged or too new, UsageError for an option that the verifier has not, and
     ConfigError for a package, a device or a server that is not there.
     """
-    from distill.folder import read_verifier
-    from distill.scoring import Opening
+    from distill.scoring.load import Opening
+    from distill.store import read_verifier
 
     return read_verifier(Path(path), Opening(backend, dtype, device, base_url))
 

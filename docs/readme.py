@@ -59,7 +59,7 @@ def tree() -> str:
 
 def formats() -> str:
     """The rows of the table of formats."""
-    from critic_prm.formats import table
+    from critic_prm.data.formats.convert import table
 
     return "\n".join(
         f"| `{name}` | {what.rstrip('.')}{'' if writes else ' (read only)'} |".replace("\\", "")

@@ -10,14 +10,14 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
-from critic_prm.cache import Cache, Entry
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import LLMCritic, connect
-from critic_prm.prompt import expect, render, schema
-from critic_prm.provider import Request, Usage, request_key
-from critic_prm.records import read_records
+from critic_prm.data.critic import Judging
+from critic_prm.data.records.reading import read_records
+from critic_prm.data.trajectory import trajectory_from_json
+from critic_prm.engine.cache import Cache, Entry
+from critic_prm.providers.provider import Request, Usage, request_key
 from critic_prm.resources import resource
-from critic_prm.trajectory import trajectory_from_json
+from critic_prm.styles.prompt import expect, render, schema
 
 HERE = Path(__file__).parent
 JUDGE = "recorded/example-judge"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from critic_prm.aggregate import (
+from critic_prm.data.aggregate import (
     AGGREGATIONS,
     aggregate,
     futures_cvar,

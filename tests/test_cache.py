@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from critic_prm.batch.ledger import Ledger
-from critic_prm.cache import Attempt, Cache, Entry, import_rows
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.engine.batch.ledger import Ledger
+from critic_prm.engine.cache import Attempt, Cache, Entry, import_rows
 from critic_prm.errors import InputError, UsageError
-from critic_prm.provider import Usage, request_key
-from critic_prm.records import read_records, write_records
-from critic_prm.reread import stored_text
+from critic_prm.label.reread import stored_text
+from critic_prm.providers.provider import Usage, request_key
 
 
 def entry(question: str = "2+2?", sample: int = 0, system: Any = "judge", **params: Any) -> Entry:

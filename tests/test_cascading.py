@@ -12,10 +12,10 @@ from random import Random
 
 import pytest
 
-from critic_prm.cascading import Flat, Heard, Tried, choose, front, halves, try_bands, tune
 from critic_prm.cli import main
 from critic_prm.cli.cascading import band
 from critic_prm.errors import CriticPrmError, InputError
+from critic_prm.evaluate.cascade_tuning import Flat, Heard, Tried, choose, front, halves, try_bands, tune
 
 CUT = 0.5
 

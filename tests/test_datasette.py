@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from critic_prm.cache import Attempt, Cache, Entry
-from critic_prm.provider import Usage
+from critic_prm.engine.cache import Attempt, Cache, Entry
+from critic_prm.providers.provider import Usage
 
 ROOT = Path(__file__).resolve().parents[1]
 METADATA = ROOT / "docs" / "datasette" / "metadata.yaml"

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from critic_prm.cli import build
-from critic_prm.prompt import style_names
+from critic_prm.styles.prompt import style_names
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from bench.server import Behaviour, Judge, serving
-from critic_prm.critic import Judging
+from critic_prm.cli.doctor_checks.golden import compare
+from critic_prm.cli.doctor_checks.run import Finding, examine
 from critic_prm.critics.llm import with_provider
-from critic_prm.doctor import Finding, examine
-from critic_prm.doctor.golden import compare
+from critic_prm.data.critic import Judging
 from critic_prm.errors import InputError
-from critic_prm.provider import Provider, Reply, TokenLogprob
 from critic_prm.providers import vllm
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import Provider, Reply, TokenLogprob
 
 
 @pytest.fixture(scope="module")

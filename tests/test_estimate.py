@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.runs import trajectories
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import LLMCritic, with_provider
-from critic_prm.estimate import Estimate, estimate
-from critic_prm.label import label
-from critic_prm.models import Prices
-from critic_prm.provider import Sampling, Wire
+from critic_prm.data.critic import Judging
+from critic_prm.label.estimate import Estimate, estimate
+from critic_prm.label.run import label
+from critic_prm.label.sampling import Samples
+from critic_prm.providers.models import Prices
+from critic_prm.providers.provider import Sampling, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.votes import Samples
 
 ONE = Samples(1, 1)
 

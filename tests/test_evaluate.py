@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 import pytest
 
+from critic_prm.data.judgement import Judgement, Verdict, first_error_of
+from critic_prm.data.records.reading import write_records
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
-from critic_prm.evaluate import Evaluation, blind, evaluate, evaluation_to_json, read_predictions
-from critic_prm.judgement import Judgement, Verdict, first_error_of
+from critic_prm.evaluate.run import Evaluation, blind, evaluate, evaluation_to_json, read_predictions
 from critic_prm.metrics.compare import compare
-from critic_prm.records import write_records
-from critic_prm.trajectory import Step, Trajectory
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from critic_prm.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
+from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 
 FILE = Path(__file__).resolve().parents[1] / "examples" / "trajectories.jsonl"
 ROWS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]

@@ -14,20 +14,20 @@ from pathlib import Path
 import orjson
 import pytest
 
-from critic_prm import images
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import with_provider
-from critic_prm.estimate import estimate
-from critic_prm.formats import read_trajectories
-from critic_prm.images import ImageError, ImageName, data_url
-from critic_prm.judgement import combine
-from critic_prm.label import label
-from critic_prm.labels import label_row, labelled_from_json
-from critic_prm.provider import Request, Wire
+from critic_prm.data.critic import Judging
+from critic_prm.data.formats.convert import read_trajectories
+from critic_prm.data.judgement import combine
+from critic_prm.data.label_rows import label_row, labelled_from_json
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.label.estimate import estimate
+from critic_prm.label.run import label
+from critic_prm.label.sampling import Samples
+from critic_prm.providers import images
+from critic_prm.providers.images import ImageError, ImageName, data_url
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import Request, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import Step, Trajectory
-from critic_prm.votes import Samples
 
 STARTS = {
     "png": (b"\x89PNG\r\n\x1a\n", "image/png"),

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from critic_prm.data.judgement import Judgement, Verdict, combine
+from critic_prm.data.label_rows import LABEL_FIELDS, label_row, labelled_from_json, read_labels, without_labels
+from critic_prm.data.trajectory import trajectory_from_json, trajectory_to_json
 from critic_prm.errors import InputError
-from critic_prm.judgement import Judgement, Verdict, combine
-from critic_prm.labels import LABEL_FIELDS, label_row, labelled_from_json, read_labels, without_labels
-from critic_prm.trajectory import trajectory_from_json, trajectory_to_json
 
 CARD = {"provider": "openai", "model": "m", "style": "stepwise"}
 NATIVE: dict[str, Any] = {

@@ -14,8 +14,8 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
+from critic_prm.data.records.reading import RecordWriter, read_records, write_records, write_whole
 from critic_prm.errors import InputError, UsageError
-from critic_prm.records import RecordWriter, read_records, write_records, write_whole
 
 ROWS = b"".join(
     orjson.dumps({"id": str(i), "problem": f"{i} + 1?", "steps": [f"{i} + 1 = {i + 1}."]}) + b"\n" for i in range(5)
@@ -50,7 +50,7 @@ def test_a_second_writer_of_one_output_is_told_at_once_and_the_first_one_loses_n
 
 HOLD = """
 import sys, time
-from critic_prm.records import RecordWriter
+from critic_prm.data.records.reading import RecordWriter
 writer = RecordWriter("out.jsonl")
 writer.write({"id": "theirs"})
 print("held", flush=True)
@@ -111,7 +111,7 @@ COMMANDS = {
 
 @pytest.fixture
 def made(capsys: pytest.CaptureFixture[str]) -> None:
-    from critic_prm.cache import Cache
+    from critic_prm.engine.cache import Cache
 
     assert run(capsys, "label", "in.jsonl", "--judge", "rules", "-o", "labels.jsonl")[0] == 0
     Cache("c.db").close()

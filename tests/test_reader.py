@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from critic_prm.prompt import open_style, style_names
-from critic_prm.provider import Finish, Reply
-from critic_prm.reader import Expect, Reading, loops, read_reply, without_thinking
+from critic_prm.providers.provider import Finish, Reply
+from critic_prm.styles.prompt import open_style, style_names
+from critic_prm.styles.reader import Expect, Reading, loops, read_reply, without_thinking
 from tests.effort import times_as_long
 
 GOOD = "Step 1: 3 + 4 = 7.\nThe step is \\boxed{correct}\n\nStep 2: 7 + 1 = 9.\nThe step is \\boxed{incorrect}"

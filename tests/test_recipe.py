@@ -14,11 +14,11 @@ import orjson
 import pytest
 
 from critic_prm.cli import build
+from critic_prm.cli.recipe import Order, carry_out, costs, open_recipe, recipe_names, steps_of
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.family import generate_family
-from critic_prm.provider import Wire
+from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.recipe import Order, carry_out, costs, open_recipe, recipe_names, steps_of
 
 SYSTEMS = {"math-shepherd", "omegaprm", "thinkprm", "genprm", "qwen-consensus", "fover", "graphprm", "agentprm"}
 SMALL = {

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from critic_prm import records
+from critic_prm.data.records import containers
+from critic_prm.data.records import reading as records
+from critic_prm.data.records.reading import Record, RecordWriter, encode, read_records, write_records
 from critic_prm.errors import ConfigError, InputError
-from critic_prm.records import Record, RecordWriter, containers, encode, read_records, write_records
 from tests.effort import calls
 
 SCALARS = (

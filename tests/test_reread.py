@@ -8,20 +8,20 @@ from typing import Any
 import orjson
 import pytest
 
-from critic_prm.cache import Cache
 from critic_prm.cli import main
-from critic_prm.critic import Judging
 from critic_prm.critics.consensus import Consensus, Ruling
 from critic_prm.critics.llm import LLMCritic, with_provider
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Verdict
+from critic_prm.data.label_rows import LabelledTrajectory, label_row, labelled_from_json
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.cache import Cache
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Verdict
-from critic_prm.label import label
-from critic_prm.labels import LabelledTrajectory, label_row, labelled_from_json
-from critic_prm.provider import Reply, Wire
+from critic_prm.label.reread import Changes, reread
+from critic_prm.label.run import label
+from critic_prm.providers.provider import Reply, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.reader import Expect, Reading
-from critic_prm.reread import Changes, reread
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.styles.reader import Expect, Reading
 
 STEPS = (Step("1 + 1 = 2"), Step("2 + 2 = 5"), Step("So it is 5."))
 TRAJECTORIES = [Trajectory(name, f"Problem {name}.", STEPS) for name in ("plain", "mended", "cut", "hopeless", "thought")]
@@ -122,7 +122,7 @@ async def test_what_a_better_reader_changes_is_said(tmp_path: Path, monkeypatch:
             return Reading("ok", (Verdict(0, "incorrect"),))
         return Reading("ok", (Verdict(0, "correct"), Verdict(1, "correct"), Verdict(2, "correct")))
 
-    monkeypatch.setattr("critic_prm.reread.read_reply", better)
+    monkeypatch.setattr("critic_prm.label.reread.read_reply", better)
     found, changes = again(rows, db)
     assert [row.label.first_error for row in found] == [-1, -1, -1, 0, -1]
     assert changes.lines() == [
@@ -145,7 +145,7 @@ async def test_a_step_that_could_not_be_read_before_shows_what_was_never_asked(
         assert expected.step is not None
         return Reading("ok", (Verdict(expected.step, "correct"),))
 
-    monkeypatch.setattr("critic_prm.reread.read_reply", better)
+    monkeypatch.setattr("critic_prm.label.reread.read_reply", better)
     found, _ = again(rows, db)
     assert found[3].label.status == "count_mismatch"
     assert found[3].label.judgements[0].notes == ("steps from 2 on were never asked about; label again to go on",)
@@ -161,7 +161,7 @@ async def test_what_is_not_in_the_cache_stays(tmp_path: Path) -> None:
 
 
 async def test_a_prompt_of_ones_own_has_to_be_named(tmp_path: Path) -> None:
-    from critic_prm.prompt import open_style
+    from critic_prm.styles.prompt import open_style
 
     own, db = tmp_path / "mine.jinja", tmp_path / "x.db"
     own.write_text(open_style("stepwise").source)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from critic_prm.addresses import secrets_in
+from critic_prm.providers.addresses import secrets_in
 from critic_prm.safe_text import safe_text, without_keys
 
 KEY = "sk-proj-A7bC9dE1fG3hJ5kL-mN_pQ2rS4tU6vW8xY0z"

@@ -16,19 +16,19 @@ from typing import Any
 import orjson
 import pytest
 
-from critic_prm import plugins
-from critic_prm.batch.ledger import Ledger
+from critic_prm import registry as plugins
 from critic_prm.cli import build, main
 from critic_prm.cli.stages import ELSEWHERE, HOLDS
-from critic_prm.critic import Judging, open_critic
+from critic_prm.data.critic import Judging, open_critic
+from critic_prm.data.trust import Origin
+from critic_prm.engine.batch.ledger import Ledger
 from critic_prm.engine.keeping import Question
 from critic_prm.errors import InputError, UsageError
-from critic_prm.prompt import open_style, style_in_data
-from critic_prm.provider import open_provider, request_key
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import open_provider, request_key
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.rewards import read_reward
-from critic_prm.trust import Origin
+from critic_prm.serve.rewards.reward import read_reward
+from critic_prm.styles.prompt import open_style, style_in_data
 from distill.sft.material import read_material
 
 KEY = "sk-canary-0123456789"
@@ -275,7 +275,7 @@ def a_cache(path: Path, provider: str, model: str, base_url: str | None = None) 
         conn.execute("UPDATE batch SET provider = ?, model = ?, base_url = ?", (provider, model, base_url))
         conn.execute("UPDATE request SET provider = ?, model = ?", (provider, model))
         conn.commit()
-    from critic_prm.batch.api import custom_id
+    from critic_prm.providers.batches import custom_id
 
     return custom_id(key, 0)
 
@@ -359,7 +359,7 @@ def test_the_server_of_the_environment_is_the_users_own(world: Path, canary: Can
     ],
 )
 def test_only_the_providers_own_addresses_are_taken_from_a_cache(url: str, fine: bool, world: Path, canary: Canary) -> None:
-    from critic_prm.batch.account import _provider
+    from critic_prm.label.batch_admin import _provider
 
     a_cache(world / "c.db", "openai", "gpt-5", url)
     with Ledger(world / "c.db") as ledger:

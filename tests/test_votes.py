@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from critic_prm.critic import Critic
+from critic_prm.data.critic import Critic
+from critic_prm.data.judgement import Judgement, Verdict, combine, parse_prior
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Verdict, combine, parse_prior
-from critic_prm.label import label
-from critic_prm.trajectory import Step, Trajectory
-from critic_prm.votes import Samples, Spent, favoured, parse_samples
+from critic_prm.label.run import label
+from critic_prm.label.sampling import Samples, Spent, favoured, parse_samples
 
 STEPS = 3
 TRAJECTORY = Trajectory("t", "p", tuple(Step(str(i)) for i in range(STEPS)))

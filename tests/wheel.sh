@@ -18,7 +18,7 @@ for name in ("prompts", "recipes", "examples/trajectories.jsonl", "cache.db.exam
     assert "site-packages" in str(resource(name)), f"{name} is not in the wheel"
 PYTHON
 examples=$("$bin/python" -c 'from critic_prm.resources import resource; print(resource("examples/trajectories.jsonl"))')
-for style in $("$bin/python" -c 'from critic_prm.prompt import style_names; print(*style_names())'); do
+for style in $("$bin/python" -c 'from critic_prm.styles.prompt import style_names; print(*style_names())'); do
     "$bin/critic-prm" prompts render "$style" --input "$examples" --limit 1 > /dev/null
 done
 "$bin/critic-prm" quickstart -n 400 made > quickstart.txt 2>&1 || { cat quickstart.txt; exit 1; }

@@ -14,20 +14,20 @@ from critic_prm import signals
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
-    from critic_prm.analyze import Analysis, Cell, Table
-    from critic_prm.critic import Critic
-    from critic_prm.label import Tally
-    from critic_prm.trajectory import Trajectory
+    from critic_prm.data.critic import Critic
+    from critic_prm.data.trajectory import Trajectory
+    from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table
+    from critic_prm.label.run import Tally
 
 BROKEN = 3
 
 
 def read_solutions(source: str, format: str, limit: int | None) -> list[Trajectory]:
     """The solutions of a file; with a `limit` so many of them, evenly spread. Raises InputError for a file without any."""
-    from critic_prm.analyze import spread_out
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.label_rows import without_labels
     from critic_prm.errors import InputError
-    from critic_prm.formats import read_trajectories
-    from critic_prm.labels import without_labels
+    from critic_prm.evaluate.analyze.analysis import spread_out
 
     found = [without_labels(trajectory) for trajectory in read_trajectories(source, format)]
     if not found:
@@ -38,7 +38,7 @@ def read_solutions(source: str, format: str, limit: int | None) -> list[Trajecto
 def run(critic: Critic, analyse: Callable[[Critic, Tally], Coroutine[Any, Any, Analysis]]) -> tuple[Analysis, int]:
     """Run an analysis that asks a critic; also the exit code, 3 when requests failed."""
     from critic_prm.engine.progress import describe, watch
-    from critic_prm.label import Tally
+    from critic_prm.label.run import Tally
 
     tally = Tally()
     client = getattr(critic, "client", None)
@@ -58,10 +58,10 @@ def run(critic: Critic, analyse: Callable[[Critic, Tally], Coroutine[Any, Any, A
 
 def finish(analysis: Analysis, as_json: bool, out: Path | None, bounds: Path | None, code: int = 0) -> None:
     """Print an analysis, hold it against its bounds, and exit: 3 when one is broken."""
-    from critic_prm.analyze import analysis_to_json
-    from critic_prm.analyze.guardrails import check, read_bounds, table_of
+    from critic_prm.data.records.reading import encode, write_records
     from critic_prm.errors import UsageError
-    from critic_prm.records import encode, write_records
+    from critic_prm.evaluate.analyze.analysis import analysis_to_json
+    from critic_prm.evaluate.analyze.guardrails import check, read_bounds, table_of
 
     checked = []
     if bounds is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 app = typer.Typer(help="See what is wrong with a critic's scores.", no_args_is_help=True)
 
@@ -48,9 +48,9 @@ def counterfactual(
 
     Planted errors are shown to be errors by arithmetic, so solutions need equations. Costs about 5 judgements a changed step.
     """
-    from critic_prm.analyze.counterfactual import counterfactual as analyse
     from critic_prm.cli.analysing import finish, read_solutions, run
-    from critic_prm.critic import open_critic
+    from critic_prm.data.critic import open_critic
+    from critic_prm.evaluate.analyze.counterfactual import counterfactual as analyse
 
     solutions = read_solutions(source, format, limit)
     found, code = run(
@@ -82,9 +82,9 @@ def credit(
 
     Exact for up to 6 steps, with 2^n judgements; sampled beyond, with about 2 n ORDERS.
     """
-    from critic_prm.analyze.credit import credit as analyse
     from critic_prm.cli.analysing import finish, read_solutions, run
-    from critic_prm.critic import open_critic
+    from critic_prm.data.critic import open_critic
+    from critic_prm.evaluate.analyze.credit import credit as analyse
 
     solutions = read_solutions(source, format, limit)
     found, code = run(
@@ -113,9 +113,9 @@ def risk(
 
     Several solutions of one problem are futures of that problem; solutions that share steps are futures of these too.
     """
-    from critic_prm.analyze.risk import risk as analyse
     from critic_prm.cli.analysing import finish
-    from critic_prm.labels import read_labels
+    from critic_prm.data.label_rows import read_labels
+    from critic_prm.evaluate.analyze.risk import risk as analyse
 
     rows = (row for path in labels for row in read_labels(path))
     found = analyse(rows, how=aggregation, alpha=alpha, least=least, good=good, floor=floor, seed=chance_seed)
@@ -138,9 +138,9 @@ def bias(
     Best on rows with gold labels: what is compared is then as right as each other. For self-preference give the label files of
     judges of two families on the same solutions.
     """
-    from critic_prm.analyze.bias import bias as analyse
     from critic_prm.cli.analysing import finish
-    from critic_prm.labels import read_labels
+    from critic_prm.data.label_rows import read_labels
+    from critic_prm.evaluate.analyze.bias import bias as analyse
 
     rows = (row for path in labels for row in read_labels(path))
     finish(analyse(rows, how=aggregation, author=author, least=least, seed=chance_seed), as_json, out, bounds)
@@ -160,9 +160,9 @@ def drift(
 
     On the same solutions (by id) these are compared one by one, else the two populations.
     """
-    from critic_prm.analyze.drift import drift as analyse
     from critic_prm.cli.analysing import finish
-    from critic_prm.labels import read_labels
+    from critic_prm.data.label_rows import read_labels
+    from critic_prm.evaluate.analyze.drift import drift as analyse
 
     finish(analyse(read_labels(old), read_labels(new), subset=subset, seed=chance_seed), as_json, out, bounds)
 
@@ -180,9 +180,9 @@ def guardrails(
     """
     from dataclasses import asdict
 
-    from critic_prm.analyze.guardrails import check, numbers_in, read_bounds, table_of
     from critic_prm.cli.analysing import BROKEN, print_tables
-    from critic_prm.records import encode, read_records
+    from critic_prm.data.records.reading import encode, read_records
+    from critic_prm.evaluate.analyze.guardrails import check, numbers_in, read_bounds, table_of
 
     rows = [(record.data, record.where) for path in results for record in read_records(path)]
     checked = check(read_bounds(bounds), numbers_in(rows))

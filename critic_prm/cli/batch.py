@@ -9,7 +9,7 @@ import typer
 
 from critic_prm import signals
 from critic_prm.cli.options import Trust, with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 app = typer.Typer(no_args_is_help=True, help="Batches: list, status, cancel, fetch, forget; export requests, import results.")
 
@@ -23,7 +23,7 @@ DB = Path("critic-prm.db")
 @app.command("list")
 def list_(db: Db = DB) -> None:
     """The batches that were ordered with this cache, as they were last heard of; nothing is asked."""
-    from critic_prm.batch.account import batch_lines
+    from critic_prm.label.batch_admin import batch_lines
 
     for line in batch_lines(db):
         typer.echo(line)
@@ -32,7 +32,7 @@ def list_(db: Db = DB) -> None:
 @app.command()
 def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
     """Ask the providers how far the batches are that run."""
-    from critic_prm.batch.account import statuses
+    from critic_prm.label.batch_admin import statuses
 
     for line in signals.run(statuses(db, which, base_url, trust or ())):
         typer.echo(line)
@@ -41,7 +41,7 @@ def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Tr
 @app.command()
 def cancel(which: One, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
     """End a batch at its provider; what is done already is paid for, and comes in with `fetch` or the next run."""
-    from critic_prm.batch.account import cancel_batch
+    from critic_prm.label.batch_admin import cancel_batch
 
     typer.echo(signals.run(cancel_batch(db, which, base_url, trust or ())))
 
@@ -49,7 +49,7 @@ def cancel(which: One, db: Db = DB, base_url: BaseUrl = None, trust: Trust = Non
 @app.command()
 def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
     """Take the results of batches that have ended into the cache. `label --batch` does so by itself."""
-    from critic_prm.batch.account import fetch_batches
+    from critic_prm.label.batch_admin import fetch_batches
 
     for line in signals.run(fetch_batches(db, which, base_url, trust or ())):
         typer.echo(line)
@@ -58,7 +58,7 @@ def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Tru
 @app.command()
 def forget(which: One, db: Db = DB) -> None:
     """Give a batch or an exported file up: its requests may be asked again. A batch that runs is still paid for."""
-    from critic_prm.batch.account import forget_batch
+    from critic_prm.label.batch_admin import forget_batch
 
     typer.echo(forget_batch(db, which))
 
@@ -79,13 +79,13 @@ def export(
     from dataclasses import replace
     from itertools import islice
 
-    from critic_prm.batch.exchange import Exported, one_client
-    from critic_prm.batch.exchange import export as export_requests
-    from critic_prm.batch.ledger import Ledger
     from critic_prm.cli.running import clients_of
-    from critic_prm.critic import open_critic
-    from critic_prm.formats import read_trajectories
-    from critic_prm.votes import parse_samples
+    from critic_prm.data.critic import open_critic
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.engine.batch.ledger import Ledger
+    from critic_prm.label.request_files import Exported, one_client
+    from critic_prm.label.request_files import export as export_requests
+    from critic_prm.label.sampling import parse_samples
 
     judging = replace(judging, offline=False)  # nothing is sent in any case, and the book of requests is written
     policy, rows = parse_samples(samples), islice(read_trajectories(source, format), limit)
@@ -115,7 +115,7 @@ def import_(
     trust: Trust = None,
 ) -> None:
     """Take results from a file into the cache: whole replies serve from now on, failures are kept as attempts."""
-    from critic_prm.batch.account import import_file
+    from critic_prm.label.batch_admin import import_file
 
     skipped: list[object] = []
 

@@ -7,18 +7,18 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from critic_prm.batch.account import away
-from critic_prm.batch.api import batch_api
-from critic_prm.batch.job import Job
-from critic_prm.batch.ledger import Ledger
 from critic_prm.cli.running import clients_of, run_watched
-from critic_prm.critic import Critic, Judging
+from critic_prm.data.critic import Critic, Judging
+from critic_prm.data.judgement import Label, Prior
+from critic_prm.data.records.reading import RecordWriter
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.batch.ledger import Ledger
 from critic_prm.errors import Pending, UsageError
-from critic_prm.judgement import Label, Prior
-from critic_prm.label import Account, Tally, label_into
-from critic_prm.records import RecordWriter
-from critic_prm.trajectory import Trajectory
-from critic_prm.votes import Samples
+from critic_prm.label.batch_admin import away
+from critic_prm.label.batch_job import Job
+from critic_prm.label.run import Account, Tally, label_into
+from critic_prm.label.sampling import Samples
+from critic_prm.providers.batches import batch_api
 
 
 def run_batched(

@@ -22,7 +22,7 @@ def stats(db: Db = DB) -> None:
     from rich import box
     from rich.table import Table
 
-    from critic_prm.cache import Cache
+    from critic_prm.engine.cache import Cache
 
     found = Cache(db, readonly=True).count()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -46,7 +46,7 @@ def show(key: Key, db: Db = DB) -> None:
     """One reply with its request, usage and attempts, as JSON."""
     import orjson
 
-    from critic_prm.cache import Cache
+    from critic_prm.engine.cache import Cache
 
     typer.echo(orjson.dumps(Cache(db, readonly=True).find(key), option=orjson.OPT_INDENT_2))
 
@@ -54,7 +54,7 @@ def show(key: Key, db: Db = DB) -> None:
 @app.command()
 def explain(first: Key, second: Key, db: Db = DB) -> None:
     """Why two keys differ: every place where their requests do."""
-    from critic_prm.cache import Cache
+    from critic_prm.engine.cache import Cache
 
     differences = Cache(db, readonly=True).explain(first, second)
     for place, left, right in differences:
@@ -68,8 +68,8 @@ def export(
     out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="JSONL; - is stdout.")] = "-", db: Db = DB
 ) -> None:
     """Every reply as JSONL, for `import` elsewhere."""
-    from critic_prm.cache import Cache
-    from critic_prm.records import write_records
+    from critic_prm.data.records.reading import write_records
+    from critic_prm.engine.cache import Cache
 
     rows = write_records(out, Cache(db, readonly=True).export())
     typer.echo(f"{rows:,} replies", err=True)
@@ -84,9 +84,9 @@ def import_(
     ] = False,
 ) -> None:
     """Take over replies from another cache; those that are there already change nothing."""
-    from critic_prm.cache import import_rows
-    from critic_prm.records import read_records
-    from critic_prm.reread import stored_text
+    from critic_prm.data.records.reading import read_records
+    from critic_prm.engine.cache import import_rows
+    from critic_prm.label.reread import stored_text
 
     added, known = import_rows(db, read_records(source), read=stored_text, undigested=without_digest)
     typer.echo(f"{added:,} replies added, {known:,} were there already", err=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 app = typer.Typer(help="A cheap critic first, a judge where it is in doubt.", no_args_is_help=True)
 
@@ -54,7 +54,7 @@ def tune(
     `evaluate FILE`, `rank --critic FILE`.
     """
     from critic_prm.cli.cascading import print_tuned, run_tuning
-    from critic_prm.records import encode
+    from critic_prm.data.records.reading import encode
 
     tuned, row = run_tuning(
         source,

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic_prm import signals
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 from critic_prm.errors import UsageError
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
-    from critic_prm.cascading import Measured, Tuned
-    from critic_prm.critic import Critic
-    from critic_prm.critics._hearing import Hearing
     from critic_prm.critics.cascade import By
-    from critic_prm.judgement import Label
+    from critic_prm.data.critic import Critic
+    from critic_prm.data.judgement import Label
+    from critic_prm.evaluate.cascade_cases import Hearing
+    from critic_prm.evaluate.cascade_tuning import Measured, Tuned
 
 ROWS = 12
 """Of the curve that are printed."""
@@ -40,11 +40,11 @@ def run_tuning(
     escalate: str | None,
     format: str,
 ) -> tuple[Tuned, dict[str, Any]]:
-    from critic_prm.cascading import tune
-    from critic_prm.critic import open_critic
-    from critic_prm.critics._hearing import hear
     from critic_prm.critics.cascade import BYS, open_first
-    from critic_prm.formats import read_trajectories
+    from critic_prm.data.critic import open_critic
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.evaluate.cascade_cases import hear
+    from critic_prm.evaluate.cascade_tuning import tune
 
     if (judge is None) == (judged is None):
         raise UsageError("give --judge to ask one, or --judged with a label file of one: one of the two")
@@ -83,14 +83,14 @@ def _unit(by: str | None, judge: Critic | Mapping[str, Label]) -> By:
 
 
 def _labels(path: str) -> dict[str, Label]:
-    from critic_prm.labels import read_labels
+    from critic_prm.data.label_rows import read_labels
 
     return {row.trajectory.id: row.label for row in read_labels(path)}
 
 
 def _judge_of(path: str) -> tuple[str, str | None]:
     """The judge that made a label file, and the style it was asked in, by its card."""
-    from critic_prm.labels import read_labels
+    from critic_prm.data.label_rows import read_labels
 
     card = next(iter(read_labels(path))).critic
     provider, model = card.get("provider"), card.get("model")

@@ -12,7 +12,7 @@ from critic_prm.terminal import safe_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from distill.settings import Settings
+    from distill.training.settings import Settings
 
 LENGTHS = {"scores": 2048, "sft": 8192}
 """The objectives of distill, and the tokens of a sequence where --max-length is not given."""
@@ -60,7 +60,7 @@ def sft(
     back in the style's own form, and is short enough. Problems are split as `dataset build` splits them.
     """
 
-    from critic_prm.dataset.splits import parse_shares
+    from critic_prm.data.hashing import parse_shares
     from distill.sft.chains import ChainOptions
     from distill.sft.chats import MARK, ChatOptions, build_chats
     from distill.sft.counting import counted_by, stored_in

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 WHERE = "Where the work is done"
 
@@ -36,7 +36,7 @@ WorkerGpus = Annotated[
 
 def on_cluster(judging: Judging, engine: str, address: str | None, workers: int, gpus: float | None) -> Judging:
     """`judging` with the cluster that the options name. Raises UsageError for an engine that does not exist."""
-    from critic_prm.critic import Cluster
+    from critic_prm.data.critic import Cluster
     from critic_prm.errors import UsageError
 
     if engine == "local":

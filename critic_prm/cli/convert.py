@@ -35,8 +35,8 @@ def convert(
     list_: Annotated[bool, typer.Option("--list", help="Show the formats and stop.")] = False,
 ) -> None:
     """Convert trajectories from one format to another, and say what was left out and what the target cannot say."""
+    from critic_prm.data.formats.convert import Report, options_from, read_trajectories, write_trajectories
     from critic_prm.errors import UsageError
-    from critic_prm.formats import Report, options_from, read_trajectories, write_trajectories
 
     if list_:
         _print_formats()
@@ -66,7 +66,7 @@ def _complain(error: Exception) -> None:
 def _print_formats() -> None:
     from textwrap import wrap
 
-    from critic_prm.formats import table
+    from critic_prm.data.formats.convert import table
 
     # ours first, then what goes both ways, then what is only read
     for name, what, writes, own in sorted(table(), key=lambda row: (row[0] != "native", not row[2], row[0])):

@@ -51,9 +51,9 @@ def build(
     adding rows later moves none of them.
     """
 
-    from critic_prm.dataset import DatasetOptions, build_dataset
-    from critic_prm.dataset.splits import parse_shares
-    from critic_prm.dataset.table import print_dataset
+    from critic_prm.data.hashing import parse_shares
+    from critic_prm.datasets.build import DatasetOptions, build_dataset
+    from critic_prm.datasets.table import print_dataset
 
     options = DatasetOptions(
         gold=gold,

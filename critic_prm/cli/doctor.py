@@ -9,7 +9,7 @@ import typer
 
 from critic_prm import signals
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 
 @with_judging
@@ -31,9 +31,9 @@ def doctor(
     import tempfile
     from dataclasses import replace
 
+    from critic_prm.cli.doctor_checks.run import Finding, examine
+    from critic_prm.cli.doctor_checks.verifier import examine_verifier
     from critic_prm.critics.llm import connect
-    from critic_prm.doctor import Finding, examine
-    from critic_prm.doctor.verifier import examine_verifier
     from critic_prm.errors import UsageError
 
     served = judging.base_url if (Path(judge) / "verifier.json").is_file() else None

@@ -7,10 +7,10 @@ from itertools import islice, tee
 
 import typer
 
-from critic_prm.critic import Critic
-from critic_prm.estimate import estimate, judges_in
-from critic_prm.trajectory import Trajectory
-from critic_prm.votes import Samples
+from critic_prm.data.critic import Critic
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.label.estimate import estimate, judges_in
+from critic_prm.label.sampling import Samples
 
 
 def print_estimates(

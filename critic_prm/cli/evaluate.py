@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 from critic_prm.terminal import safe_console
 
 
@@ -44,14 +44,14 @@ def evaluate(
     one is asked for.
     """
 
-    from critic_prm.benchmarks import headline_of, open_benchmark, read_benchmarks, sizes_of
     from critic_prm.cli.evaluating import run_evaluation
     from critic_prm.cli.scoretable import print_comparison, print_evaluation
-    from critic_prm.critic import open_critic
+    from critic_prm.data.critic import open_critic
+    from critic_prm.data.records.reading import encode, write_records
     from critic_prm.errors import UsageError
-    from critic_prm.evaluate import evaluation_to_json, read_predictions
+    from critic_prm.evaluate.benchmarks.benchmark import headline_of, open_benchmark, read_benchmarks, sizes_of
+    from critic_prm.evaluate.run import evaluation_to_json, read_predictions
     from critic_prm.metrics.compare import compare
-    from critic_prm.records import encode, write_records
 
     if threshold is not None and oracle_threshold:
         raise UsageError("--threshold and --oracle-threshold exclude each other; give one")

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from critic_prm import signals
-from critic_prm.critic import Critic
+from critic_prm.data.critic import Critic
+from critic_prm.data.records.reading import RecordWriter
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.engine.progress import watch
-from critic_prm.evaluate import Evaluation, evaluate
-from critic_prm.label import Tally
-from critic_prm.records import RecordWriter
-from critic_prm.trajectory import Trajectory
+from critic_prm.evaluate.run import Evaluation, evaluate
+from critic_prm.label.run import Tally
 
 
 def run_evaluation(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli import policies, recipes
-from critic_prm.plugins import names
+from critic_prm.registry import names
 from critic_prm.terminal import safe_console
 
 FAMILIES = "Families: labels exact by construction, no model needed"
@@ -48,10 +48,10 @@ def _command(name: str) -> Callable[..., None]:
     ) -> None:
         from collections import Counter
 
+        from critic_prm.data.records.reading import RecordWriter
+        from critic_prm.data.trajectory import trajectory_to_json
         from critic_prm.generate.check import confirm
         from critic_prm.generate.family import generate_family, parse_kinds, parse_levels
-        from critic_prm.records import RecordWriter
-        from critic_prm.trajectory import trajectory_to_json
 
         made: Counter[str] = Counter()
         trajectories = generate_family(

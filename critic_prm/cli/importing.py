@@ -7,10 +7,10 @@ import sys
 
 def run_import(source: str, out: str, answers: str) -> int:
     """Write the label file with what the person said, and say how much that was. Returns the exit code."""
+    from critic_prm.critics.escalation import read_answers, with_answers
+    from critic_prm.data.label_rows import is_labelled
+    from critic_prm.data.records.reading import RecordWriter, read_records
     from critic_prm.errors import InputError
-    from critic_prm.escalation import read_answers, with_answers
-    from critic_prm.labels import is_labelled
-    from critic_prm.records import RecordWriter, read_records
 
     found = read_answers(answers)
     with RecordWriter(out) as sink:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 
 @with_judging
@@ -38,12 +38,12 @@ def judge_eval(
 
     Gold is hidden from the judge. Replies that are in the cache cost nothing; with --offline nothing else is used.
     """
-    from critic_prm.benchmarks import open_benchmark
     from critic_prm.cli import judging_runs
     from critic_prm.cli.judgetable import print_resistance, print_worths
+    from critic_prm.data.records.reading import encode, write_records
     from critic_prm.errors import UsageError
-    from critic_prm.judge_eval import worths_to_json
-    from critic_prm.records import encode, write_records
+    from critic_prm.evaluate.benchmarks.benchmark import open_benchmark
+    from critic_prm.evaluate.judges import worths_to_json
 
     if judging.reference:
         raise UsageError("--with-reference does not fit here: an evaluation hides the reference answer from the judge")

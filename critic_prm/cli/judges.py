@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from critic_prm.critic import Critic, Judging, open_critic
-from critic_prm.label import Account
-from critic_prm.votes import Samples, Spent
+from critic_prm.data.critic import Critic, Judging, open_critic
+from critic_prm.label.run import Account
+from critic_prm.label.sampling import Samples, Spent
 
 
 def open_judges(names: Sequence[str], judging: Judging, consensus: str, samples: Samples) -> tuple[Critic, list[Account]]:
@@ -15,8 +15,8 @@ def open_judges(names: Sequence[str], judging: Judging, consensus: str, samples:
     if len(names) == 1:
         opened = open_critic(names[0], judging)
         return opened, [*spent, *accounts_of(opened)]
-    from critic_prm.critics._agreement import Agreement
     from critic_prm.critics.consensus import Costs, connect_all
+    from critic_prm.label.agreement import Agreement
 
     critic = connect_all(names, judging, consensus)
     return critic, [*spent, Agreement(names), Costs(critic.judges)]

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from critic_prm.cli.judging_runs import Compared, Pair
-    from critic_prm.judge_eval import Worth
-    from critic_prm.judge_eval.attack import Resistance
+    from critic_prm.evaluate.attacks import Resistance
+    from critic_prm.evaluate.judges import Worth
     from critic_prm.metrics.scorecard import Metric
 
 COLUMNS = {

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from critic_prm import signals
-from critic_prm.benchmarks import Part, read_benchmarks
 from critic_prm.cli.judges import open_judges
-from critic_prm.critic import Critic, Judging
+from critic_prm.data.critic import Critic, Judging
 from critic_prm.engine.progress import watch
-from critic_prm.evaluate import Evaluation, evaluate
-from critic_prm.judge_eval import Bill, Worth, side_by_side, worth
-from critic_prm.judge_eval.attack import Resistance, attack, attacks
-from critic_prm.label import Tally
+from critic_prm.evaluate.attacks import Resistance, attack, attacks
+from critic_prm.evaluate.benchmarks.benchmark import Part, read_benchmarks
+from critic_prm.evaluate.judges import Bill, Worth, side_by_side, worth
+from critic_prm.evaluate.run import Evaluation, evaluate
+from critic_prm.label.run import Tally
+from critic_prm.label.sampling import Samples
 from critic_prm.metrics.compare import Comparison
-from critic_prm.votes import Samples
 
 Pair = tuple[str, str]
 Compared = Sequence[tuple[Worth, Worth, Comparison]]

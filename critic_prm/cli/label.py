@@ -9,10 +9,10 @@ import typer
 
 from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 if TYPE_CHECKING:
-    from critic_prm.trajectory import Trajectory
+    from critic_prm.data.trajectory import Trajectory
 
 
 @with_judging
@@ -64,9 +64,9 @@ def label(
     from critic_prm.cli.judges import open_judges
     from critic_prm.cli.rereading import is_label_file, run_rereading
     from critic_prm.cli.running import run_labelling
-    from critic_prm.formats import read_trajectories
-    from critic_prm.judgement import parse_prior
-    from critic_prm.votes import parse_samples
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.judgement import parse_prior
+    from critic_prm.label.sampling import parse_samples
 
     if import_human is not None:
         from critic_prm.cli.importing import run_import

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from critic_prm.cli.running import Closing, run_watched
+from critic_prm.data.judgement import Status
+from critic_prm.data.records.reading import RecordWriter
 from critic_prm.engine.client import Client
 from critic_prm.engine.order import in_order
-from critic_prm.judgement import Status
-from critic_prm.label import Tally
-from critic_prm.records import RecordWriter
+from critic_prm.label.run import Tally
 
 Item = TypeVar("Item")
 Made = tuple[Status, Sequence[dict[str, Any]]]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 if TYPE_CHECKING:
-    from critic_prm.models import Prices
+    from critic_prm.providers.models import Prices
 
 ASK, RUN = "How the judge is asked", "How the run goes"
 
@@ -172,7 +172,7 @@ def judging(
     import json
 
     from critic_prm.errors import UsageError
-    from critic_prm.provider import Sampling
+    from critic_prm.providers.provider import Sampling
 
     try:
         extra = json.loads(extra_body or "{}")
@@ -221,7 +221,7 @@ def judging(
 
 def _prices(text: str) -> Prices:
     from critic_prm.errors import UsageError
-    from critic_prm.models import ANY_TIER, Prices
+    from critic_prm.providers.models import ANY_TIER, Prices
 
     try:
         numbers = [float(part) for part in text.split(",")]

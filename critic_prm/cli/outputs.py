@@ -67,8 +67,8 @@ def check_output(
 ) -> None:
     """Raise UsageError where `out` is one of `inputs`, or exists and is neither to be overwritten nor what an earlier run of
     `resumes` left; InputError where it is an SQLite database. What is not a regular file is left to who writes it."""
+    from critic_prm.data.records.parts import refuse_database
     from critic_prm.errors import UsageError
-    from critic_prm.records.parts import refuse_database
 
     target = Path(os.path.realpath(out))
     if str(out) == "-" or (target.exists() and not target.is_file()):
@@ -128,7 +128,7 @@ def _claimed(outs: list[str], run: Mapping[str, Any]) -> Iterator[None]:
     wherever the first was stopped or killed. A command that writes no run.json of its own leaves none when it is done."""
     import orjson
 
-    from critic_prm.records.parts import before_keep, write_whole
+    from critic_prm.data.records.parts import before_keep, write_whole
 
     targets = {Path(os.path.realpath(out)) for out in outs}
     claim = orjson.dumps({"run": run, "unfinished": True}, option=orjson.OPT_APPEND_NEWLINE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from critic_prm.judgement import Label
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.judgement import Label
+from critic_prm.data.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,12 +8,12 @@ import typer
 
 from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 from critic_prm.cli.options import with_policy
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 if TYPE_CHECKING:
     from critic_prm.cli.making import Made
     from critic_prm.generate.perturb import Plan
-    from critic_prm.generate.problems import Problem
+    from critic_prm.generate.policy.problems import Problem
 
 PANEL = "With a policy: any provider/MODEL, asked through the cache"
 RUNS = "From what there is already"
@@ -52,13 +52,13 @@ def sample(
 
     from critic_prm.cli.making import run_making
     from critic_prm.cli.running import told
-    from critic_prm.generate.answers import Grader
+    from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.generate.forecast import forecast_samples
-    from critic_prm.generate.policy import open_policy
-    from critic_prm.generate.problems import read_problems
+    from critic_prm.generate.policy.answers import Grader
+    from critic_prm.generate.policy.policy import open_policy
+    from critic_prm.generate.policy.problems import read_problems
     from critic_prm.generate.sample import Account, parse_keep
     from critic_prm.generate.sample import sample as sample_one
-    from critic_prm.trajectory import trajectory_to_json
 
     skipped: list[object] = []
     which = replace(parse_keep(keep), once=once, balance=balance, most=most, seed=draw)
@@ -124,10 +124,10 @@ def rollout(
     from critic_prm.cli.clusters import on_cluster
     from critic_prm.cli.running import run_labelling, told
     from critic_prm.critics.rollout import How, connect
-    from critic_prm.formats import read_trajectories
+    from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.generate.forecast import forecast_rollouts
-    from critic_prm.generate.policy import LLMPolicy
-    from critic_prm.generate.stopping import Enough, parse_rollouts
+    from critic_prm.generate.policy.policy import LLMPolicy
+    from critic_prm.generate.policy.stopping import Enough, parse_rollouts
 
     skipped: list[object] = []
     table = parse_rollouts(k)
@@ -177,12 +177,12 @@ def tree(
 
     from critic_prm.cli.making import run_making
     from critic_prm.cli.running import told
-    from critic_prm.generate.answers import Grader
+    from critic_prm.data.records.reading import RecordWriter
     from critic_prm.generate.forecast import forecast_trees
-    from critic_prm.generate.policy import open_policy
-    from critic_prm.generate.problems import read_problems
+    from critic_prm.generate.policy.answers import Grader
+    from critic_prm.generate.policy.policy import open_policy
+    from critic_prm.generate.policy.problems import read_problems
     from critic_prm.generate.tree import Growth, grow, tree_rows, tree_to_json
-    from critic_prm.records import RecordWriter
 
     skipped: list[object] = []
     growth = Growth(k, searches, budget, alpha, beta, length, exploration)
@@ -245,13 +245,13 @@ def perturb(
 
     from critic_prm.cli.making import run_making
     from critic_prm.cli.running import told
-    from critic_prm.critic import open_critic
+    from critic_prm.data.critic import open_critic
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.errors import UsageError
-    from critic_prm.formats import read_trajectories
     from critic_prm.generate.forecast import forecast_writing
     from critic_prm.generate.perturb import Account, Perturbing, carry_out, parse_kinds, plans
-    from critic_prm.generate.policy import open_policy
-    from critic_prm.trajectory import trajectory_to_json
+    from critic_prm.generate.policy.policy import open_policy
 
     skipped: list[object] = []
     what = Perturbing(parse_kinds(kinds), n, later, right, draw)  # type: ignore[arg-type]  # checked there
@@ -308,10 +308,10 @@ def agent(
 ) -> None:
     """Step labels of tool-using runs from the reward at their end; no model needed."""
     from critic_prm.cli.running import told
-    from critic_prm.formats import read_trajectories
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.records.reading import write_records
+    from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.generate.agent import Account, Credit, credited
-    from critic_prm.records import write_records
-    from critic_prm.trajectory import trajectory_to_json
 
     skipped: list[object] = []
     credit = Credit(method, gamma, lam, discount, values, prior, progress, labels, tolerance, reward)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ def list_styles() -> None:
     from rich import box
     from rich.table import Table
 
-    from critic_prm.prompt import open_style, style_names
+    from critic_prm.styles.prompt import open_style, style_names
 
     table = Table("style", "per", "reader", "what it asks for", box=box.SIMPLE_HEAD, pad_edge=False)
     for style in map(open_style, style_names()):
@@ -31,7 +31,7 @@ def list_styles() -> None:
 @app.command()
 def show(style: Style) -> None:
     """The template's text, ready to be copied and changed."""
-    from critic_prm.prompt import open_style
+    from critic_prm.styles.prompt import open_style
 
     typer.echo(open_style(style).source, nl=False)
 
@@ -47,8 +47,8 @@ def render(
     """The messages that a judge would be sent, as they are."""
     from itertools import islice
 
-    from critic_prm.formats import read_trajectories
-    from critic_prm.prompt import open_style, questions, transcript
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.styles.prompt import open_style, questions, transcript
 
     asked = open_style(style)
     for trajectory in islice(read_trajectories(str(input)), limit):

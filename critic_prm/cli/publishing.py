@@ -22,7 +22,7 @@ def stats(
     """Count labels by class, place of the first error, length and source."""
     import json
 
-    from critic_prm.dataset.stats import print_statistics, statistics
+    from critic_prm.datasets.stats import print_statistics, statistics
 
     summary = statistics(files)
     if as_json:
@@ -30,7 +30,7 @@ def stats(
     else:
         print_statistics(summary, safe_console())
     if plot is not None:
-        from critic_prm.dataset.plot import plot_statistics
+        from critic_prm.datasets.plot import plot_statistics
 
         plot_statistics(summary, plot)
         typer.echo(f"drawn to {plot}", err=True)
@@ -43,7 +43,7 @@ def card(
     language: Language = None,
 ) -> None:
     """Write README.md into the folder: the card by which `load_dataset` reads it, with counts from the files."""
-    from critic_prm.dataset.card import About, write_card
+    from critic_prm.datasets.card import About, write_card
 
     path = write_card(folder, About(name, license_, tuple(language or ())))
     typer.echo(f"wrote {path}", err=True)
@@ -63,10 +63,10 @@ def export(
 ) -> None:
     """Write a training set, or labels with their critiques, in the convention of a trainer."""
     from critic_prm.cli.selecting import tell
-    from critic_prm.dataset.card import About
-    from critic_prm.dataset.export import export as run
-    from critic_prm.dataset.export import export_lines
-    from critic_prm.formats import options_from
+    from critic_prm.data.formats.convert import options_from
+    from critic_prm.datasets.card import About
+    from critic_prm.datasets.export import export as run
+    from critic_prm.datasets.export import export_lines
 
     about = About(name, license_, tuple(language or ()))
     report = run(source, to, out, options_from({"neutral": neutral}), samples=samples, about=about)  # type: ignore[arg-type]

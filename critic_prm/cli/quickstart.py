@@ -12,7 +12,7 @@ from critic_prm.terminal import safe_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from critic_prm.critic import Critic
+    from critic_prm.data.critic import Critic
 
 SHOWN = ("bakery-change", "bakery-change-one-free")
 JUDGE = "recorded/example-judge"
@@ -47,8 +47,8 @@ def _verdicts(console: Console, folder: Path) -> None:
 
     from critic_prm.cli.picture import picture
     from critic_prm.cli.running import run_labelling
-    from critic_prm.formats import read_trajectories
-    from critic_prm.labels import read_labels
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.label_rows import read_labels
     from critic_prm.resources import resource
 
     shutil.copyfile(resource("cache.db.example"), folder / "critic-prm.db")
@@ -62,18 +62,18 @@ def _verdicts(console: Console, folder: Path) -> None:
 
 
 def _judge(folder: Path) -> Critic:
-    from critic_prm.critic import Judging, open_critic
+    from critic_prm.data.critic import Judging, open_critic
 
     return open_critic(JUDGE, Judging(style="stepwise", db=folder / "critic-prm.db", offline=True))
 
 
 def _labels(folder: Path, trajectories: int, seed: int) -> None:
     from critic_prm.cli.running import run_labelling
-    from critic_prm.critic import open_critic
-    from critic_prm.formats import read_trajectories
+    from critic_prm.data.critic import open_critic
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.records.reading import write_records
+    from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.generate.family import generate_family
-    from critic_prm.records import write_records
-    from critic_prm.trajectory import trajectory_to_json
 
     source = folder / "arithmetic.jsonl"
     write_records(source, (trajectory_to_json(made) for made in generate_family("arithmetic", trajectories, seed=seed)))
@@ -82,8 +82,8 @@ def _labels(folder: Path, trajectories: int, seed: int) -> None:
 
 
 def _training_set(console: Console, folder: Path, seed: int) -> None:
-    from critic_prm.dataset import DatasetOptions, build_dataset
-    from critic_prm.dataset.table import print_dataset
+    from critic_prm.datasets.build import DatasetOptions, build_dataset
+    from critic_prm.datasets.table import print_dataset
 
     options = DatasetOptions(split=(0.8, 0.1, 0.1), seed=seed)
     summary = build_dataset([folder / "arithmetic.labels.jsonl"], folder / "dataset", options)
@@ -100,11 +100,11 @@ def _distill(console: Console, folder: Path, seed: int) -> None:
 def _evaluate(console: Console, folder: Path) -> None:
     from rich.table import Table
 
-    from critic_prm.benchmarks import open_benchmark, read_benchmarks
     from critic_prm.cli.evaluating import run_evaluation
-    from critic_prm.critic import open_critic
-    from critic_prm.formats import read_trajectories, write_trajectories
-    from critic_prm.records import read_records
+    from critic_prm.data.critic import open_critic
+    from critic_prm.data.formats.convert import read_trajectories, write_trajectories
+    from critic_prm.data.records.reading import read_records
+    from critic_prm.evaluate.benchmarks.benchmark import open_benchmark, read_benchmarks
     from critic_prm.resources import resource
 
     held_out = {record.data["id"] for record in read_records(folder / "dataset" / "test.jsonl")}

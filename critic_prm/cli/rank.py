@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 
 @with_judging
@@ -45,7 +45,7 @@ def rank(
     oracle choosing), the majority answer and a random one.
     """
     from critic_prm.cli.ranking import numbers, print_ranking, run_ranking
-    from critic_prm.records import encode
+    from critic_prm.data.records.reading import encode
 
     ranking, row = run_ranking(
         source,

@@ -12,11 +12,11 @@ from critic_prm import signals
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
-    from critic_prm.critic import Judging
-    from critic_prm.judgement import Label
-    from critic_prm.rank import Choice, Ranking
-    from critic_prm.rank.curve import Point
-    from critic_prm.trajectory import Trajectory
+    from critic_prm.data.critic import Judging
+    from critic_prm.data.judgement import Label
+    from critic_prm.data.trajectory import Trajectory
+    from critic_prm.search.rank_curve import Point
+    from critic_prm.search.ranking import Choice, Ranking
 
 
 def numbers(text: str | None) -> list[int] | None:
@@ -47,14 +47,14 @@ def run_ranking(
     format: str,
 ) -> tuple[Ranking, dict[str, Any]]:
     """Rank and write the files that were asked for. Returns the ranking and the JSON that says all about it."""
-    from critic_prm.aggregate import AGGREGATIONS, open_aggregation
     from critic_prm.cli.judges import accounts_of
-    from critic_prm.critic import open_critic
+    from critic_prm.data.aggregate import AGGREGATIONS, open_aggregation
+    from critic_prm.data.critic import open_critic
     from critic_prm.engine.progress import watch
     from critic_prm.errors import UsageError
-    from critic_prm.generate.answers import Grader
-    from critic_prm.label import Tally
-    from critic_prm.rank import Pick, group_candidates, rank
+    from critic_prm.generate.policy.answers import Grader
+    from critic_prm.label.run import Tally
+    from critic_prm.search.ranking import Pick, group_candidates, rank
 
     if pick not in get_args(Pick):
         raise UsageError(f"--pick is {pick!r}; it is {' or '.join(get_args(Pick))}")
@@ -111,7 +111,7 @@ def run_ranking(
 
 
 async def _stored(source: str, card: dict[str, Any]) -> AsyncIterator[tuple[Trajectory, Label]]:
-    from critic_prm.labels import read_labels
+    from critic_prm.data.label_rows import read_labels
 
     for row in read_labels(source):
         card.update(row.critic)
@@ -122,9 +122,9 @@ async def _judged(
     source: str, critic: Any, format: str, samples: int, judging: Judging, tally: Any
 ) -> AsyncIterator[tuple[Trajectory, Label]]:
     """With the gold hidden: a judge that saw it would choose too well."""
-    from critic_prm.evaluate import predict
-    from critic_prm.formats import read_trajectories
-    from critic_prm.labels import without_labels
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.label_rows import without_labels
+    from critic_prm.evaluate.run import predict
 
     rows = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, format))
     async for _, trajectory, found in predict(critic, rows, samples=samples, workers=judging.connections):
@@ -152,8 +152,8 @@ def write(
     by: str,
     files: Mapping[str, str | None],
 ) -> None:
-    from critic_prm.rank import ranked_rows
-    from critic_prm.records import RecordWriter
+    from critic_prm.data.records.reading import RecordWriter
+    from critic_prm.search.ranking import ranked_rows
 
     wanted = {"out": (ranking.choices, None), "kept": (kept, 1), "escalate": (escalated, 1)}
     with ExitStack() as stack:

@@ -13,14 +13,14 @@ from critic_prm.terminal import safe_console
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from critic_prm.recipe import Order, Recipe
+    from critic_prm.cli.recipe import Order, Recipe
 
 
 def recipes() -> None:
     """List the recipes: the pipelines of published systems."""
     from rich.table import Table
 
-    from critic_prm.recipe import open_recipe, recipe_names
+    from critic_prm.cli.recipe import open_recipe, recipe_names
 
     table = Table("recipe", "what it does", "needs", "paper", show_lines=True)
     for name in recipe_names():
@@ -52,9 +52,9 @@ def recipe(
     """Run a recipe. The same command again goes on where it stopped; nothing is paid twice."""
     import shlex
 
+    from critic_prm.cli.recipe import Order, carry_out, open_recipe, steps_of
     from critic_prm.cli.stages import check
     from critic_prm.errors import UsageError
-    from critic_prm.recipe import Order, carry_out, open_recipe, steps_of
 
     pairs = [pair.partition("=") for pair in setting or []]
     if any(not equals for _, equals, _ in pairs):
@@ -82,9 +82,9 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _say_costs(found: Recipe, order: Order) -> None:
-    from critic_prm.generate.problems import read_problems
-    from critic_prm.recipe import costs
-    from critic_prm.records import read_records
+    from critic_prm.cli.recipe import costs
+    from critic_prm.data.records.reading import read_records
+    from critic_prm.generate.policy.problems import read_problems
 
     items = 0
     if order.source is not None:

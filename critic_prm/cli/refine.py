@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 POLICY = "How the policy is asked (the judge has the options below)"
 
@@ -51,9 +51,9 @@ def refine(
     from critic_prm.cli.refining import run_refining
     from critic_prm.cli.running import told
     from critic_prm.cli.searching import asked_policy
-    from critic_prm.formats import read_trajectories
-    from critic_prm.refine import Refining
-    from critic_prm.refine._mender import open_mender
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.search.refine import Refining
+    from critic_prm.search.rewriting import open_mender
 
     skipped: list[object] = []
     policys, critics = asked_policy(

@@ -8,11 +8,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from critic_prm.critic import Judging
-    from critic_prm.records import RecordWriter
-    from critic_prm.refine import Refined, Refining
-    from critic_prm.refine._mender import LLMMender
-    from critic_prm.trajectory import Trajectory
+    from critic_prm.data.critic import Judging
+    from critic_prm.data.records.reading import RecordWriter
+    from critic_prm.data.trajectory import Trajectory
+    from critic_prm.search.refine import Refined, Refining
+    from critic_prm.search.rewriting import LLMMender
 
 
 def run_refining(
@@ -32,14 +32,14 @@ def run_refining(
     them into `skipped`."""
     import typer
 
-    from critic_prm.aggregate import open_aggregation
     from critic_prm.cli.running import clients_of, run_watched
-    from critic_prm.critic import open_critic
+    from critic_prm.data.aggregate import open_aggregation
+    from critic_prm.data.critic import open_critic
     from critic_prm.engine.order import in_order
-    from critic_prm.generate.answers import Grader
-    from critic_prm.label import Tally
-    from critic_prm.refine import refine, refined_row
-    from critic_prm.refine._account import Account
+    from critic_prm.generate.policy.answers import Grader
+    from critic_prm.label.run import Tally
+    from critic_prm.search.refine import refine, refined_row
+    from critic_prm.search.refine_stats import Account
 
     open_aggregation(by)
     opened = open_critic(critic, judging)

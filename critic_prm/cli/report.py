@@ -22,11 +22,11 @@ def report(
 
     It opens from a disk, loads nothing from a network, and shows what judges wrote as text alone.
     """
-    from critic_prm.report.html import write_report
-    from critic_prm.report.runs import read_runs
+    from critic_prm.evaluate.report.html import write_report
+    from critic_prm.evaluate.report.runs import read_runs
 
     if plots is not None:
-        from critic_prm.report.plots import require_extra
+        from critic_prm.evaluate.report.plots import require_extra
 
         require_extra()
     runs = read_runs(sources)
@@ -34,7 +34,7 @@ def report(
     rows = sum(len(run.rows) for run in runs)
     typer.echo(f"{out}: {rows:,} labels of {len(runs)} run{'s'[: len(runs) > 1]}, {size / 1e6:.1f} MB", err=True)
     if plots is not None:
-        from critic_prm.report.plots import write_plots
+        from critic_prm.evaluate.report.plots import write_plots
 
         for path in write_plots(runs, plots, dpi):
             typer.echo(str(path), err=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from itertools import islice
 
-from critic_prm.cache import Cache
-from critic_prm.critic import Judging
-from critic_prm.labels import is_labelled, label_row, read_labels
-from critic_prm.records import RecordWriter, read_records
-from critic_prm.reread import Changes, reread
+from critic_prm.data.critic import Judging
+from critic_prm.data.label_rows import is_labelled, label_row, read_labels
+from critic_prm.data.records.reading import RecordWriter, read_records
+from critic_prm.engine.cache import Cache
+from critic_prm.label.reread import Changes, reread
 
 
 def is_label_file(source: str) -> bool:

@@ -14,16 +14,16 @@ import orjson
 
 from critic_prm import signals
 from critic_prm.cli.outputs import this_run
-from critic_prm.critic import Critic
+from critic_prm.data.critic import Critic
+from critic_prm.data.judgement import Label, Prior
+from critic_prm.data.records.reading import RecordWriter, write_whole
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.engine.garbage import rare_collections
 from critic_prm.engine.progress import describe, watch
 from critic_prm.errors import CriticPrmError, Interrupted
-from critic_prm.judgement import Label, Prior
-from critic_prm.label import Account, Tally, label_into
-from critic_prm.records import RecordWriter, write_whole
-from critic_prm.trajectory import Trajectory
-from critic_prm.votes import Samples
+from critic_prm.label.run import Account, Tally, label_into
+from critic_prm.label.sampling import Samples
 
 SPARE_FILES = 64
 """Open files that a run needs besides its connections."""

@@ -39,12 +39,12 @@ def score(
     The output is a label file without critiques: `rank`, `report` and `analyze` read it.
     """
     from critic_prm.cli.clusters import on_cluster
-    from critic_prm.critic import Critic, Judging, open_critic
+    from critic_prm.data.critic import Critic, Judging, open_critic
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.label_rows import label_row
+    from critic_prm.data.records.reading import RecordWriter
     from critic_prm.errors import UsageError
-    from critic_prm.formats import read_trajectories
-    from critic_prm.label import label
-    from critic_prm.labels import label_row
-    from critic_prm.records import RecordWriter
+    from critic_prm.label.run import label
     from distill.verifier import load_verifier
 
     plain = (backend, dtype, device, base_url) == ("torch", "auto", "auto", None)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from critic_prm.evaluate import Evaluation
+    from critic_prm.evaluate.run import Evaluation
     from critic_prm.metrics.compare import Comparison
     from critic_prm.metrics.scorecard import Metric
 

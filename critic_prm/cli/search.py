@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 HOW, POLICY, LIMITS = "The method", "How the policy is asked (the judge has the options below)", "Limits of one problem"
 
@@ -63,8 +63,8 @@ def search(
     """
     from critic_prm.cli.searching import asked_policy, run_search
     from critic_prm.errors import UsageError
-    from critic_prm.search import Budget, Settings
     from critic_prm.search._policy import ENDS, open_stepper
+    from critic_prm.search.search import Budget, Settings
 
     for name, value, allowed in (
         ("--prior", prior, ("critic", "uniform")),

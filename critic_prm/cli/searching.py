@@ -9,14 +9,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 from critic_prm.errors import UsageError
 
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
-    from critic_prm.models import Prices
-    from critic_prm.search import Budget, Settings, Task
+    from critic_prm.providers.models import Prices
     from critic_prm.search._policy import LLMStepper
+    from critic_prm.search.search import Budget, Settings, Task
 
 
 def asked_policy(
@@ -46,7 +46,7 @@ def is_local(critic: str) -> bool:
     """Whether a critic's name is that of one which asks nobody."""
     from pathlib import Path
 
-    from critic_prm.plugins import names
+    from critic_prm.registry import names
 
     return Path(critic).is_dir() or critic in names("critics")
 
@@ -80,18 +80,18 @@ def run_search(
     """Search every problem. Returns the exit code: 0, or 3 where problems could not be read or were left without a solution."""
     import typer
 
-    from critic_prm.aggregate import open_aggregation
     from critic_prm.cli.running import clients_of, run_watched, told
-    from critic_prm.critic import open_critic
+    from critic_prm.data.aggregate import open_aggregation
+    from critic_prm.data.critic import open_critic
+    from critic_prm.data.records.reading import RecordWriter
     from critic_prm.engine.order import in_order
-    from critic_prm.generate.answers import Grader
-    from critic_prm.generate.problems import read_problems
-    from critic_prm.label import Tally
-    from critic_prm.rank import Pick
-    from critic_prm.records import RecordWriter
-    from critic_prm.search import Pricing, Task, open_method, search, search_row, tree_rows
+    from critic_prm.generate.policy.answers import Grader
+    from critic_prm.generate.policy.problems import read_problems
+    from critic_prm.label.run import Tally
     from critic_prm.search._account import Account
     from critic_prm.search._scorer import for_growing
+    from critic_prm.search.ranking import Pick
+    from critic_prm.search.search import Pricing, Task, open_method, search, search_row, tree_rows
 
     settings.check(method, by.replace("-", "_"))
     open_method(method)

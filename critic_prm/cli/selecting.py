@@ -48,9 +48,9 @@ def consensus(
 
     Rows are joined by id, else by content. A kept row is A's, with the labels agreed on as its gold labels.
     """
-    from critic_prm.dataset.acceptance import acceptance_lines
-    from critic_prm.dataset.consensus import ConsensusOptions
-    from critic_prm.dataset.consensus import consensus as run
+    from critic_prm.datasets.acceptance import acceptance_lines
+    from critic_prm.datasets.consensus import ConsensusOptions
+    from critic_prm.datasets.consensus import consensus as run
     from critic_prm.errors import UsageError
 
     if reweight and resample:
@@ -102,8 +102,8 @@ def filter_(
     seed: Annotated[int, typer.Option(help="Another seed thins otherwise.", envvar="CRITIC_PRM_SEED")] = 0,
 ) -> None:
     """Keep the rows, and of label files the judgements, that pass every rule asked for; every rule is counted by class."""
-    from critic_prm.dataset.filters import filter_rows, rule_lines
-    from critic_prm.dataset.rules import FilterOptions, preset_rules
+    from critic_prm.datasets.filters import filter_rows, rule_lines
+    from critic_prm.datasets.rules import FilterOptions, preset_rules
 
     asked = FilterOptions(
         status=status,
@@ -140,8 +140,8 @@ def dedupe(
     removed: Removed = None,
 ) -> None:
     """Leave out copies, exact and near; the first stays, and what went is listed with it."""
-    from critic_prm.dataset.dedupe import DedupeOptions
-    from critic_prm.dataset.dedupe import dedupe as run
+    from critic_prm.datasets.dedupe import DedupeOptions
+    from critic_prm.datasets.dedupe import dedupe as run
 
     options = DedupeOptions(by=by, near=None if exact else near, across_labels=across_labels)  # type: ignore[arg-type]
     report = run(source, out, options, _listing(out, removed))
@@ -165,8 +165,8 @@ def decontaminate(
     removed: Removed = None,
 ) -> None:
     """Leave out the problems of benchmarks: copies, near copies, and those with other names and numbers."""
-    from critic_prm.dataset.decontaminate import decontaminate as run
-    from critic_prm.dataset.overlap import Thresholds
+    from critic_prm.datasets.decontaminate import decontaminate as run
+    from critic_prm.datasets.overlap import Thresholds
 
     report = run(source, against, out, Thresholds(near, contained, passage), _listing(out, removed), literal=literal)
     problems = report["problems"]
@@ -193,8 +193,8 @@ def mix(
 
     Mix what `generate` made into train alone: a threshold that dev chose on it does not carry over to other solutions.
     """
-    from critic_prm.dataset.mix import mix as run
-    from critic_prm.dataset.mix import mix_lines, parse_sources
+    from critic_prm.datasets.mix import mix as run
+    from critic_prm.datasets.mix import mix_lines, parse_sources
 
     report = run(parse_sources(sources), out, total, seed, repeat)
     tell(report, out, mix_lines(report))
@@ -202,7 +202,7 @@ def mix(
 
 def tell(report: dict[str, Any], out: str | Path, more: Iterable[str]) -> None:
     """Say on stderr what a step did."""
-    from critic_prm.dataset.account import lines
+    from critic_prm.datasets.account import lines
 
     for line in (*lines(report, out), *more):
         typer.echo(line, err=True)

@@ -9,7 +9,7 @@ import typer
 
 from critic_prm import signals
 from critic_prm.cli.options import with_judging
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 
 LIMITS = "What is too much"
 
@@ -48,7 +48,7 @@ def serve(
     """
     import logging
 
-    from critic_prm.critic import open_critic
+    from critic_prm.data.critic import open_critic
     from critic_prm.serve.run import loop_factory, require_extra
     from critic_prm.serve.run import serve as run
     from critic_prm.serve.settings import Settings, check, find_token

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from critic_prm.critic import critic_in_file
+from critic_prm.cli.recipe import KEPT, Order, Recipe, steps_of
+from critic_prm.data.critic import critic_in_file
+from critic_prm.data.trust import Origin, is_below
 from critic_prm.errors import CriticPrmError
-from critic_prm.generate.policy import prompt_names
-from critic_prm.prompt import style_names
-from critic_prm.recipe import KEPT, Order, Recipe, steps_of
-from critic_prm.trust import Origin, is_below
+from critic_prm.generate.policy.policy import prompt_names
+from critic_prm.styles.prompt import style_names
 
 Holds = Literal["reads", "writes", "critic", "policy", "style", "prompt", "word"]
 

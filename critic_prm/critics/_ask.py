@@ -10,13 +10,13 @@ from pathlib import Path
 from critic_prm.critics._obeyed import obeyed
 from critic_prm.critics._talk import Talk
 from critic_prm.critics._turns import Kind, Manner, next_turn
+from critic_prm.data.judgement import Judgement, all_ways, first_error_of
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Answer, Client
-from critic_prm.images import data_url
-from critic_prm.judgement import Judgement, all_ways, first_error_of
-from critic_prm.prompt import Style, expect, questions, render, render_in_turn, schema
-from critic_prm.provider import Message, Reply, Request, Sampling, Usage
-from critic_prm.reader import LONGEST, Expect, Reading, Schema, read_reply
-from critic_prm.trajectory import Trajectory
+from critic_prm.providers.images import data_url
+from critic_prm.providers.provider import Message, Reply, Request, Sampling, Usage
+from critic_prm.styles.prompt import Style, expect, questions, render, render_in_turn, schema
+from critic_prm.styles.reader import LONGEST, Expect, Reading, Schema, read_reply
 
 Messages = tuple[Message, ...]
 

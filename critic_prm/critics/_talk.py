@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from critic_prm.provider import Message, Reply, Request, Sampling, TokenLogprob, Usage
-from critic_prm.reader import without_thinking
+from critic_prm.providers.provider import Message, Reply, Request, Sampling, TokenLogprob, Usage
+from critic_prm.styles.reader import without_thinking
 
 _OPENED = re.compile(r"\s*<(\w+)>")
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from critic_prm.critics._talk import Talk
 from critic_prm.errors import UsageError
-from critic_prm.prompt import Style
-from critic_prm.reader import Expect, Reading
+from critic_prm.styles.prompt import Style
+from critic_prm.styles.reader import Expect, Reading
 
 Kind = Literal["re-asked", "forced", "thought again"]
 

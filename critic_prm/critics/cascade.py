@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from critic_prm.aggregate import spread
-from critic_prm.critic import Critic, Judging, critic_in_file, open_critic
 from critic_prm.critics._band import Band, in_doubt
+from critic_prm.critics.escalation import Escalations
+from critic_prm.data.aggregate import spread
+from critic_prm.data.critic import Critic, Judging, critic_in_file, open_critic
+from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_error_of
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.data.trust import Origin
 from critic_prm.engine.together import together
 from critic_prm.errors import UsageError
-from critic_prm.escalation import Escalations
-from critic_prm.judgement import Judgement, Label, Verdict, combine, first_error_of
-from critic_prm.prompt import style_names
-from critic_prm.provider import Usage
-from critic_prm.trajectory import Trajectory
-from critic_prm.trust import Origin
+from critic_prm.providers.provider import Usage
+from critic_prm.styles.prompt import style_names
 
 By = Literal["step", "solution"]
 BYS: tuple[By, ...] = get_args(By)
@@ -215,7 +215,7 @@ def from_table(table: Mapping[str, Any], origin: Origin, judging: Judging) -> Ca
     """The cascade that a TOML's table `[cascade]` describes: `first` (a critic, or several for their mean and spread),
     `judges`, `low`, `high`, and where wanted `spread`, `by`, `style`, `escalate`. Raises UsageError.
     """
-    from critic_prm.critics._file import check
+    from critic_prm.critics.open import check
 
     check(table, "cascade", {"first", "judges", "low", "high"}, {"spread", "by", "style", "escalate", "tuned"})
     by = table.get("by", "solution")

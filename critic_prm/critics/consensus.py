@@ -12,13 +12,13 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from critic_prm.critic import Critic, Judging, open_critic
 from critic_prm.critics.llm import LLMCritic
+from critic_prm.data.critic import Critic, Judging, open_critic
+from critic_prm.data.judgement import Judgement, Label, Verdict, VerdictValue, all_ways
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Label, Verdict, VerdictValue, all_ways
-from critic_prm.provider import Usage
-from critic_prm.trajectory import Trajectory
+from critic_prm.providers.provider import Usage
 
 Rule = Literal["majority", "weighted", "unanimous"]
 RULES: tuple[Rule, ...] = get_args(Rule)

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from critic_prm.addresses import is_near
-from critic_prm.cache import Cache
-from critic_prm.critic import Judging
 from critic_prm.critics._ask import Asked, Asker, as_judgement, is_enough
 from critic_prm.critics._turns import Manner
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Judgement
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client, Settings
 from critic_prm.engine.door import Door
 from critic_prm.engine.gate import START, Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import UsageError
-from critic_prm.images import ImageError
-from critic_prm.judgement import Judgement
-from critic_prm.models import abilities, check, did_you_mean
-from critic_prm.prompt import Style, open_style
-from critic_prm.provider import Message, Provider, Request, Sampling, open_provider, requested_tier
-from critic_prm.trajectory import Trajectory
+from critic_prm.providers.addresses import is_near
+from critic_prm.providers.images import ImageError
+from critic_prm.providers.models import abilities, check, did_you_mean
+from critic_prm.providers.provider import Message, Provider, Request, Sampling, open_provider, requested_tier
+from critic_prm.styles.prompt import Style, open_style
 
 SENT = ("temperature", "top_p", "max_tokens", "seed", "effort", "logprobs")
 """The sampling parameters that a label's card names."""
@@ -79,7 +79,7 @@ def open_client(provider: Provider, judging: Judging) -> Client:
     start = judging.connections if near else START
     gate: Door = Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
     if judging.cluster is not None:
-        from critic_prm.cluster.provider import spread
+        from critic_prm.engine.ray.provider import spread
 
         provider, gate = spread(provider, judging, start)
     return Client(

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from critic_prm.critic import Critic, Judging, critic_in_file, open_critic
+from critic_prm.data.critic import Critic, Judging, critic_in_file, open_critic
+from critic_prm.data.judgement import Judgement, Verdict, all_ways, combine, first_error_of
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.data.trust import Origin
 from critic_prm.engine.together import together
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Verdict, all_ways, combine, first_error_of
-from critic_prm.prompt import style_names
-from critic_prm.provider import Usage
-from critic_prm.trajectory import Trajectory
-from critic_prm.trust import Origin
+from critic_prm.providers.provider import Usage
+from critic_prm.styles.prompt import style_names
 
 Weighed = Sequence[tuple[float, float]]
 """(P(correct), weight) of each part that has a say on a step."""
@@ -187,7 +187,7 @@ async def _ask(part: Part, trajectories: Sequence[Trajectory], sample: int) -> l
 def from_table(table: Mapping[str, Any], origin: Origin, judging: Judging) -> Mixture:
     """The mixture that a TOML's table `[mixture]` describes: `part` (an array of tables with `critic` and the fields of Part),
     and where wanted `how` and `threshold`. Raises UsageError."""
-    from critic_prm.critics._file import check
+    from critic_prm.critics.open import check
 
     check(table, "mixture", {"part"}, {"how", "threshold"})
     how, threshold = table.get("how", "mean"), float(table.get("threshold", 0.5))

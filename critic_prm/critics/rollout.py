@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Judgement, Status, Verdict
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.errors import UsageError
-from critic_prm.generate.answers import Grader
-from critic_prm.generate.policy import LLMPolicy, Policy, open_policy
-from critic_prm.generate.rollout import Estimate, Found, Prefixes, card_of, every_step, halving
-from critic_prm.generate.stopping import MOST, Enough, rollouts_for
-from critic_prm.generate.targets import EPSILON, TARGETS, Target, dual_sided, progress_labels
-from critic_prm.judgement import Judgement, Status, Verdict
-from critic_prm.provider import Usage
-from critic_prm.trajectory import Trajectory
+from critic_prm.generate.policy.answers import Grader
+from critic_prm.generate.policy.policy import LLMPolicy, Policy, open_policy
+from critic_prm.generate.policy.rollout import Estimate, Found, Prefixes, card_of, every_step, halving
+from critic_prm.generate.policy.stopping import MOST, Enough, rollouts_for
+from critic_prm.generate.policy.targets import EPSILON, TARGETS, Target, dual_sided, progress_labels
+from critic_prm.providers.provider import Usage
 
 Search = Literal["first", "every", "halving"]
 SEARCHES: tuple[Search, ...] = get_args(Search)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from critic_prm.arithmetic import Claim, Notes, check, remember
-from critic_prm.judgement import Judgement, Verdict, first_error_of
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.judgement import Judgement, Verdict, first_error_of
+from critic_prm.data.trajectory import Trajectory
 
 FINGERPRINT = "rules-1"
 """Changes whenever the same trajectory could be judged differently than before."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from critic_prm import signals
-from critic_prm.cache import Cache
+from critic_prm.engine.cache import Cache
 from critic_prm.engine.deadlines import Deadlines
 from critic_prm.engine.door import Door
 from critic_prm.engine.keeping import Question, cached_reply, fresh_reply, is_whole, kept, kept_failure, roomier_question
@@ -21,7 +21,7 @@ from critic_prm.engine.retries import Luck, try_again
 from critic_prm.engine.sharing import Sharing
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
-from critic_prm.provider import Provider, Reply, Request, Usage, asks_for_schema, request_key
+from critic_prm.providers.provider import Provider, Reply, Request, Usage, asks_for_schema, request_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from critic_prm.provider import Allowance
+from critic_prm.providers.provider import Allowance
 
 
 class Door(Protocol):

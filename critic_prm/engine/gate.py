@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from critic_prm.provider import Allowance
+from critic_prm.providers.provider import Allowance
 
 START, GROWTH, SHRINK = 16, 0.05, 0.8
 COOLDOWN, LONGEST_COOLDOWN = 0.5, 60.0

@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from critic_prm.addresses import without_secrets
-from critic_prm.cache import Attempt, Entry
+from critic_prm.engine.cache import Attempt, Entry
 from critic_prm.engine.limits import widened
 from critic_prm.errors import ProviderError
-from critic_prm.provider import Marked, Provider, Reply, Request, Wire, reading_answer, request_key
+from critic_prm.providers.addresses import without_secrets
+from critic_prm.providers.provider import Marked, Provider, Reply, Request, Wire, reading_answer, request_key
 
 
 @dataclass(frozen=True, slots=True)

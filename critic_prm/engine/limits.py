@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from critic_prm.provider import Wire
+from critic_prm.providers.provider import Wire
 
 NAMES = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 

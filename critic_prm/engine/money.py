@@ -10,8 +10,8 @@ import orjson
 
 from critic_prm.engine.limits import reply_limit
 from critic_prm.errors import BudgetError
-from critic_prm.models import Prices
-from critic_prm.provider import Usage, Wire, requested_tier
+from critic_prm.providers.models import Prices
+from critic_prm.providers.provider import Usage, Wire, requested_tier
 
 TOKENS_PER_BYTE = 0.35
 """Of a prompt's JSON, before an answer has shown what it is; English prose has 0.22, digits and Chinese about 0.35."""

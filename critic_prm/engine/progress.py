@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, get_args
 
 from critic_prm.engine.client import Client
 from critic_prm.errors import Failure
-from critic_prm.models import did_you_mean
+from critic_prm.providers.models import did_you_mean
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
-    from critic_prm.label import Tally
+    from critic_prm.label.run import Tally
 
 EVERY = 30.0
 """Seconds between lines where stderr is no terminal."""

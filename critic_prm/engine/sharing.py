@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from critic_prm.engine.keeping import Question
-from critic_prm.provider import Provider
+from critic_prm.providers.provider import Provider
 
 KEPT = 240.0
 """Seconds after its last use for which a prefix is taken to be cached; Anthropic's default is five minutes."""

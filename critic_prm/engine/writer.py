@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
-from critic_prm.cache import Attempt, Cache, Entry
+from critic_prm.engine.cache import Attempt, Cache, Entry
 from critic_prm.errors import CriticPrmError
 
 LARGEST = 256

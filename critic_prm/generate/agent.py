@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from critic_prm.data.trajectory import StepLabel, Trajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.generate.answers import plainly_same
-from critic_prm.trajectory import StepLabel, Trajectory
+from critic_prm.generate.policy.answers import plainly_same
 
 Method = Literal["td", "returns"]
 Discount = Literal["to-go", "elapsed"]

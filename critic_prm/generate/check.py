@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import CriticPrmError, UsageError
-from critic_prm.plugins import load, names
-from critic_prm.trajectory import Trajectory
+from critic_prm.registry import load, names
 
 FOLDER = "generate.checks"
 

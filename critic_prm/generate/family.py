@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol, cast
 
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError, UsageError
-from critic_prm.plugins import load, names
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.registry import load, names
 
 FOLDER = "generate.families"
 LEVELS = (1, 5)

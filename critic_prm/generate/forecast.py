@@ -8,17 +8,17 @@ from math import ceil, floor, log2
 
 import orjson
 
-from critic_prm.critic import Judging
 from critic_prm.critics.rollout import How
-from critic_prm.generate.answers import final_answer
+from critic_prm.data.critic import Judging
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.perturb import Perturbing, Plan, writing_request
 from critic_prm.generate.planting import KINDS
-from critic_prm.generate.policy import LLMPolicy
-from critic_prm.generate.problems import Problem
+from critic_prm.generate.policy.answers import final_answer
+from critic_prm.generate.policy.policy import LLMPolicy
+from critic_prm.generate.policy.problems import Problem
 from critic_prm.generate.tree import Growth
-from critic_prm.models import Prices, abilities
-from critic_prm.provider import Request, Usage, requested_tier
-from critic_prm.trajectory import Trajectory
+from critic_prm.providers.models import Prices, abilities
+from critic_prm.providers.provider import Request, Usage, requested_tier
 
 TOKENS_PER_BYTE = (0.2, 0.35)
 """Of a prompt: English prose, and digits or Chinese."""

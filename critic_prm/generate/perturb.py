@@ -10,14 +10,14 @@ from functools import lru_cache
 from random import Random
 from typing import Any, Literal, get_args
 
-from critic_prm.critic import Critic
 from critic_prm.critics.rules import judge_one
+from critic_prm.data.critic import Critic
+from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.generate.answers import final_answer
 from critic_prm.generate.planting import KINDS, differs, place_of, plant
-from critic_prm.generate.policy import LLMPolicy, Policy, marked, open_prompt, prompt_names, unmarked
-from critic_prm.provider import Request
-from critic_prm.trajectory import Step, StepLabel, Trajectory
+from critic_prm.generate.policy.answers import final_answer
+from critic_prm.generate.policy.policy import LLMPolicy, Policy, marked, open_prompt, prompt_names, unmarked
+from critic_prm.providers.provider import Request
 
 FOLDER = "perturb"
 Later = Literal["keep", "cut", "regenerate"]

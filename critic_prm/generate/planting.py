@@ -12,8 +12,8 @@ from typing import Literal, TypeVar
 
 from critic_prm.arithmetic import Claim, check
 from critic_prm.critics.rules import judge_one
-from critic_prm.generate.policy import unmarked
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.generate.policy.policy import unmarked
 
 Item = TypeVar("Item")
 

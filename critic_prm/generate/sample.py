@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.generate.answers import Grader, final_answer
-from critic_prm.generate.policy import Completion, Policy, unmarked
-from critic_prm.generate.problems import Problem
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.generate.policy.answers import Grader, final_answer
+from critic_prm.generate.policy.policy import Completion, Policy, unmarked
+from critic_prm.generate.policy.problems import Problem
 
 _BAND = re.compile(r"(\d*\.?\d+)-(\d*\.?\d+)")
 

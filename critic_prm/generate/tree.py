@@ -9,15 +9,15 @@ from math import sqrt
 from typing import Any
 
 from critic_prm.critics.rollout import How, judgement_of
+from critic_prm.data.judgement import combine
+from critic_prm.data.label_rows import label_row
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.generate.answers import Grader, final_answer
-from critic_prm.generate.policy import Policy, unmarked
-from critic_prm.generate.problems import Problem
-from critic_prm.generate.rollout import Estimate, Found, Prefixes, Rollout
-from critic_prm.generate.stopping import Enough
-from critic_prm.judgement import combine
-from critic_prm.labels import label_row
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.generate.policy.answers import Grader, final_answer
+from critic_prm.generate.policy.policy import Policy, unmarked
+from critic_prm.generate.policy.problems import Problem
+from critic_prm.generate.policy.rollout import Estimate, Found, Prefixes, Rollout
+from critic_prm.generate.policy.stopping import Enough
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from critic_prm.metrics import Array
+from critic_prm.metrics.scores import Array
 
 REPLICATES = 2000
 LEVEL = 0.95

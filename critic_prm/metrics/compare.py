@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from critic_prm.errors import UsageError
-from critic_prm.metrics import Array, first_error_rows, number, official_f1
 from critic_prm.metrics.bootstrap import (
     REPLICATES,
     Clusters,
@@ -21,6 +20,7 @@ from critic_prm.metrics.bootstrap import (
     two_sided,
 )
 from critic_prm.metrics.scorecard import Case
+from critic_prm.metrics.scores import Array, first_error_rows, number, official_f1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from critic_prm.dataset.splits import problem_key
-from critic_prm.judgement import Label
-from critic_prm.metrics import (
+from critic_prm.data.hashing import problem_key
+from critic_prm.data.judgement import Label
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.metrics.bootstrap import REPLICATES, Clusters, Statistic, interval_of, of_auroc, of_sums, replicate, too_few
+from critic_prm.metrics.scores import (
     Array,
     auroc,
     bin_rows,
@@ -27,8 +29,6 @@ from critic_prm.metrics import (
     plain_f1,
     prm_score_of,
 )
-from critic_prm.metrics.bootstrap import REPLICATES, Clusters, Statistic, interval_of, of_auroc, of_sums, replicate, too_few
-from critic_prm.trajectory import Trajectory
 
 ThresholdFrom = Literal["verdicts", "given", "oracle"]
 UNDECIDED = "undecided"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from critic_prm.batch.api import Remote
-from critic_prm.provider import Wire
 from critic_prm.providers._sdk import as_provider_error, chunks, lines, size
+from critic_prm.providers.batches import Remote
+from critic_prm.providers.provider import Wire
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

@@ -12,9 +12,9 @@ from typing import Any
 import orjson
 
 from critic_prm.errors import ProviderError
-from critic_prm.provider import Allowance, Arrival, Wire, reading_answer
-from critic_prm.providers._failures import DAILY, Heard, verdict
 from critic_prm.providers._post import Answered, Post
+from critic_prm.providers.failures import DAILY, Heard, verdict
+from critic_prm.providers.provider import Allowance, Arrival, Wire, reading_answer
 from critic_prm.safe_text import safe_text, without_keys
 
 LONGEST_WAIT = 3600.0

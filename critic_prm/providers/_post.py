@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from critic_prm.addresses import is_near
 from critic_prm.errors import ProviderError
+from critic_prm.providers.addresses import is_near
 
 if TYPE_CHECKING:
     import aiohttp

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from critic_prm.errors import ProviderError
-from critic_prm.provider import Wire
+from critic_prm.providers.provider import Wire
 
 CHAT = (
     "add_generation_prompt",

@@ -12,11 +12,15 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from critic_prm.addresses import is_near, secrets_in
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.images import data_url
-from critic_prm.models import abilities
-from critic_prm.provider import (
+from critic_prm.providers._http import answer, unshaped
+from critic_prm.providers._post import MAX_REPLY_BYTES, AsTheSDK, Post
+from critic_prm.providers.addresses import is_near, secrets_in
+from critic_prm.providers.finish import finish_of
+from critic_prm.providers.images import data_url
+from critic_prm.providers.models import abilities
+from critic_prm.providers.openai import TIMEOUT
+from critic_prm.providers.provider import (
     MOST_TOKENS,
     Arrival,
     Marked,
@@ -29,10 +33,6 @@ from critic_prm.provider import (
     stated_usage,
     token_count,
 )
-from critic_prm.providers._finish import finish_of
-from critic_prm.providers._http import answer, unshaped
-from critic_prm.providers._post import MAX_REPLY_BYTES, AsTheSDK, Post
-from critic_prm.providers.openai import TIMEOUT
 
 if TYPE_CHECKING:
     import httpx2

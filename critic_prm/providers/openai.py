@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from critic_prm.addresses import basic_credentials, is_near, secrets_in, with_path
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.images import data_url
-from critic_prm.models import MOST_STOPS, Abilities, abilities
-from critic_prm.provider import Arrival, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
-from critic_prm.providers._finish import finish_of
 from critic_prm.providers._http import answer, failed, unshaped
 from critic_prm.providers._post import MAX_REPLY_BYTES, AsTheSDK, Direct, Post
+from critic_prm.providers.addresses import basic_credentials, is_near, secrets_in, with_path
+from critic_prm.providers.finish import finish_of
+from critic_prm.providers.images import data_url
+from critic_prm.providers.models import MOST_STOPS, Abilities, abilities
+from critic_prm.providers.provider import Arrival, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
 
 if TYPE_CHECKING:
     import httpx2

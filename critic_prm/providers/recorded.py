@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from critic_prm.errors import ProviderError
-from critic_prm.provider import Wire
+from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from critic_prm.errors import InputError, ProviderError
-from critic_prm.provider import Arrival, Reply, Request, Wire
 from critic_prm.providers.openai import read_chat
+from critic_prm.providers.provider import Arrival, Reply, Request, Wire
 
 Script = Mapping[str, Any] | ProviderError
 
 MODEL_IS_PATH = True
-"""A model's name is a file; one that comes from a file is checked (see `critic_prm.trust`)."""
+"""A model's name is a file; one that comes from a file is checked (see `critic_prm.data.trust`)."""
 
 
 def connect(model: str, base_url: str | None) -> ScriptedProvider:

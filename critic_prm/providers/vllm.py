@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
-from critic_prm.provider import Arrival, Reply, Request, Wire
 from critic_prm.providers._vllm_inside import Inside
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import Arrival, Reply, Request, Wire
 
 DEFAULT_URL = "http://localhost:8000/v1"
 MODEL_IS_PATH = True
-"""A model's name may be a folder; one that comes from a file is checked (see `critic_prm.trust`)."""
+"""A model's name may be a folder; one that comes from a file is checked (see `critic_prm.data.trust`)."""
 
 
 def connect(model: str, base_url: str | None) -> VLLMProvider:

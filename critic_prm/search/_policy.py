@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, get_args
 
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 from critic_prm.errors import UsageError
-from critic_prm.generate.policy import Came, Completion, LLMPolicy, continuation, open_policy, unmarked
-from critic_prm.provider import Request, Usage
+from critic_prm.generate.policy.policy import Came, Completion, LLMPolicy, continuation, open_policy, unmarked
+from critic_prm.providers.provider import Request, Usage
 
 Cut = Literal["stop", "split"]
 """How one step is had: by a stop string before the next, or by writing to the end and taking the first."""

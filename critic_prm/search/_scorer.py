@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from critic_prm.critic import Critic
+from critic_prm.data.critic import Critic
+from critic_prm.data.judgement import Judgement, combine
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.together import together
-from critic_prm.judgement import Judgement, combine
-from critic_prm.provider import Usage
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.providers.provider import Usage
 
 Path = tuple[str, ...]
 Scores = tuple[float | None, ...]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from critic_prm.generate.policy import Completion
-from critic_prm.judgement import Judgement, Verdict
-from critic_prm.provider import Usage
+from critic_prm.data.judgement import Judgement, Verdict
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.generate.policy.policy import Completion
+from critic_prm.providers.provider import Usage
 from critic_prm.search._policy import Proposal
-from critic_prm.trajectory import Trajectory
 
 
 def chance(*key: object) -> float:

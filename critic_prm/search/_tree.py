@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from critic_prm.aggregate import Aggregation, aggregate
-from critic_prm.critic import Critic
+from critic_prm.data.aggregate import Aggregation, aggregate
+from critic_prm.data.critic import Critic
 from critic_prm.engine.together import together
-from critic_prm.models import Prices
-from critic_prm.provider import Usage
+from critic_prm.providers.models import Prices
+from critic_prm.providers.provider import Usage
 from critic_prm.search._policy import Stepper
 from critic_prm.search._scorer import Path, Scorer, Scores
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
-from critic_prm.critic import Critic
+from critic_prm.data.critic import Critic
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.serve.batching import Batcher
 from critic_prm.serve.connections import CONNECTION
 from critic_prm.serve.metrics import CONTENT_TYPE, Meters
@@ -24,7 +25,6 @@ from critic_prm.serve.refusals import refuse as answer
 from critic_prm.serve.schemas import SCHEMAS, STEPS, complaint
 from critic_prm.serve.settings import Settings, is_loopback
 from critic_prm.serve.shapes import SHAPES, Shape
-from critic_prm.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from critic_prm.critic import Critic
+from critic_prm.data.critic import Critic
+from critic_prm.data.judgement import Judgement, Label, combine
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import CriticPrmError
-from critic_prm.judgement import Judgement, Label, combine
 from critic_prm.serve.settings import Settings
-from critic_prm.trajectory import Trajectory
 
 SPARED = 32
 """The largest batch of a critic that computes, whatever it likes: larger ones gain little and make everyone wait for all."""

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from critic_prm import signals
-from critic_prm.critic import Critic
+from critic_prm.data.critic import Critic
 from critic_prm.engine.garbage import rare_collections
 from critic_prm.errors import ConfigError, InputError
 from critic_prm.serve.connections import HEAD, Connection, Room, strict

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from critic_prm.aggregate import AGGREGATIONS
-from critic_prm.judgement import STATUSES
+from critic_prm.data.aggregate import AGGREGATIONS
+from critic_prm.data.judgement import STATUSES
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -67,7 +67,7 @@ def find_token(file: Path | None, environment: Mapping[str, str] | None = None) 
 
 def check(settings: Settings) -> None:
     """Raises ConfigError for an address that others can reach when there is no token, UsageError for what cannot be read."""
-    from critic_prm.aggregate import AGGREGATIONS
+    from critic_prm.data.aggregate import AGGREGATIONS
 
     if settings.token is None and not is_loopback(settings.host):
         raise ConfigError(

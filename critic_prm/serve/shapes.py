@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from critic_prm.aggregate import aggregate
+from critic_prm.data.aggregate import aggregate
+from critic_prm.data.judgement import Label
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError
-from critic_prm.judgement import Label
 from critic_prm.serve import texts
 from critic_prm.serve.settings import Settings
-from critic_prm.trajectory import Step, Trajectory
 
 Body: TypeAlias = Mapping[str, Any]
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from critic_prm.data.trajectory import split_steps
 from critic_prm.errors import CriticPrmError
 from critic_prm.serve.schemas import STEPS
-from critic_prm.trajectory import split_steps
 
 TURNS = STEPS
 """The most turns of a chat in one text."""

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from distill.losses import Outputs, Targets, Want
+from distill.losses.loss import Outputs, Targets, Want
 
 if TYPE_CHECKING:
-    from distill.settings import Settings
+    from distill.training.settings import Settings
 
 WANTS: Want = "votes"
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from distill.losses import Outputs, Targets, Want
+from distill.losses.loss import Outputs, Targets, Want
 from distill.losses.soft import counts as counts
 from distill.losses.soft import cross_entropy
 
 if TYPE_CHECKING:
-    from distill.settings import Settings
+    from distill.training.settings import Settings
 
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()

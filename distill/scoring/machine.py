@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distill.ensemble import spread
-from distill.network import find_head
-from distill.scoring import Found
 from distill.scoring.attention import Pack, pack_of, packing
+from distill.scoring.load import Found
 from distill.scoring.tree import grow
+from distill.training.ensemble import spread
+from distill.training.network import find_head
 
 
 class Tap:

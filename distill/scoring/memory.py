@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distill.scoring import Found
 from distill.scoring.attention import Layers, pack_of
+from distill.scoring.load import Found
 from distill.scoring.machine import Machine, found
 from distill.scoring.tree import grow, overlap
 from distill.sequences import Encoded, Ints

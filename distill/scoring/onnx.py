@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.errors import ConfigError, InputError
-from distill.scoring import Found
+from distill.scoring.load import Found
 from distill.sequences import Encoded
 
 MODEL, SMALL = "model.onnx", "model.int8.onnx"

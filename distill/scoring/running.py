@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distill.batches import collate, micro
-from distill.scoring import Found, Runner
 from distill.scoring.attention import pack_of
+from distill.scoring.load import Found, Runner
 from distill.scoring.machine import Machine, found
 from distill.scoring.tree import grow, packs
 from distill.sequences import Encoded
+from distill.training.batches import collate, micro
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distill.scoring import Floats, Opening, Runner
-from distill.student import Item
+from distill.scoring.load import Floats, Opening, Runner
+from distill.types import Item
 
 if TYPE_CHECKING:
     from distill.scoring.machine import Machine
@@ -23,8 +23,8 @@ SCORING = "scoring.json"
 
 def open_scorer(folder: Path, opening: Opening) -> TransformerScorer:
     """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without what it needs."""
-    from distill.network import open_tokenizer
     from distill.sequences import make_encoder
+    from distill.training.network import open_tokenizer
 
     stored = json.loads((folder / SCORING).read_text("utf-8"))
     tokenizer = open_tokenizer(folder)
@@ -54,7 +54,7 @@ def open_model(folder: Path, opening: Opening) -> tuple[Any, dict[str, Any]]:
     from safetensors.torch import load_file
     from transformers import AutoModelForTokenClassification
 
-    from distill.network import HEADS, pick_device, pick_dtype, quiet
+    from distill.training.network import HEADS, pick_device, pick_dtype, quiet
 
     device = pick_device(opening.device)
     dtype = torch.float32 if opening.dtype == "auto" and device.type == "cpu" else pick_dtype(opening.dtype, device)
@@ -120,8 +120,8 @@ class TransformerScorer:
     def save(self, folder: Path) -> None:
         from safetensors import SafetensorError
 
-        from distill.checkpoint import write
-        from distill.network import HEADS, quiet
+        from distill.training.checkpoint import write
+        from distill.training.network import HEADS, quiet
 
         assert self.machine is not None, "only a model that is here can be saved"
         try:

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from critic_prm.errors import ConfigError, CriticPrmError
-from distill.scoring import Floats, Found
+from distill.scoring.load import Floats, Found
 from distill.sequences import Encoded
 
 AT_ONCE = 64

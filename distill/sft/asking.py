@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from critic_prm.dataset.splits import unit
-from critic_prm.prompt import Style, expect, questions, render
-from critic_prm.provider import Reply
-from critic_prm.reader import Reading, read_reply
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.hashing import unit
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.providers.provider import Reply
+from critic_prm.styles.prompt import Style, expect, questions, render
+from critic_prm.styles.reader import Reading, read_reply
 from distill.sft.tokens import ending_of, prompt_ids
 
 PLACES = 8192

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
-from critic_prm.dataset.rows import Row
-from critic_prm.dataset.rules import Critiques, FilterOptions, JudgementRule, judgement_rules
+from critic_prm.data.judgement import Judgement, Verdict, first_error_of
+from critic_prm.data.label_rows import labelled_from_json
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.datasets.rows import Row
+from critic_prm.datasets.rules import Critiques, FilterOptions, JudgementRule, judgement_rules
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Verdict, first_error_of
-from critic_prm.labels import labelled_from_json
-from critic_prm.prompt import Style, expect, open_style, questions, render
-from critic_prm.provider import Message, Reply
-from critic_prm.reader import read_reply, write_reply
-from critic_prm.trajectory import Trajectory
+from critic_prm.providers.provider import Message, Reply
+from critic_prm.styles.prompt import Style, expect, open_style, questions, render
+from critic_prm.styles.reader import read_reply, write_reply
 
 Against = Literal["auto", "gold", "votes"]
 Stored: TypeAlias = Callable[[str], Reply | None]

@@ -12,17 +12,17 @@ from typing import IO, Any
 
 import orjson
 
-from critic_prm.dataset.account import fingerprint
-from critic_prm.dataset.balance import Thinning
-from critic_prm.dataset.folder import new_folder
-from critic_prm.dataset.rows import Row, read_rows
-from critic_prm.dataset.rules import CHARACTERS_A_TOKEN
-from critic_prm.dataset.splits import SPLITS, check_shares, problem_key, split_of
+from critic_prm.data.hashing import SPLITS, check_shares, problem_key, split_of
+from critic_prm.data.label_rows import without_labels
+from critic_prm.data.records.reading import encode
+from critic_prm.data.trajectory import trajectory_to_json
+from critic_prm.datasets.account import fingerprint
+from critic_prm.datasets.balance import Thinning
+from critic_prm.datasets.folder import new_folder
+from critic_prm.datasets.rows import Row, read_rows
+from critic_prm.datasets.rules import CHARACTERS_A_TOKEN
 from critic_prm.errors import InputError, UsageError
-from critic_prm.labels import without_labels
-from critic_prm.prompt import Style, open_style, style_in_data
-from critic_prm.records import encode
-from critic_prm.trajectory import trajectory_to_json
+from critic_prm.styles.prompt import Style, open_style, style_in_data
 from distill.sft.chains import Candidate, ChainOptions, Chat, Count, Judged, Stored, candidates, judged, style_of
 from distill.sft.funnel import Funnel, warnings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from critic_prm.provider import Reply
+from critic_prm.providers.provider import Reply
 from distill.sft.chains import Stored
 from distill.sft.chats import ESTIMATED, Counting
 
@@ -23,8 +23,8 @@ def stored_in(db: Path | None) -> Stored | None:
     """Find replies in this cache, which is opened for reading alone. Raises InputError."""
     if db is None:
         return None
-    from critic_prm.cache import Cache
-    from critic_prm.reread import stored_reply
+    from critic_prm.engine.cache import Cache
+    from critic_prm.label.reread import stored_reply
 
     cache = Cache(db, readonly=True)
 

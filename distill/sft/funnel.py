@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from critic_prm.errors import UsageError
-from critic_prm.prompt import Style, style_in_data
+from critic_prm.styles.prompt import Style, style_in_data
 from distill.sft.chains import STAGES
 
 

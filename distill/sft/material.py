@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from critic_prm.dataset.account import fingerprint
-from critic_prm.dataset.splits import problem_key, split_of
+from critic_prm.data.hashing import problem_key, split_of
+from critic_prm.data.records.reading import Record, read_records
+from critic_prm.data.trajectory import Trajectory, trajectory_from_json
+from critic_prm.data.trust import Origin
+from critic_prm.datasets.account import fingerprint
 from critic_prm.errors import InputError
-from critic_prm.prompt import Style, open_style
-from critic_prm.records import Record, read_records
-from critic_prm.trajectory import Trajectory, trajectory_from_json
-from critic_prm.trust import Origin
+from critic_prm.styles.prompt import Style, open_style
 from distill.sft.chains import Stored
 from distill.sft.chats import MARK, SOLUTIONS, ChatOptions, Counting, build_chats
 

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic_prm.dataset.folder import new_folder
+from critic_prm.datasets.folder import new_folder
 from critic_prm.errors import InputError, UsageError
-from distill.settings import Settings
 from distill.sft.card import judge_card
 from distill.sft.chats import ChatOptions, Counting
 from distill.sft.material import Material, Talk, read_material, tally
+from distill.training.settings import Settings
 
 if TYPE_CHECKING:
     from distill.sft.asking import Answerer
@@ -60,7 +60,7 @@ def distill_sft(
     `out`. Raises ConfigError without torch or the device asked for, InputError for data and bases that cannot be used,
     UsageError for settings that do not fit; `out` is then as it was.
     """
-    from distill.folder import work_folder
+    from distill.store import work_folder
     from distill.students.transformer import require_torch
 
     target = Path(out)
@@ -68,15 +68,15 @@ def distill_sft(
     require_torch()
     import torch
 
-    from distill.loop import LOG, micro_tokens, train
-    from distill.network import quiet
-    from distill.progress import watching
     from distill.run import versions
     from distill.sft.asking import Answerer, chosen, measure, stop_ids
     from distill.sft.task import ChatTask, mean_loss, places_at_once
     from distill.sft.tokens import open_chat_tokenizer
     from distill.students._policy import open_policy, plain_policy
     from distill.students.transformer import open_team, require_room
+    from distill.training.loop import LOG, micro_tokens, train
+    from distill.training.network import quiet
+    from distill.training.progress import watching
 
     team = open_team(settings)
     tokenizer = open_chat_tokenizer(base)
@@ -143,7 +143,7 @@ def distill_sft(
         "versions": versions(),
     }
     if team.rank == 0:
-        from distill.curve import draw
+        from distill.training.curve import draw
 
         draw(work / LOG, work / "training.png")
         _write(target, student, answerer, stop_ids(tokenizer), material, info, metrics, work)
@@ -221,8 +221,8 @@ def _write(
 ) -> None:
     from transformers import GenerationConfig
 
-    from distill.folder import share, write_json
-    from distill.network import quiet
+    from distill.store import share, write_json
+    from distill.training.network import quiet
 
     student.model.generation_config = GenerationConfig(
         bos_token_id=answerer.tokenizer.bos_token_id, eos_token_id=stops, pad_token_id=answerer.tokenizer.pad_token_id

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from distill.batches import Indices, micro
 from distill.sft.tokens import Tokens
+from distill.training.batches import Indices, micro
 
 if TYPE_CHECKING:
-    from distill.loop import Team
     from distill.students._policy import Policy
+    from distill.training.loop import Team
 
 LOGITS = 1 << 29
 """How many logits one forward pass may give, where --micro-tokens is not given: 2 GiB in float32."""

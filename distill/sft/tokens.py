@@ -58,7 +58,7 @@ class _Turn:
 
 def open_chat_tokenizer(base: str) -> Tokenizer:
     """The base's tokenizer, with a chat template. Raises InputError."""
-    from distill.network import open_tokenizer
+    from distill.training.network import open_tokenizer
 
     tokenizer = open_tokenizer(base)
     if tokenizer.eos_token_id is None:

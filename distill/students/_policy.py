@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from critic_prm.errors import InputError
-from distill.batches import Batch, Prepared, in_order
-from distill.losses import Outputs
-from distill.network import (
+from distill.losses.loss import Outputs
+from distill.training.batches import Batch, Prepared, in_order
+from distill.training.network import (
     MEND,
     add_adapters,
     first_line,
@@ -27,7 +27,7 @@ from distill.network import (
     quiet,
     remove_dropout,
 )
-from distill.settings import Settings
+from distill.training.settings import Settings
 
 if TYPE_CHECKING:
     from distill.sequences import Encoder

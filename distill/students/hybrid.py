@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from critic_prm.errors import InputError, UsageError
 from distill.calibration import Floats, logit, sigmoid
 from distill.data import Row, TrainingSet, labelled
-from distill.probe import Probe, fit_probe, probe_from_arrays
-from distill.scoring import DEFAULT, Opening, require_default
-from distill.settings import Settings
-from distill.student import Item, Trained
+from distill.scoring.load import DEFAULT, Opening, require_default
 from distill.students import linear
-from distill.surprise import View
+from distill.students.probe import Probe, fit_probe, probe_from_arrays
+from distill.students.token_statistics import View
+from distill.training.settings import Settings
+from distill.types import Item, Trained
 
 if TYPE_CHECKING:
-    from distill.reading import Reader
+    from distill.students.frozen_lm import Reader
 
 FILE = "hybrid.safetensors"
 CHUNK = 200
@@ -132,7 +132,7 @@ class HybridScorer:
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
-        from distill.network import quiet
+        from distill.training.network import quiet
 
         arrays = {f"states.{name}": array for name, array in self.states.arrays().items()}
         arrays |= {f"surprise.{name}": array for name, array in self.surprise.arrays().items()}
@@ -176,9 +176,9 @@ def open_reader(base: str, settings: Settings) -> Reader:
     """The base, ready to read. Raises InputError for one that does not open or is no causal language model."""
     from transformers import AutoModelForCausalLM
 
-    from distill.network import MEND, first_line, open_tokenizer, pick_device, pick_dtype, quiet
-    from distill.reading import make_reader
+    from distill.students.frozen_lm import make_reader
     from distill.students.transformer import encoder_for
+    from distill.training.network import MEND, first_line, open_tokenizer, pick_device, pick_dtype, quiet
 
     device = pick_device(settings.device)
     try:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import TrainingSet
-from distill.scoring import DEFAULT, Opening, require_default
-from distill.settings import Settings
-from distill.student import Item, Scorer, Trained
+from distill.scoring.load import DEFAULT, Opening, require_default
+from distill.training.settings import Settings
+from distill.types import Item, Scorer, Trained
 
 if TYPE_CHECKING:
     from distill.calibration import Floats
@@ -60,12 +60,12 @@ class Implicit:
         require_torch()
         import torch
 
-        from distill.dev import look
-        from distill.loop import fit
-        from distill.losses import check_rows
-        from distill.network import mend_padding, open_tokenizer
-        from distill.progress import watching
+        from distill.losses.loss import check_rows
         from distill.students._policy import ImplicitNetwork, open_policy, plain_policy, remember
+        from distill.training.dev import look
+        from distill.training.loop import fit
+        from distill.training.network import mend_padding, open_tokenizer
+        from distill.training.progress import watching
 
         given = [f"--{n.replace('_', '-')}" for n in FOREIGN if getattr(self.settings, n) != getattr(Settings(), n)]
         if given:
@@ -116,9 +116,9 @@ def load(folder: Path, opening: Opening = DEFAULT) -> Scorer:
     from distill.students.transformer import require_torch
 
     require_torch()
-    from distill.network import open_tokenizer
     from distill.sequences import make_encoder
     from distill.students._policy import open_policy
+    from distill.training.network import open_tokenizer
 
     stored = json.loads((folder / SCORING).read_text("utf-8"))
     settings = Settings(dtype="fp32")
@@ -148,7 +148,7 @@ class ImplicitScorer:
         import numpy as np
         import torch
 
-        from distill.batches import collate, micro
+        from distill.training.batches import collate, micro
 
         encoded: list[Encoded] = self.encoder.encode_many(items)
         starts = [len(head) for head in self.encoder.heads([problem for problem, _ in items])]

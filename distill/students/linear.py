@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distill import features
 from distill.calibration import Floats, sigmoid
 from distill.data import Row, TrainingSet, labelled, require_step_labels
-from distill.ngrams import char_grams, word_grams, words
-from distill.scoring import DEFAULT, Opening, require_default
-from distill.student import Item, Trained
-from distill.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
+from distill.features import steps as features
+from distill.scoring.load import DEFAULT, Opening, require_default
+from distill.students.ngrams import char_grams, word_grams, words
+from distill.students.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
+from distill.types import Item, Trained
 
 FOLDS = 5
 WEIGHTS = "linear.safetensors"

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
 from distill.data import Row, TrainingSet
-from distill.scoring import DEFAULT, Opening
-from distill.settings import Settings
-from distill.student import Scorer, Trained
+from distill.scoring.load import DEFAULT, Opening
+from distill.training.settings import Settings
+from distill.types import Scorer, Trained
 
 if TYPE_CHECKING:
-    from distill.batches import Prepared
-    from distill.loop import Task, Team
-    from distill.network import Network
     from distill.sequences import Encoded, Encoder
+    from distill.training.batches import Prepared
+    from distill.training.loop import Task, Team
+    from distill.training.network import Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Transformer:
         require_torch()
         import torch
 
-        from distill.dev import look
-        from distill.domains import Looking, domain_numbers, make_weights, split_trusted
-        from distill.loop import fit
-        from distill.losses import check_rows, check_settings, open_loss
-        from distill.network import mend_padding, open_network, open_tokenizer
-        from distill.progress import watching
+        from distill.losses.loss import check_rows, check_settings, open_loss
+        from distill.training.dev import look
+        from distill.training.domains import Looking, domain_numbers, make_weights, split_trusted
+        from distill.training.loop import fit
+        from distill.training.network import mend_padding, open_network, open_tokenizer
+        from distill.training.progress import watching
 
         check_settings(self.settings)
         settings, loss = self.settings, open_loss(self.settings.loss)
@@ -141,7 +141,7 @@ def open_team(settings: Settings) -> Team:
     import torch
     from accelerate import PartialState
 
-    from distill.loop import Team
+    from distill.training.loop import Team
 
     # Unless told, accelerate does not look for others where there is no GPU: each would train alone, and write to one place.
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -171,8 +171,8 @@ def prepare_rows(
     """Rows that can be learned from, with their sequences. Unless `whole`, a causal model's sequences end at the last step with
     a label, since nothing after it reaches the loss. Says how many steps were dropped; raises InputError when too many labels
     were."""
-    from distill.batches import prepare
-    from distill.domains import domain_numbers
+    from distill.training.batches import prepare
+    from distill.training.domains import domain_numbers
 
     rows = [row for row in rows if row.weight > 0]
     for row in rows:
@@ -220,8 +220,8 @@ def settings_that_matter(settings: Settings) -> dict[str, Any]:
 
 
 def _scorer(network: Network, encoder: Encoder, settings: Settings) -> Scorer:
-    from distill.network import plain_model
     from distill.scoring.scorer import scorer_of
+    from distill.training.network import plain_model
 
     model, more = plain_model(network)
     stored = {

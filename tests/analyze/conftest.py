@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from critic_prm.judgement import Judgement, Label, Verdict, combine, first_error_of
-from critic_prm.labels import LabelledTrajectory
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_error_of
+from critic_prm.data.label_rows import LabelledTrajectory
+from critic_prm.data.trajectory import Step, Trajectory
 
 
 @dataclass

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from critic_prm.analyze._families import family_of
-from critic_prm.analyze.bias import NUMBERS, bias
+from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.errors import InputError
-from critic_prm.labels import LabelledTrajectory
+from critic_prm.evaluate.analyze._families import family_of
+from critic_prm.evaluate.analyze.bias import NUMBERS, bias
 from tests.analyze.conftest import row
 
 WORDS = ["we", "add", "and", "obtain", "the", "value", "of", "this", "clearly", "perhaps", "**so**", "$x$"]

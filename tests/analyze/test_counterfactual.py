@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from critic_prm.analyze import spread_out
-from critic_prm.analyze.counterfactual import HARMLESS, INTERVENTIONS, MASK, NUMBERS, counterfactual
 from critic_prm.critics.rules import RuleCritic
+from critic_prm.data.formats.convert import read_trajectories
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
-from critic_prm.formats import read_trajectories
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.evaluate.analyze.analysis import spread_out
+from critic_prm.evaluate.analyze.counterfactual import HARMLESS, INTERVENTIONS, MASK, NUMBERS, counterfactual
 from tests.analyze.conftest import Simulated, sums
 
 RIGHT = {(solution.problem, text) for solution in sums(100) for text in solution.texts}

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from critic_prm.analyze.credit import EXACT, HIDDEN, NUMBERS, credit, needed, sampled_shapley, shapley
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.evaluate.analyze.credit import EXACT, HIDDEN, NUMBERS, credit, needed, sampled_shapley, shapley
 from tests.analyze.conftest import Simulated
 
 

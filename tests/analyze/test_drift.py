@@ -7,10 +7,10 @@ import random
 import numpy as np
 import pytest
 
-from critic_prm.analyze._statistics import correct, distance, stability
-from critic_prm.analyze.drift import NUMBERS, drift
+from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.errors import InputError
-from critic_prm.labels import LabelledTrajectory
+from critic_prm.evaluate.analyze._statistics import correct, distance, stability
+from critic_prm.evaluate.analyze.drift import NUMBERS, drift
 from tests.analyze.conftest import row
 
 

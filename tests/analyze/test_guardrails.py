@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from critic_prm.analyze import names, numbers_of
-from critic_prm.analyze.guardrails import Bound, check, numbers_in, read_bounds, table_of
 from critic_prm.errors import InputError, UsageError
+from critic_prm.evaluate.analyze.analysis import names, numbers_of
+from critic_prm.evaluate.analyze.guardrails import Bound, check, numbers_in, read_bounds, table_of
 
 
 def bounds_file(folder: Path, text: str) -> Path:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from critic_prm.analyze.risk import NUMBERS, risk
+from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.labels import LabelledTrajectory
+from critic_prm.evaluate.analyze.risk import NUMBERS, risk
 from tests.analyze.conftest import row
 
 

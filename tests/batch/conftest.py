@@ -13,8 +13,9 @@ import pytest
 from bench.batch import JUDGES
 from bench.batch_server import Fate, Office, serving
 from bench.runs import write_input
-from critic_prm.batch import job, send
 from critic_prm.cli import main
+from critic_prm.engine.batch import send
+from critic_prm.label import batch_job as job
 
 
 @pytest.fixture(scope="session")

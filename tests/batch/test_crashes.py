@@ -11,7 +11,7 @@ import pytest
 
 from bench.batch import four_roads, killed
 from bench.batch_server import Fate
-from critic_prm.batch.ledger import Ledger
+from critic_prm.engine.batch.ledger import Ledger
 from critic_prm.engine.keeping import Question
 from critic_prm.errors import ProviderError
 from critic_prm.providers._anthropic_batches import AnthropicBatches
@@ -128,7 +128,7 @@ def test_an_order_of_unknown_fate_outlives_a_provider_that_is_gone(bench: Bench,
     with monkeypatch.context() as patch:
         patch.setattr(api, "create", taken)
         patch.setattr(api, "find", gone)
-        patch.setattr("critic_prm.batch.send.PATIENCE", 0.1)
+        patch.setattr("critic_prm.engine.batch.send.PATIENCE", 0.1)
         assert bench.label("--batch") == 4
     assert "run the same command again to pick them up" in bench.said
     assert bench.sql("SELECT state FROM batch") == ["sending"]
@@ -206,7 +206,7 @@ def test_results_that_break_off_are_fetched_again(bench: Bench, monkeypatch: pyt
             yield line
 
     monkeypatch.setattr(api, "results", breaking)
-    monkeypatch.setattr("critic_prm.batch.intake.PART", 8)
+    monkeypatch.setattr("critic_prm.engine.batch.intake.PART", 8)
     assert bench.label("--batch", "--wait") == 0
     assert "its results could not be fetched" in bench.said
     assert bench.sql("SELECT count(*) FROM reply") == [30]

@@ -10,8 +10,8 @@ import pytest
 
 from bench.batch import answer
 from bench.batch_server import Fate
-from critic_prm.batch.api import Result
-from critic_prm.batch.results import read_result
+from critic_prm.engine.batch.results import read_result
+from critic_prm.providers.batches import Result
 from tests.batch.conftest import Bench
 
 OPENAI = (
@@ -183,7 +183,7 @@ def test_vllms_way_of_failing(openai: Bench) -> None:
 
 
 def test_an_export_that_is_broken_off_leaves_nothing(openai: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("critic_prm.batch.exchange.request_row", lambda *_: 1 / 0)
+    monkeypatch.setattr("critic_prm.label.request_files.request_row", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         openai.run("batch", "export", str(openai.source), str(openai.folder / "requests.jsonl"), "--judge", openai.judge)
     assert not (openai.folder / "requests.jsonl").exists()

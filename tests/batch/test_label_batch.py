@@ -384,7 +384,7 @@ def test_a_cascade_asks_its_judge_by_batch(openai: Bench, monkeypatch: pytest.Mo
 
 
 def test_two_at_once(bench: Bench) -> None:
-    from critic_prm.batch.ledger import Ledger
+    from critic_prm.engine.batch.ledger import Ledger
 
     held = Ledger(bench.db).alone()
     assert bench.label("--batch") == 2

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from critic_prm import plugins
-from critic_prm.benchmarks import Benchmark, headline_of, open_benchmark, read_benchmarks, sizes_of
+from critic_prm import registry as plugins
+from critic_prm.data.records.reading import write_records
 from critic_prm.errors import InputError, UsageError
-from critic_prm.records import write_records
+from critic_prm.evaluate.benchmarks.benchmark import Benchmark, headline_of, open_benchmark, read_benchmarks, sizes_of
 
 
 def rows(count: int, name: str = "x", **fields: Any) -> list[dict[str, Any]]:

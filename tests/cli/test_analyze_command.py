@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from critic_prm.analyze import names
 from critic_prm.cli.analyze import app
+from critic_prm.data.label_rows import label_row
+from critic_prm.data.records.reading import write_records
+from critic_prm.data.trajectory import trajectory_to_json
 from critic_prm.errors import UsageError
-from critic_prm.labels import label_row
-from critic_prm.records import write_records
-from critic_prm.trajectory import trajectory_to_json
+from critic_prm.evaluate.analyze.analysis import names
 from tests.analyze.conftest import row, sums
 
 

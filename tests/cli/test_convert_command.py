@@ -10,9 +10,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from critic_prm.cli.convert import convert
+from critic_prm.data.formats.convert import names
+from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from critic_prm.formats import names
-from critic_prm.records import read_records, write_records
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "problem": "6*7?", "steps": ["6*7=42", "So 42"], "step_labels": [1, "neutral"], "gold_answer": "42"},

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from critic_prm.cli.dataset import app
+from critic_prm.data.records.reading import write_records
 from critic_prm.errors import UsageError
-from critic_prm.records import write_records
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from critic_prm.cli.dataset import app
+from critic_prm.data.judgement import Judgement, Verdict, combine
+from critic_prm.data.label_rows import label_row
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.data.trajectory import trajectory_from_json
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Verdict, combine
-from critic_prm.labels import label_row
-from critic_prm.records import read_records, write_records
-from critic_prm.trajectory import trajectory_from_json
 
 
 def run(*arguments: str | Path) -> Result:

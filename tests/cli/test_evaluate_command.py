@@ -10,8 +10,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from critic_prm.cli.evaluate import evaluate
+from critic_prm.data.records.reading import write_records
 from critic_prm.errors import UsageError
-from critic_prm.records import write_records
 
 app = typer.Typer()
 app.command()(evaluate)

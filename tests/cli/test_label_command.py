@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.provider import Message, Request, Sampling
 from critic_prm.providers import vllm
+from critic_prm.providers.provider import Message, Request, Sampling
 
 RIGHT = "Step 1: yes.\nThe step is \\boxed{correct}\n\nStep 2: yes.\nThe step is \\boxed{correct}"
 WRONG = "Step 1: yes.\nThe step is \\boxed{correct}\n\nStep 2: no.\nThe step is \\boxed{incorrect}"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from critic_prm.cli.prompts import app
 from critic_prm.errors import UsageError
-from critic_prm.prompt import open_style, style_names
+from critic_prm.styles.prompt import open_style, style_names
 
 ROWS = '{"id": "a", "problem": "2 + 2?", "steps": ["It is 4.", "So 5."]}\n{"id": "b", "problem": "1 + 1?", "steps": ["2."]}\n'
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from critic_prm.cache import Attempt, Cache, Entry
-from critic_prm.provider import Usage, request_key
+from critic_prm.engine.cache import Attempt, Cache, Entry
+from critic_prm.providers.provider import Usage, request_key
 from critic_prm.terminal import SafeStream, safe_console, safe_streams
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e[red]x[/][link=http://x]y\r\x08"

@@ -15,11 +15,11 @@ import pytest
 
 from bench.runs import trajectories
 from bench.server import Behaviour, Judge, serving
-from critic_prm.cluster.session import NAMESPACE, ray_module
-from critic_prm.critic import Cluster, Critic, Judging, open_critic
-from critic_prm.label import Tally, label_into
-from critic_prm.records import RecordWriter
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.critic import Cluster, Critic, Judging, open_critic
+from critic_prm.data.records.reading import RecordWriter
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.ray.session import NAMESPACE, ray_module
+from critic_prm.label.run import Tally, label_into
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 

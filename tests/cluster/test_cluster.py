@@ -13,12 +13,12 @@ import pytest
 
 from bench.runs import trajectories
 from bench.server import Behaviour, Judge
-from critic_prm.cluster import session
-from critic_prm.cluster.critic import RemoteCritic
-from critic_prm.cluster.provider import RemoteProvider
-from critic_prm.critic import Cluster, Critic, Judging
+from critic_prm.critics.remote import RemoteCritic
+from critic_prm.data.critic import Cluster, Critic, Judging
+from critic_prm.engine.ray import session
+from critic_prm.engine.ray.provider import RemoteProvider
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.label import Tally
+from critic_prm.label.run import Tally
 from tests.cluster.conftest import Nodes, Run, together
 from tests.effort import until_async
 
@@ -105,7 +105,7 @@ async def test_rollouts_are_made_by_workers(two: Nodes, judge: Judge, run: Run) 
 async def test_a_worker_that_cannot_be_placed_says_what_the_cluster_has(
     two: Nodes, judge: Judge, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("critic_prm.cluster.pool.PATIENCE", 0.5)
+    monkeypatch.setattr("critic_prm.engine.ray.pool.PATIENCE", 0.5)
     with pytest.raises(ConfigError, match=r"1 CPU and 4 GPU.* of 0 GPUs free.*--workers"):
         await run.go("openai/bench", run.judging(judge, Cluster(1, gpus=4.0)), 3)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from critic_prm.cluster.gate import Doorkeeper, Enter, Join, Leave, Throttled, door_name
 from critic_prm.engine.gate import Gate
-from critic_prm.provider import Allowance
+from critic_prm.engine.ray.gate import Doorkeeper, Enter, Join, Leave, Throttled, door_name
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import Allowance
 
 
 async def joined(*jobs: tuple[str, int], start: int = 100) -> Doorkeeper:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critic import Judging, open_critic
 from critic_prm.critics._band import Band, in_doubt
 from critic_prm.critics.cascade import By, Cascade
 from critic_prm.critics.consensus import Consensus, parse_ruling
+from critic_prm.critics.escalation import Escalations, read_answers
 from critic_prm.critics.llm import with_provider
+from critic_prm.data.critic import Judging, open_critic
+from critic_prm.data.judgement import Judgement, Verdict, combine
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.escalation import Escalations, read_answers
-from critic_prm.judgement import Judgement, Verdict, combine
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import Step, Trajectory
 
 Says = Callable[[Trajectory], Judgement]
 

@@ -9,15 +9,15 @@ import orjson
 import pytest
 
 from critic_prm.cli.judges import open_judges
-from critic_prm.critic import Judging
-from critic_prm.critics._agreement import Agreement
 from critic_prm.critics.consensus import Ruling, connect_all, merge, parse_ruling
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Judgement, Verdict, combine, judgement_from_json, judgement_to_json
+from critic_prm.data.label_rows import label_row, labelled_from_json
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Verdict, combine, judgement_from_json, judgement_to_json
-from critic_prm.label import label
-from critic_prm.labels import label_row, labelled_from_json
-from critic_prm.trajectory import Step, Trajectory
-from critic_prm.votes import Samples
+from critic_prm.label.agreement import Agreement
+from critic_prm.label.run import label
+from critic_prm.label.sampling import Samples
 
 MARKS = {"+": "correct", "-": "incorrect", "0": "neutral"}
 EVEN = Ruling("majority", (1.0, 1.0, 1.0))

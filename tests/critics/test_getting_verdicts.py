@@ -14,15 +14,15 @@ import orjson
 import pytest
 from aiohttp import web
 
-from critic_prm.critic import Judging
 from critic_prm.critics._obeyed import obeyed
 from critic_prm.critics._talk import joined
 from critic_prm.critics.llm import LLMCritic, connect, with_provider
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Judgement, combine
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import ProviderError, UsageError
-from critic_prm.judgement import Judgement, combine
-from critic_prm.provider import Reply, Sampling, TokenLogprob, Usage, Wire
+from critic_prm.providers.provider import Reply, Sampling, TokenLogprob, Usage, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import Step, Trajectory
 
 TRAJECTORY = Trajectory("t", "What is 3 * 4 + 5?", (Step("3 * 4 = 12"), Step("12 + 5 = 18"), Step("The answer is 18.")))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from critic_prm.critics.rules import NOTHING, connect, judge_one
-from critic_prm.judgement import Judgement, combine
-from critic_prm.trajectory import Step, Trajectory, trajectory_from_json
+from critic_prm.data.judgement import Judgement, combine
+from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json
 from tests.effort import times_as_long
 
 

@@ -13,12 +13,12 @@ import orjson
 import pytest
 from aiohttp import web
 
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import LLMCritic, connect, with_provider
-from critic_prm.judgement import Judgement
-from critic_prm.provider import Wire
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Judgement
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import Step, Trajectory
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"picture"
 JPEG = "data:image/jpeg;base64," + base64.b64encode(b"another").decode()

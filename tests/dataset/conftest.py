@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from critic_prm.judgement import Judgement, Prior, Verdict, combine
-from critic_prm.labels import label_row
-from critic_prm.provider import Usage
-from critic_prm.trajectory import trajectory_from_json
+from critic_prm.data.judgement import Judgement, Prior, Verdict, combine
+from critic_prm.data.label_rows import label_row
+from critic_prm.data.trajectory import trajectory_from_json
+from critic_prm.providers.provider import Usage
 
 
 def solution(number: int, steps: int = 3, **more: Any) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from critic_prm.dataset import DatasetOptions, build_dataset
-from critic_prm.dataset.agreement import Agreed, Said, said, same_first_error, same_on_confident
-from critic_prm.dataset.consensus import ConsensusOptions, consensus
-from critic_prm.dataset.propensity import bin_name, inverse_propensity, stratum
-from critic_prm.dataset.rows import read_rows
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.datasets.agreement import Agreed, Said, said, same_first_error, same_on_confident
+from critic_prm.datasets.build import DatasetOptions, build_dataset
+from critic_prm.datasets.consensus import ConsensusOptions, consensus
+from critic_prm.datasets.propensity import bin_name, inverse_propensity, stratum
+from critic_prm.datasets.rows import read_rows
 from critic_prm.errors import InputError, UsageError
-from critic_prm.records import read_records, write_records
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:

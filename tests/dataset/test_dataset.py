@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from critic_prm.dataset import DatasetOptions, build_dataset
-from critic_prm.dataset.balance import Thinning, acceptance_weights, effective_rows
-from critic_prm.dataset.splits import problem_key
+from critic_prm.data.hashing import problem_key
+from critic_prm.data.judgement import Judgement, Verdict, combine
+from critic_prm.data.label_rows import label_row
+from critic_prm.data.records.reading import write_records
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.datasets.balance import Thinning, acceptance_weights, effective_rows
+from critic_prm.datasets.build import DatasetOptions, build_dataset
 from critic_prm.errors import InputError, UsageError
-from critic_prm.judgement import Judgement, Verdict, combine
-from critic_prm.labels import label_row
-from critic_prm.records import write_records
-from critic_prm.trajectory import Step, Trajectory
 from distill.data import read_training_set
 
 CARD = {"model": "m"}

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from critic_prm.dataset.decontaminate import decontaminate
-from critic_prm.dataset.overlap import Benchmark, Thresholds
-from critic_prm.dataset.rows import read_rows
-from critic_prm.dataset.splits import problem_key
+from critic_prm.data.hashing import problem_key
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.datasets.decontaminate import decontaminate
+from critic_prm.datasets.overlap import Benchmark, Thresholds
+from critic_prm.datasets.rows import read_rows
 from critic_prm.errors import InputError, UsageError
-from critic_prm.records import read_records, write_records
 
 NAMES = ["Aiko", "Bram", "Chidi", "Dorothea", "Emre", "Fatima", "Goran", "Hye-jin", "Ines", "Jamal", "Kwame", "Lucia"]
 NUMERALS = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve", "fifteen", "twenty", "sixty"]

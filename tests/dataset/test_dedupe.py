@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from critic_prm.dataset.dedupe import DedupeOptions, dedupe
-from critic_prm.dataset.near import Signatures, bands, neighbours, signature, similarity
-from critic_prm.dataset.words import masked, shingles, words
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.datasets.dedupe import DedupeOptions, dedupe
+from critic_prm.datasets.near import Signatures, bands, neighbours, signature, similarity
+from critic_prm.datasets.words import masked, shingles, words
 from critic_prm.errors import UsageError
-from critic_prm.records import read_records, write_records
 
 LEXICON = [f"{a}{b}" for a in ("ba", "ko", "mi", "ru", "te", "zu", "la", "po") for b in ("rin", "dal", "mos", "ket", "vun")]
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from critic_prm import formats
-from critic_prm.dataset import DatasetOptions, build_dataset
-from critic_prm.dataset.card import About, write_card
-from critic_prm.dataset.export import export, targets
+from critic_prm.data.formats import convert as formats
+from critic_prm.data.formats.convert import options_from, read_trajectories
+from critic_prm.data.judgement import Judgement, Verdict
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.datasets.build import DatasetOptions, build_dataset
+from critic_prm.datasets.card import About, write_card
+from critic_prm.datasets.export import export, targets
 from critic_prm.errors import InputError, UsageError
-from critic_prm.formats import options_from, read_trajectories
-from critic_prm.judgement import Judgement, Verdict
-from critic_prm.records import read_records, write_records
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from critic_prm.dataset.critiques import fault, loops
-from critic_prm.dataset.filters import filter_rows, rule_lines
-from critic_prm.dataset.rules import FilterOptions, preset_rules, reply_tokens
+from critic_prm.data.judgement import Judgement, Verdict
+from critic_prm.data.label_rows import labelled_from_json
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.datasets.critiques import fault, loops
+from critic_prm.datasets.filters import filter_rows, rule_lines
+from critic_prm.datasets.rules import FilterOptions, preset_rules, reply_tokens
 from critic_prm.errors import InputError, UsageError
-from critic_prm.judgement import Judgement, Verdict
-from critic_prm.labels import labelled_from_json
-from critic_prm.records import read_records, write_records
 
 
 def run(tmp_path: Path, rows: list[dict[str, Any]], options: FilterOptions) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from critic_prm.dataset.mix import Source, mix, parse_sources
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.datasets.mix import Source, mix, parse_sources
 from critic_prm.errors import InputError, UsageError
-from critic_prm.records import read_records, write_records
 
 
 @pytest.fixture

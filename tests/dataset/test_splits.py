@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from critic_prm.dataset.splits import check_shares, problem_key, split_of, unit
+from critic_prm.data.hashing import check_shares, problem_key, split_of, unit
 from critic_prm.errors import UsageError
 
 

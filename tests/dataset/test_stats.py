@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from critic_prm.dataset.plot import plot_statistics
-from critic_prm.dataset.stats import statistics
+from critic_prm.data.judgement import Judgement
+from critic_prm.data.records.reading import write_records
+from critic_prm.datasets.plot import plot_statistics
+from critic_prm.datasets.stats import statistics
 from critic_prm.errors import ConfigError
-from critic_prm.judgement import Judgement
-from critic_prm.records import write_records
 
 
 def test_everything_is_counted(tmp_path: Path, made: Any) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from critic_prm.dataset.targets import Targets, from_gold, from_label
+from critic_prm.data.judgement import Judgement, Verdict, combine
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.datasets.targets import Targets, from_gold, from_label
 from critic_prm.errors import InputError
-from critic_prm.judgement import Judgement, Verdict, combine
-from critic_prm.trajectory import Step, Trajectory
 
 WORDS = {"+": "correct", "-": "incorrect", "0": "neutral"}
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.trajectory import Step, Trajectory
 from distill.data import read_training_set
 from distill.run import distill
 from distill.verifier import load_verifier
@@ -158,7 +158,7 @@ def test_damage_is_said(verifier_folder: Path, tmp_path: Path) -> None:
 def test_a_failed_run_leaves_the_old_verifier(training_set: Path, verifier_folder: Path, tmp_path: Path) -> None:
     import shutil
 
-    from distill import folder
+    from distill import store as folder
 
     copy = shutil.copytree(verifier_folder, tmp_path / "v")
     before = (copy / "verifier.json").read_bytes()

@@ -11,15 +11,23 @@ import pytest
 import torch
 
 from critic_prm.errors import InputError, UsageError
-from distill.batches import Prepared, prepare
 from distill.data import Row, TrainingSet
-from distill.domains import DomainWeights, domain_numbers, head_gradient, moved, parse_weights, split_trusted, trusted_loss
-from distill.ensemble import ANCHOR, anchor, spread
-from distill.losses import Outputs, Targets, open_loss
-from distill.network import open_network, open_tokenizer
+from distill.losses.loss import Outputs, Targets, open_loss
 from distill.sequences import make_encoder
-from distill.settings import Settings
 from distill.students.transformer import Transformer
+from distill.training.batches import Prepared, prepare
+from distill.training.domains import (
+    DomainWeights,
+    domain_numbers,
+    head_gradient,
+    moved,
+    parse_weights,
+    split_trusted,
+    trusted_loss,
+)
+from distill.training.ensemble import ANCHOR, anchor, spread
+from distill.training.network import open_network, open_tokenizer
+from distill.training.settings import Settings
 from tests.distill.tiny import sums, tiny_base
 
 SETTINGS = Settings(epochs=3, lr=3e-3, batch_tokens=300, device="cpu", dtype="fp32", patience=0)
@@ -113,7 +121,7 @@ class TestLearned:
         assert found.tolist() == pytest.approx([0, 0, (0.7907846 - 1) ** 2, -float(np.log(0.3))], abs=1e-6)
 
     def test_a_source_with_flipped_labels_ends_below_the_others(self, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("distill.domains.EVERY", 3)
+        monkeypatch.setattr("distill.training.domains.EVERY", 3)
         train = [*rows("one", 30, 1), *rows("two", 30, 2), *rows("flipped", 20, 3, flipped=True), *rows("held", 20, 4)]
         said: list[str] = []
         found = Transformer(str(base), replace(SETTINGS, trusted="held")).train(
@@ -137,7 +145,7 @@ class TestLearned:
             split_trusted(own, "elsewhere")
 
     def test_a_killed_run_goes_on_with_its_weights(self, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("distill.domains.EVERY", 3)
+        monkeypatch.setattr("distill.training.domains.EVERY", 3)
         train = (*rows("one", 30, 1), *rows("flipped", 20, 3, flipped=True), *rows("held", 20, 4))
         data = TrainingSet("d", train, tuple(rows("one", 10, 5)), ())
         student = Transformer(str(base), replace(SETTINGS, trusted="held", save_minutes=0.0))
@@ -170,7 +178,7 @@ class TestHeads:
         assert spread(heads[:1].logit()).tolist() == [0, 0, 0]
 
     def test_the_anchor_counts_once_a_step_however_it_is_cut(self, base: Path) -> None:
-        from distill.loop import StepTask, halves
+        from distill.training.loop import StepTask, halves
 
         settings = replace(SETTINGS, heads=3)
         network = open_network(str(base), settings)

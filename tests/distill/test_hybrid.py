@@ -13,13 +13,13 @@ import pytest
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import TrainingSet, row_from_json
-from distill.probe import fit_probe, probe_from_arrays
 from distill.run import distill
-from distill.settings import Settings
-from distill.student import Item, choose_student
 from distill.students import hybrid
 from distill.students.hybrid import Hybrid
-from distill.surprise import NAMES, Marks, View, summarize
+from distill.students.probe import fit_probe, probe_from_arrays
+from distill.students.token_statistics import NAMES, Marks, View, summarize
+from distill.training.settings import Settings
+from distill.types import Item, choose_student
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, sums, tiny_base
 
@@ -156,7 +156,7 @@ def test_steps_beyond_the_context_are_left_to_the_linear_part(base: Path, folder
 def test_a_killed_run_does_not_read_again(
     base: Path, training_set: TrainingSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distill.reading import Reader
+    from distill.students.frozen_lm import Reader
 
     monkeypatch.setattr(hybrid, "CHUNK", 20)
     student, read, plain = Hybrid(str(base), Settings(dtype="fp32")), Reader.read, []

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.trajectory import Step, Trajectory
 from distill.data import Row, TrainingSet
 from distill.run import distill
-from distill.settings import Settings
-from distill.student import choose_student
 from distill.students.implicit import BETA, Implicit
+from distill.training.settings import Settings
+from distill.types import choose_student
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, tiny_base
 
@@ -77,10 +77,10 @@ def test_a_raw_score_is_the_log_ratio_of_two_plain_models(verifier: Path) -> Non
 
 
 def test_before_training_every_reward_is_nothing(base: Path) -> None:
-    from distill.network import open_tokenizer
     from distill.sequences import make_encoder
     from distill.students._policy import open_policy
     from distill.students.implicit import ImplicitScorer
+    from distill.training.network import open_tokenizer
 
     scorer = ImplicitScorer(
         open_policy(str(base), SETTINGS), open_policy(str(base), SETTINGS),
@@ -111,9 +111,9 @@ async def test_steps_beyond_the_context_have_no_score_rather_than_nan(student: s
     """`load_verifier(...).score()` gave nan for them, which no JSON holds and no comparison notices."""
     found = load_verifier(verifier)
     if student == "transformer":
-        from distill.network import open_network, open_tokenizer, plain_model
         from distill.scoring.scorer import scorer_of
         from distill.sequences import make_encoder
+        from distill.training.network import open_network, open_tokenizer, plain_model
 
         model, _ = plain_model(open_network(str(base), SETTINGS))
         encoder = make_encoder(open_tokenizer(base), "default", 512)

@@ -16,11 +16,11 @@ pytest.importorskip("transformers")
 import torch
 
 from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
-from distill.attention import PackedAttention
-from distill.batches import Batch, collate
-from distill.network import Network, open_network, open_tokenizer, plain_model
 from distill.sequences import Encoded
-from distill.settings import Settings, parse_lora
+from distill.training.attention import PackedAttention
+from distill.training.batches import Batch, collate
+from distill.training.network import Network, open_network, open_tokenizer, plain_model
+from distill.training.settings import Settings, parse_lora
 from tests.distill.tiny import tiny_base
 
 FP32 = Settings(dtype="fp32", device="cpu")

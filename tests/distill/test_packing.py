@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from distill import network as networks
-from distill.batches import Batch, Packed, collate, pack
-from distill.network import open_network
 from distill.sequences import Encoded
-from distill.settings import Settings
+from distill.training import network as networks
+from distill.training.batches import Batch, Packed, collate, pack
+from distill.training.network import open_network
+from distill.training.settings import Settings
 from tests.distill.tiny import tiny_base
 
 

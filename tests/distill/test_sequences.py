@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from critic_prm.errors import UsageError
-from distill.batches import collate, micro, pack, plan
 from distill.sequences import Encoder, make_encoder
+from distill.training.batches import collate, micro, pack, plan
 from tests.distill.tiny import tiny_tokenizer
 
 STEPS = ["1 + 2 = 3\n", "", "so the answer is 3"]

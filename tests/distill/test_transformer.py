@@ -23,9 +23,9 @@ import torch
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from distill.data import read_training_set
 from distill.run import Distilled, distill
-from distill.settings import Settings
-from distill.student import choose_student
 from distill.students.transformer import Transformer
+from distill.training.settings import Settings
+from distill.types import choose_student
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, sums, tiny_base, training_set
 from tests.effort import until
@@ -156,7 +156,7 @@ def test_kill_dash_nine_changes_nothing(base: Path, data: Path, tmp_path: Path) 
 
 
 def test_another_run_does_not_go_on_from_a_checkpoint(base: Path, data: Path, tmp_path: Path) -> None:
-    from distill.checkpoint import Checkpoints, State
+    from distill.training.checkpoint import Checkpoints, State
 
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.AdamW([parameter])
@@ -309,7 +309,7 @@ def test_the_card_has_intervals_licences_and_how_else_to_use_the_folder(base: Pa
 def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from distill import progress
+    from distill.training import progress
 
     step = {"step": 3, "of": 9, "loss": 0.25, "tokens_per_second": 1234.0, "seconds": 60.0}
     look = {"step": 3, "epoch": 1.0, "dev": {"f1": 0.5, "auroc": None, "brier": 0.2, "loss": 0.4}, "best": True}

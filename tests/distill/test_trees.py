@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 
-from distill.trees import forest_from_arrays, forest_from_sklearn, mean_forest
+from distill.students.trees import forest_from_arrays, forest_from_sklearn, mean_forest
 
 
 def fitted(seed: int = 0) -> tuple[HistGradientBoostingClassifier, np.ndarray]:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from critic_prm.judgement import Verdict
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.data.judgement import Verdict
+from critic_prm.data.trajectory import Step, Trajectory
 from distill.calibration import Calibration
-from distill.student import Item
+from distill.types import Item
 from distill.verifier import Verifier
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from critic_prm.cache import Cache
 from critic_prm.engine import retries
+from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client, Settings
 from critic_prm.engine.gate import Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, Failure, Interrupted, ProviderError
-from critic_prm.models import Prices
-from critic_prm.provider import Arrival, Message, Request, Sampling, Usage, Wire
+from critic_prm.providers.models import Prices
+from critic_prm.providers.provider import Arrival, Message, Request, Sampling, Usage, Wire
 from critic_prm.providers.scripted import ScriptedProvider
 from tests.effort import PATIENCE, until_async
 
@@ -342,7 +342,7 @@ async def test_a_disk_that_is_full_stops_the_run(db: Path, monkeypatch: pytest.M
     await one.ask(question("before"))
 
     def full(self: Cache, *rows: Any) -> None:
-        from critic_prm.cache import _unusable
+        from critic_prm.engine.cache import _unusable
 
         raise _unusable(db, sqlite3.OperationalError("database or disk is full"))
 

@@ -12,16 +12,16 @@ import pytest
 
 from bench.runs import trajectories
 from bench.server import BROKEN, Behaviour, Judge, serving
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import LLMCritic, with_provider
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Label
 from critic_prm.engine import retries
 from critic_prm.engine.retries import REFUSED
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError
-from critic_prm.judgement import Label
-from critic_prm.label import label
-from critic_prm.provider import Provider
+from critic_prm.label.run import label
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import Provider
 from tests.effort import PATIENCE, until_async
 
 ROADS = ("direct", "sdk", "anthropic")

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from critic_prm.engine.gate import Gate
-from critic_prm.provider import Allowance
+from critic_prm.providers.provider import Allowance
 
 
 class Clock:

@@ -12,26 +12,26 @@ from typing import Any
 import orjson
 import pytest
 
-from critic_prm.batch.intake import _row
-from critic_prm.batch.results import read_result
-from critic_prm.cache import Attempt, Cache, Entry
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import with_provider
+from critic_prm.data.critic import Judging
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine import retries
+from critic_prm.engine.batch.intake import _row
+from critic_prm.engine.batch.results import read_result
+from critic_prm.engine.cache import Attempt, Cache, Entry
 from critic_prm.engine.client import Client, Settings
 from critic_prm.engine.gate import Gate
 from critic_prm.engine.keeping import Question
 from critic_prm.engine.money import Money
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import CriticPrmError, ProviderError
-from critic_prm.models import Prices
-from critic_prm.provider import MOST_TOKENS, Message, Request, Usage, Wire, stated_usage, token_count
+from critic_prm.label.reread import stored_reply
 from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.models import Prices
 from critic_prm.providers.openai import read_chat
+from critic_prm.providers.provider import MOST_TOKENS, Message, Request, Usage, Wire, stated_usage, token_count
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.reader import read_reply
-from critic_prm.reread import stored_reply
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.styles.reader import read_reply
 
 
 def chat(text: Any = "fine", **more: Any) -> dict[str, Any]:
@@ -338,7 +338,7 @@ async def test_a_writer_that_has_ended_turns_every_row_away_at_once(db: Path, mo
 async def test_a_reply_longer_than_any_judgement_is_kept_and_not_read(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader took six seconds for 100,000 verdicts, in which nothing else moved; a follow-up would send it all back."""
     monkeypatch.setattr("critic_prm.critics._ask.LONGEST", 1000)
-    monkeypatch.setattr("critic_prm.reader.LONGEST", 1000)
+    monkeypatch.setattr("critic_prm.styles.reader.LONGEST", 1000)
     provider = ScriptedProvider(lambda wire: chat("Step 1 is \\boxed{correct}\n" * 100))
     critic = with_provider(provider, Judging(db=db))
     [found] = await critic.judge([Trajectory("a", "2+2?", (Step("4"),))])

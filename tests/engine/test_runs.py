@@ -258,12 +258,12 @@ def test_a_disk_that_fills_up_stops_the_run_and_damages_nothing(server: Judge, t
 
 def test_no_key_and_no_prompt_in_any_log_or_file(server: Judge, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever the libraries below say about their work: at INFO and above nothing of a prompt, and never the key."""
-    from critic_prm.critic import Judging
     from critic_prm.critics.llm import with_provider
-    from critic_prm.label import label
-    from critic_prm.provider import Provider
+    from critic_prm.data.critic import Judging
+    from critic_prm.label.run import label
     from critic_prm.providers.anthropic import AnthropicProvider
     from critic_prm.providers.openai import OpenAIProvider
+    from critic_prm.providers.provider import Provider
 
     key = "sk-secret-of-this-test-1234"
     server.behave(Behaviour(latency=0, faults={"500": 0.2, "reset": 0.1, "400": 0.1}))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from critic_prm.data.formats.convert import Options, Report, detect, names, read_trajectories, table, write_trajectories
+from critic_prm.data.formats.convert import _Ids as Ids
+from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.errors import InputError, UsageError
-from critic_prm.formats import Options, Report, detect, names, read_trajectories, table, write_trajectories
-from critic_prm.formats import _Ids as Ids
-from critic_prm.records import read_records, write_records
 
 GOOD: dict[str, dict[str, Any]] = {
     "native": {"id": "a", "problem": "p", "steps": ["s", {"text": "t", "observation": "o"}], "meta": {"k": 1}},

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from critic_prm.formats import Options, Report, names, read_trajectories, table, write_trajectories
-from critic_prm.records import write_records
-from critic_prm.trajectory import Step, StepLabel, Trajectory, trajectory_to_json
+from critic_prm.data.formats.convert import Options, Report, names, read_trajectories, table, write_trajectories
+from critic_prm.data.records.reading import write_records
+from critic_prm.data.trajectory import Step, StepLabel, Trajectory, trajectory_to_json
 
 ALPHABET = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
     [" ", "\n", "\u2028", "к", "и", " ки", "+", "-", "Step 1: ", "2."]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from critic_prm.formats import table
+from critic_prm.data.formats.convert import table
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
+from critic_prm.data.formats.convert import Options, Report, detect, read_trajectories, write_trajectories
+from critic_prm.data.records.reading import read_records
 from critic_prm.errors import InputError
-from critic_prm.formats import Options, Report, detect, read_trajectories, write_trajectories
-from critic_prm.records import read_records
 
 # The first pattern that fits says what a file is: a format and how many trajectories it holds, or a reason to refuse it.
 EXPECTED: list[tuple[str, str, int | str]] = [

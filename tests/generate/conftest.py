@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.family import generate_family
-from critic_prm.trajectory import Trajectory
 
 Made = Callable[[str], list[Trajectory]]
 

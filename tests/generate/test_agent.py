@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from critic_prm.cli import build
+from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json
 from critic_prm.errors import InputError, UsageError
 from critic_prm.generate.agent import Account, Credit, credited, discounted, reward_of, td_lambda
-from critic_prm.trajectory import Step, Trajectory, trajectory_from_json
 
 
 def test_promise_and_progress_worked_example() -> None:
@@ -116,7 +116,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_real_runs(shared_data: Path) -> None:
-    from critic_prm.formats import read_trajectories
+    from critic_prm.data.formats.convert import read_trajectories
 
     runs = list(read_trajectories(str(shared_data / "open" / "agentprocessbench_hotpotqa.jsonl")))
     account = Account()

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.trajectory import Trajectory
 
 Made = Callable[[str], list[Trajectory]]
 

@@ -9,9 +9,9 @@ from fractions import Fraction
 
 import pytest
 
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.families.arithmetic import KINDS, VISIBLE
 from critic_prm.generate.family import generate_family
-from critic_prm.trajectory import Trajectory
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 Read = Callable[[Fraction, list[Fraction]], list[Fraction]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.trajectory import Trajectory
 
 Made = Callable[[str], list[Trajectory]]
 

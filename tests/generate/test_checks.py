@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
 from critic_prm.generate.check import Finding, checked_families, confirm
 from critic_prm.generate.checks import _solver, first_order, graphs, logic
 from critic_prm.generate.checks._solver import entails, satisfiable
 from critic_prm.generate.family import generate_family
-from critic_prm.trajectory import Step, Trajectory
 
 pytest.importorskip("z3", reason="z3-solver is not installed: pip install 'critic-prm[formal]'")
 pytest.importorskip("networkx", reason="networkx is not installed: pip install 'critic-prm[formal]'")

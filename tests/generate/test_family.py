@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 from critic_prm.errors import CriticPrmError, UsageError
 from critic_prm.generate.family import family_names, generate_family, open_family, parse_kinds, parse_levels
-from critic_prm.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 from tests.effort import calls
 
 FAMILIES = family_names()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from itertools import product
 
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.trajectory import Trajectory
 
 Made = Callable[[str], list[Trajectory]]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.families._propositions import ATOMS, PREDICATES
-from critic_prm.trajectory import Trajectory
 
 Made = Callable[[str], list[Trajectory]]
 

@@ -14,10 +14,11 @@ import orjson
 import pytest
 
 from critic_prm.cli import build
-from critic_prm.critic import Judging
 from critic_prm.critics.rules import RuleCritic
+from critic_prm.data.critic import Judging
+from critic_prm.data.formats.convert import read_trajectories
+from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json, trajectory_to_json
 from critic_prm.errors import UsageError
-from critic_prm.formats import read_trajectories
 from critic_prm.generate.family import generate_family
 from critic_prm.generate.perturb import (
     Account,
@@ -30,10 +31,9 @@ from critic_prm.generate.perturb import (
     written_kinds,
 )
 from critic_prm.generate.planting import KINDS, differs, place_of, plant
-from critic_prm.generate.policy import with_provider
+from critic_prm.generate.policy.policy import with_provider
 from critic_prm.providers.scripted import ScriptedProvider
 from critic_prm.resources import resource
-from critic_prm.trajectory import Step, Trajectory, trajectory_from_json, trajectory_to_json
 
 EXAMPLES: Mapping[str, tuple[str, Sequence[str], int, str | None]] = {
     "number": ("A box has 12 eggs. How many are in 7?", ["7 boxes have 7 * 12 = 84 eggs.", "So 84."], 0, None),

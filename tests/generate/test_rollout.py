@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from critic_prm.critic import Judging, open_critic
 from critic_prm.critics.rollout import How, RolloutCritic
+from critic_prm.data.critic import Judging, open_critic
+from critic_prm.data.judgement import combine
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.generate.answers import Grader
-from critic_prm.generate.policy import Came, Completion, with_provider
-from critic_prm.generate.rollout import Prefixes, every_step, halving
-from critic_prm.generate.stopping import Enough, interval, parse_rollouts, rollouts_for
-from critic_prm.generate.targets import dual_sided, progress_labels, progress_ratios, rescue_rate
-from critic_prm.judgement import combine
-from critic_prm.label import label
-from critic_prm.provider import Wire
+from critic_prm.generate.policy.answers import Grader
+from critic_prm.generate.policy.policy import Came, Completion, with_provider
+from critic_prm.generate.policy.rollout import Prefixes, every_step, halving
+from critic_prm.generate.policy.stopping import Enough, interval, parse_rollouts, rollouts_for
+from critic_prm.generate.policy.targets import dual_sided, progress_labels, progress_ratios, rescue_rate
+from critic_prm.label.run import label
+from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import Step, Trajectory
 
 RIGHT, WRONG = "So the answer is \\boxed{42}.", "So the answer is \\boxed{41}."
 

@@ -14,18 +14,18 @@ import orjson
 import pytest
 
 from critic_prm.cli import build
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
+from critic_prm.data.label_rows import labelled_from_json
+from critic_prm.data.trajectory import trajectory_from_json
 from critic_prm.errors import InputError, UsageError
-from critic_prm.generate import answers
-from critic_prm.generate.answers import Grader, final_answer, plainly_same
-from critic_prm.generate.policy import LLMPolicy, continuation, marked, unmarked, with_provider
-from critic_prm.generate.problems import Problem, read_problems
+from critic_prm.generate.policy import answers
+from critic_prm.generate.policy.answers import Grader, final_answer, plainly_same
+from critic_prm.generate.policy.policy import LLMPolicy, continuation, marked, unmarked, with_provider
+from critic_prm.generate.policy.problems import Problem, read_problems
 from critic_prm.generate.sample import Account, Keep, parse_keep, sample
 from critic_prm.generate.tree import Growth, grow, quality, tree_rows, tree_to_json, urge
-from critic_prm.labels import labelled_from_json
-from critic_prm.provider import Wire
+from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import trajectory_from_json
 from tests.effort import times_as_long
 
 

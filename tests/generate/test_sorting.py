@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.trajectory import Trajectory
 
 Made = Callable[[str], list[Trajectory]]
 

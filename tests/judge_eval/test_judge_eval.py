@@ -11,14 +11,14 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critic import Judging
 from critic_prm.critics.consensus import parse_ruling
 from critic_prm.critics.llm import LLMCritic, with_provider
+from critic_prm.data.critic import Judging
+from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
 from critic_prm.errors import InputError
-from critic_prm.judge_eval.attack import Attack, attack, attacks
-from critic_prm.provider import Wire
+from critic_prm.evaluate.attacks import Attack, attack, attacks
+from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import Step, Trajectory, trajectory_to_json
 
 
 def solution(place: int, label: int) -> Trajectory:

@@ -9,7 +9,16 @@ import numpy as np
 import orjson
 import pytest
 
-from critic_prm.metrics import (
+from critic_prm.metrics.bootstrap import (
+    Clusters,
+    cluster_bootstrap,
+    interval_of,
+    of_auroc,
+    paired_bootstrap,
+    replicate,
+    two_sided,
+)
+from critic_prm.metrics.scores import (
     Array,
     auroc,
     binary_f1,
@@ -26,15 +35,6 @@ from critic_prm.metrics import (
     plain_f1,
     prm_score,
     step_accuracy,
-)
-from critic_prm.metrics.bootstrap import (
-    Clusters,
-    cluster_bootstrap,
-    interval_of,
-    of_auroc,
-    paired_bootstrap,
-    replicate,
-    two_sided,
 )
 
 P = np.array([0.95, 0.9, 0.85, 0.7, 0.6, 0.55, 0.3, 0.2])

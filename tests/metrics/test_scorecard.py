@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from critic_prm.data.judgement import Judgement, Verdict, combine
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.judgement import Judgement, Verdict, combine
-from critic_prm.metrics import first_below, first_error_f1
 from critic_prm.metrics.compare import compare
 from critic_prm.metrics.scorecard import Case, case_of, has_gold, score
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.metrics.scores import first_below, first_error_f1
 
 
 def case(place: int, gold: int | None, p: tuple[float | None, ...], verdict: int | None = -1, status: str = "ok") -> Case:

@@ -18,15 +18,15 @@ from typing_extensions import is_typeddict
 
 from critic_prm.critics._talk import Talk
 from critic_prm.critics._turns import Manner, next_turn
-from critic_prm.prompt import expect, open_style, questions, render, schema, style_names
-from critic_prm.provider import Provider, Reply, Request, Sampling, Wire
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.providers._anthropic_batches import AnthropicBatches
 from critic_prm.providers._openai_batches import OpenAIBatches
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import Provider, Reply, Request, Sampling, Wire
 from critic_prm.providers.vllm import VLLMProvider
-from critic_prm.reader import read_reply
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.styles.prompt import expect, open_style, questions, render, schema, style_names
+from critic_prm.styles.reader import read_reply
 
 VLLM_ONLY = ("structured_outputs", "continue_final_message", "add_generation_prompt", "chat_template_kwargs", "top_k", "min_p")
 PICTURE = "data:image/png;base64,iVBORw0KGgo="

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from bench.runs import write_input
 from bench.server import Behaviour, Judge, serving
 from critic_prm.cli.label import label
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import with_provider
+from critic_prm.data.critic import Judging
 from critic_prm.engine.limits import widened
 from critic_prm.errors import UsageError
-from critic_prm.models import abilities, check, did_you_mean, fits
-from critic_prm.provider import Message, Request, Sampling
+from critic_prm.providers.models import abilities, check, did_you_mean, fits
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import Message, Request, Sampling
 from critic_prm.providers.vllm import connect
 
 ASKED = Request((Message("user", "2+2?"),), Sampling(max_tokens=9))

@@ -12,14 +12,14 @@ import orjson
 import pytest
 
 from bench.claude_cache import REPLIES, Case, PromptCache, Refused, Unmarked, agent_run, measure, solution
-from critic_prm.cache import Cache
+from critic_prm.engine.cache import Cache
 from critic_prm.engine.keeping import Question
 from critic_prm.engine.sharing import Sharing
-from critic_prm.models import abilities
-from critic_prm.prompt import open_style, render_in_turn, style_names
-from critic_prm.provider import Message, Request, Sampling, request_key
 from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.models import abilities
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.provider import Message, Request, Sampling, request_key
+from critic_prm.styles.prompt import open_style, render_in_turn, style_names
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -130,7 +130,7 @@ def test_the_minimum_is_the_models_own(model: str, minimum: int | None) -> None:
 def test_questions_in_turn_are_the_same_questions_and_cut_alike(name: str) -> None:
     style, trajectory = open_style(name), agent_run(12)
     turns = list(render_in_turn(style, trajectory))
-    from critic_prm.prompt import questions, render
+    from critic_prm.styles.prompt import questions, render
 
     assert [step for step, _ in turns] == questions(style, trajectory)
     texts = []
@@ -199,8 +199,8 @@ def test_a_single_sample_of_a_whole_solution_writes_nothing_that_nobody_reads() 
 
 def test_replies_of_earlier_versions_are_not_bought_again(tmp_path: Path) -> None:
     from bench.claude_cache import serving
-    from critic_prm.critic import Judging
     from critic_prm.critics.llm import with_provider
+    from critic_prm.data.critic import Judging
 
     async def run(kind: type[AnthropicProvider]) -> tuple[int, int]:
         async with serving(PromptCache(512), REPLIES["agent"]) as (url, seen):

@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from critic_prm.cache import Cache
 from critic_prm.cli import main
 from critic_prm.cli.options import judging
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import LLMCritic, with_provider
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Judgement, judgement_from_json, judgement_to_json
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client
 from critic_prm.engine.gate import Gate
 from critic_prm.engine.money import Money
 from critic_prm.errors import BudgetError, UsageError
-from critic_prm.estimate import estimate
-from critic_prm.judge_eval import Bill
-from critic_prm.judgement import Judgement, judgement_from_json, judgement_to_json
-from critic_prm.models import Prices, abilities
-from critic_prm.provider import Message, Request, Sampling, Usage, Wire, requested_tier
+from critic_prm.evaluate.judges import Bill
+from critic_prm.label.estimate import estimate
+from critic_prm.label.sampling import Samples
 from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.models import Prices, abilities
 from critic_prm.providers.openai import OpenAIProvider, read_chat
+from critic_prm.providers.provider import Message, Request, Sampling, Usage, Wire, requested_tier
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.trajectory import Step, Trajectory
-from critic_prm.votes import Samples
 
 MILLION = 1_000_000
 

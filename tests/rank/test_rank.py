@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from critic_prm.cli import main
+from critic_prm.data.judgement import Judgement, Label, Verdict, combine
+from critic_prm.data.label_rows import label_row
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.generate.answers import Grader
-from critic_prm.judgement import Judgement, Label, Verdict, combine
-from critic_prm.labels import label_row
-from critic_prm.rank import Group, choose, group_candidates, length_bias, powers, rank
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.generate.policy.answers import Grader
+from critic_prm.search.ranking import Group, choose, group_candidates, length_bias, powers, rank
 
 
 def candidate(problem: str, answer: str | None, p: Sequence[float], gold: str | None = "7") -> tuple[Trajectory, Label]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from critic_prm.prompt import open_style
-from critic_prm.provider import Finish, Reply, TokenLogprob
-from critic_prm.reader import Expect, Reading, read_reply
+from critic_prm.providers.provider import Finish, Reply, TokenLogprob
+from critic_prm.styles.prompt import open_style
+from critic_prm.styles.reader import Expect, Reading, read_reply
 
 Read = Callable[..., Reading]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from critic_prm.reader import Reading
+from critic_prm.styles.reader import Reading
 
 Read = Callable[..., Reading]
 Words = Callable[[Reading], list[str]]

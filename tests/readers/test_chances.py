@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from critic_prm.provider import TokenLogprob
-from critic_prm.reader import Reading
-from critic_prm.readers._chances import YES_NO, Tokens
+from critic_prm.providers.provider import TokenLogprob
+from critic_prm.styles.reader import Reading
+from critic_prm.styles.readers._chances import YES_NO, Tokens
 
 Read = Callable[..., Reading]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from critic_prm.prompt import expect, open_style, schema
-from critic_prm.reader import Reading
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.styles.prompt import expect, open_style, schema
+from critic_prm.styles.reader import Reading
 
 Read = Callable[..., Reading]
 Words = Callable[[Reading], list[str]]

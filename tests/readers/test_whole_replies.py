@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from critic_prm.judgement import STATUSES, VerdictValue
-from critic_prm.prompt import Style, expect, open_style
-from critic_prm.provider import Finish, Reply, TokenLogprob
-from critic_prm.reader import Expect, Reading, read_reply
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.data.judgement import STATUSES, VerdictValue
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.providers.provider import Finish, Reply, TokenLogprob
+from critic_prm.styles.prompt import Style, expect, open_style
+from critic_prm.styles.reader import Expect, Reading, read_reply
 
 STYLES = ("stepwise", "first-error", "yes-no", "json", "agent", "code")
 NEUTRAL = ("agent",)

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Judgement
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.generate.answers import Grader
-from critic_prm.generate.policy import Completion
-from critic_prm.generate.policy import with_provider as policy_over
-from critic_prm.judgement import Judgement
+from critic_prm.generate.policy.answers import Grader
+from critic_prm.generate.policy.policy import Completion
+from critic_prm.generate.policy.policy import with_provider as policy_over
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.refine import Refined, Refining, refine, refined_row, weakest
-from critic_prm.refine._account import Account
-from critic_prm.refine._mender import LLMMender
 from critic_prm.search._simulated import Policy, SimulatedCritic
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.search.refine import Refined, Refining, refine, refined_row, weakest
+from critic_prm.search.refine_stats import Account
+from critic_prm.search.rewriting import LLMMender
 
 LENGTH, Q = 4, 0.6
 NEAR = 0.02

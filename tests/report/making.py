@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from critic_prm.records import write_records
+from critic_prm.data.records.reading import write_records
 
 CARD = {"provider": "openai", "model": "gpt-5.4-mini", "style": "stepwise"}
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from critic_prm.report.html import render, write_report
-from critic_prm.report.runs import read_runs
+from critic_prm.evaluate.report.html import render, write_report
+from critic_prm.evaluate.report.runs import read_runs
 from tests.report.browser import Browser, chromium
 from tests.report.making import judged, saved
 

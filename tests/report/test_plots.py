@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from critic_prm.report.plots import write_plots
-from critic_prm.report.runs import read_runs
+from critic_prm.evaluate.report.plots import write_plots
+from critic_prm.evaluate.report.runs import read_runs
 from tests.report.making import judged, saved
 
 

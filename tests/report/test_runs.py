@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from critic_prm.critics.rules import connect
+from critic_prm.data.records.reading import write_records
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.evaluate import evaluate, evaluation_to_json
-from critic_prm.metrics import auroc
-from critic_prm.records import write_records
-from critic_prm.report.figures import cases_of, difference, figures, positions, reliability, roc, steps_with_gold
-from critic_prm.report.runs import align, read_runs, source_of, usage_of
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.evaluate.report.figures import cases_of, difference, figures, positions, reliability, roc, steps_with_gold
+from critic_prm.evaluate.report.runs import align, read_runs, source_of, usage_of
+from critic_prm.evaluate.run import evaluate, evaluation_to_json
+from critic_prm.metrics.scores import auroc
 from tests.report.making import judged, saved
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from critic_prm.judgement import Judgement, Verdict, first_error_of
-from critic_prm.trajectory import Trajectory
+from critic_prm.data.judgement import Judgement, Verdict, first_error_of
+from critic_prm.data.trajectory import Trajectory
 
 
 @dataclass

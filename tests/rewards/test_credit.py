@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from critic_prm.errors import UsageError
-from critic_prm.rewards import advantages, credit, guards, implicit
+from critic_prm.serve.rewards import advantages, credit, guards, implicit
 
 unit = st.floats(0, 1)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from critic_prm.critic import Judging
+from critic_prm.data.critic import Judging
 from critic_prm.errors import BudgetError, InputError, UsageError
-from critic_prm.rewards import DENSE, Dense, Guards, Reward, Solution, read_reward, shared_reward
+from critic_prm.serve.rewards.reward import DENSE, Dense, Guards, Reward, Solution, read_reward, shared_reward
 from tests.rewards.conftest import Oracle
 
 GOOD, BAD, UNREADABLE = "0.9 a\n\n0.8 b", "0.9 a\n\n0.2 b", "0.9 a\n\nunreadable"

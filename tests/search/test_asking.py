@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import with_provider as judge_over
+from critic_prm.data.critic import Judging
 from critic_prm.errors import BudgetError
-from critic_prm.generate.answers import Grader
-from critic_prm.generate.policy import with_provider as policy_over
-from critic_prm.provider import Provider, Wire
+from critic_prm.generate.policy.answers import Grader
+from critic_prm.generate.policy.policy import with_provider as policy_over
+from critic_prm.providers.provider import Provider, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.search import Budget, Pricing, Settings, Task, search, search_row, tree_rows
 from critic_prm.search._policy import CUTS, Cut, LLMStepper, open_stepper, tidied
 from critic_prm.search._simulated import SimulatedCritic, chance
 from critic_prm.search._tree import open_tree
+from critic_prm.search.search import Budget, Pricing, Settings, Task, search, search_row, tree_rows
 
 STEPS = 3
 
@@ -196,7 +196,7 @@ def test_wrong_usage_is_said_before_anything_is_asked(
 
 
 def test_a_seed_is_not_sent(tmp_path: Path) -> None:
-    from critic_prm.provider import Sampling
+    from critic_prm.providers.provider import Sampling
 
     (tmp_path / "p.jsonl").write_text('{"text": "x"}\n')
     opened = open_stepper(f"scripted/{tmp_path / 'p.jsonl'}", Judging(db=tmp_path / "c.db", sampling=Sampling(seed=3)))

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from critic_prm.judgement import Judgement, Verdict, first_error_of
+from critic_prm.data.judgement import Judgement, Verdict, first_error_of
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.serve.settings import Settings
-from critic_prm.trajectory import Trajectory
 from tests.effort import PATIENCE, until
 
 ONE = {"trajectories": [{"problem": "p", "steps": ["0.9 a"]}]}

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pytest
 
 from critic_prm.critics import rules
+from critic_prm.data.judgement import Judgement
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import BudgetError, ConfigError, UsageError
-from critic_prm.judgement import Judgement
 from critic_prm.serve import app, texts
 from critic_prm.serve.settings import Settings, check, find_token
-from critic_prm.trajectory import Trajectory
 from tests.effort import PATIENCE, until
 from tests.serve.conftest import ONE, Oracle
 

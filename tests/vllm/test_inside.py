@@ -14,12 +14,12 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import connect
+from critic_prm.data.critic import Judging
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import ConfigError, ProviderError
-from critic_prm.provider import Message, Reply, Request, Sampling, open_provider
 from critic_prm.providers import _vllm_inside as inside
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.providers.provider import Message, Reply, Request, Sampling, open_provider
 from tests.vllm.conftest import ENGINE, QUIET, SUMS, ending_texts, likeliest
 
 # vLLM warns on being imported, and its engine runs in this process.

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.formats import write_trajectories
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.data.formats.convert import write_trajectories
+from critic_prm.data.trajectory import Step, Trajectory
 from tests.distill.sft.conftest import PROMPT, few, overfit
 from tests.effort import PATIENCE
 from tests.vllm.conftest import ended

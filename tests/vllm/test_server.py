@@ -12,13 +12,13 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import connect, with_provider
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Judgement
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import ConfigError, ProviderError
-from critic_prm.judgement import Judgement
-from critic_prm.provider import Message, Reply, Request, Sampling
 from critic_prm.providers import vllm
-from critic_prm.trajectory import Step, Trajectory
+from critic_prm.providers.provider import Message, Reply, Request, Sampling
 from tests.vllm.conftest import SERVER, SUMS, ending_texts, likeliest, serving
 
 WORD = "[a-z]{3,9}"

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import ConfigError, InputError
 from critic_prm.generate.check import Finding
 from critic_prm.generate.checks._solver import unnumbered
-from critic_prm.trajectory import Trajectory
 
 NAME = r"([A-Z][a-z]*)"
 

@@ -6,11 +6,11 @@ import re
 from functools import cache
 from typing import Any
 
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError
 from critic_prm.generate.check import Finding
 from critic_prm.generate.checks._solver import entails, satisfiable, unnumbered, z3
 from critic_prm.generate.families._propositions import ATOMS, PREDICATES
-from critic_prm.trajectory import Trajectory
 
 SAID = {text: (pair[0], text == pair[0]) for pair in (*ATOMS, *PREDICATES) for text in pair}
 LITERAL = re.compile("|".join([*(re.escape(text) for text in sorted(SAID, key=len, reverse=True)), r"¬?\b[A-Z]\b"]))

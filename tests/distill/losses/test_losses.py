@@ -15,8 +15,9 @@ from torch.nn import functional as F
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row
-from distill.losses import Outputs, Targets, beta_binomial, check_rows, check_settings, freeprm, loss_names, open_loss, pqm
-from distill.settings import Settings
+from distill.losses import beta_binomial, freeprm, pqm
+from distill.losses.loss import Outputs, Targets, check_rows, check_settings, loss_names, open_loss
+from distill.training.settings import Settings
 
 NAN = math.nan
 

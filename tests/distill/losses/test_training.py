@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from distill.data import Row, TrainingSet
-from distill.losses import loss_names
-from distill.settings import Settings
+from distill.losses.loss import loss_names
 from distill.students.transformer import Transformer
+from distill.training.settings import Settings
 from tests.distill.tiny import sums, tiny_base
 
 SETTINGS = Settings(epochs=6, lr=4e-3, batch_tokens=300, device="cpu", dtype="fp32", patience=0)

@@ -16,16 +16,16 @@ pytest.importorskip("transformers")
 import torch
 
 from critic_prm.cli import main
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from critic_prm.trajectory import Step, Trajectory
 from distill.export import export_onnx, items_to_check
 from distill.run import distill
 from distill.scoring.memory import Remembering
 from distill.scoring.running import Packed, Rows
 from distill.scoring.tree import grow, packs
-from distill.settings import Settings
-from distill.student import Item
 from distill.students.transformer import Transformer
+from distill.training.settings import Settings
+from distill.types import Item
 from distill.verifier import Verifier, load_verifier
 from tests.distill.tiny import known, sums, tiny_base, training_set
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from critic_prm.critic import Judging
 from critic_prm.critics.llm import with_provider
-from critic_prm.judgement import Verdict
-from critic_prm.label import Tally, label_into
-from critic_prm.prompt import open_style
-from critic_prm.provider import Wire
+from critic_prm.data.critic import Judging
+from critic_prm.data.judgement import Verdict
+from critic_prm.data.records.reading import RecordWriter
+from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
+from critic_prm.label.run import Tally, label_into
+from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.reader import Expect, write_reply
-from critic_prm.records import RecordWriter
-from critic_prm.trajectory import Step, Trajectory, trajectory_to_json
+from critic_prm.styles.prompt import open_style
+from critic_prm.styles.reader import Expect, write_reply
 
 if TYPE_CHECKING:
     from distill.sft.run import Tuned
@@ -130,9 +130,9 @@ def few() -> list[Trajectory]:
 
 async def overfit(folder: Path, trajectories: Sequence[Trajectory], style: Path) -> tuple[Tuned, Path]:
     """A student that knows by heart what a scripted judge said of these solutions, in `folder`/judge; and its base."""
-    from distill.settings import Settings
     from distill.sft.chats import SOLUTIONS, ChatOptions, build_chats
     from distill.sft.run import distill_sft
+    from distill.training.settings import Settings
 
     labels = await judge(trajectories, folder / "labels.jsonl", lambda t, n: chain(t, int(t.label or 0), style), str(style))
     chats = folder / "chats"

@@ -9,13 +9,13 @@ import orjson
 import pytest
 
 from critic_prm.cli import build
-from critic_prm.dataset.splits import problem_key, split_of
+from critic_prm.data.hashing import problem_key, split_of
+from critic_prm.data.judgement import Verdict
+from critic_prm.data.trajectory import Trajectory, trajectory_to_json
 from critic_prm.errors import InputError, UsageError
-from critic_prm.judgement import Verdict
-from critic_prm.prompt import expect, open_style, render, style_names
-from critic_prm.provider import Reply
-from critic_prm.reader import Expect, read_reply, write_reply
-from critic_prm.trajectory import Trajectory, trajectory_to_json
+from critic_prm.providers.provider import Reply
+from critic_prm.styles.prompt import expect, open_style, render, style_names
+from critic_prm.styles.reader import Expect, read_reply, write_reply
 from distill.sft.chains import ChainOptions
 from distill.sft.chats import MARK, SOLUTIONS, ChatOptions, build_chats
 from distill.sft.counting import stored_in

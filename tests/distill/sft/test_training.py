@@ -14,12 +14,12 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from critic_prm.cli import build
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.prompt import open_style
-from critic_prm.trajectory import Trajectory
-from distill.settings import Settings
+from critic_prm.styles.prompt import open_style
 from distill.sft.chats import ChatOptions, build_chats
 from distill.sft.run import DEFAULT, distill_sft
+from distill.training.settings import Settings
 
 
 @pytest.fixture(scope="module")

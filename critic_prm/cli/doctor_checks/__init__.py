@@ -1,0 +1,1 @@
+"""Checks of a judge or server for `critic-prm doctor`."""

@@ -1,0 +1,229 @@
+"""One small request to a judge -> what works there, what a run would send, and why anything was refused."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from critic_prm.critics.llm import LLMCritic
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.keeping import fresh_reply
+from critic_prm.engine.limits import NAMES
+from critic_prm.errors import ProviderError, UsageError
+from critic_prm.providers.addresses import without_secrets
+from critic_prm.providers.anthropic import CHARACTERS_PER_TOKEN
+from critic_prm.providers.models import ANY_TIER, Prices, abilities, did_you_mean
+from critic_prm.providers.provider import Allowance, Message, Provider, Reply, Request, Sampling, Wire, asks_for_schema
+from critic_prm.providers.vllm import VLLMProvider
+
+State = Literal["ok", "note", "bad"]
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"critique": {"type": "string"}, "verdict": {"type": "string", "enum": ["correct", "incorrect"]}},
+    "required": ["critique", "verdict"],
+    "additionalProperties": False,
+}
+# The question alone would be answered in prose: JSON of this shape comes only from a server that obeys the schema.
+QUESTION = (Message("user", "Is 2 + 2 = 5? Answer in a few words."),)
+PLAIN = "the same without schema, log-probabilities and sampling parameters"
+ROOM = 2048
+"""Tokens for the probe's answer: enough for a model that thinks first."""
+
+EXAMPLE = Trajectory("example", "What is 2 + 2?", (Step("2 + 2 = 5."),))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at. "bad" means that a run would fail; a "note" is worth knowing."""
+
+    what: str
+    state: State
+    said: str
+
+
+async def examine(critic: LLMCritic, patience: float, golden: Path | None = None) -> list[Finding]:
+    """Send one request with all that a run may use, and wait so many seconds for the answer. When it is refused as a bad
+    request, a second, plain one tells whether the model works without that. A vLLM is asked more, and `golden` is a file of
+    scores to compare with, or to write."""
+    provider, sampling, notes = critic.client.provider, critic.sampling, []
+    findings = [Finding("address", "ok", without_secrets(provider.base_url) or "the provider's own")]
+    asked = replace(sampling, max_tokens=max(sampling.max_tokens or 0, ROOM), stop=(), logprobs=sampling.logprobs or 2)
+    wire, left_out = _wire(provider, Request(QUESTION, asked, SCHEMA))
+    if left_out:
+        notes.append(Finding("logprobs", "note", f"not asked for: {left_out}"))
+    answer = await _send(provider, wire, patience)
+    if isinstance(answer, ProviderError) and answer.failure in ("row", "run") and answer.status in (400, 422):
+        findings.append(Finding("request", "bad", f"refused: {answer}"))
+        findings.append(_sent(wire))
+        plain = provider.wire(Request(QUESTION, Sampling(max_tokens=ROOM)))
+        if (fix := _fix(answer, wire)) is not None:
+            findings.append(Finding("fix", "note", f"add --extra-body '{orjson.dumps(fix).decode()}'"))
+            plain |= {name: value for name, value in fix.items() if value is not None}
+            plain = {name: value for name, value in plain.items() if name not in fix or fix[name] is not None}
+        answer = await _send(provider, plain, patience)
+        state: State = "bad" if isinstance(answer, ProviderError) else "note"
+        findings.append(Finding("plainly", state, f"{PLAIN}: {answer if state == 'bad' else 'works'}"))
+        wire = plain
+    if isinstance(answer, ProviderError):
+        return [*findings, *([] if findings[-1].what == "plainly" else [_failed(answer)]), *_table(provider, critic)]
+    reply, seconds, allowance = answer
+    findings += [
+        Finding("model", "ok", f"{provider.name}/{provider.model}" + (f", answers as {reply.model}" if reply.model else "")),
+        _ended(reply, seconds, wire),
+        _usage(reply),
+    ]
+    if asks_for_schema(wire):
+        findings.append(_obeyed(reply))
+    if wire.get("logprobs"):
+        given = len(reply.logprobs)
+        most = max((len(token.top) for token in reply.logprobs), default=0)
+        said = f"given for {given} tokens, {most} alternatives each" if given else "asked for, but the answer has none"
+        findings.append(Finding("logprobs", "ok" if given else "note", said))
+    findings += [*notes, _limits(allowance), *_table(provider, critic)]
+    if isinstance(provider, VLLMProvider):
+        from critic_prm.cli.doctor_checks.vllm import look
+
+        run = provider.wire(critic.requests(EXAMPLE)[0])
+        findings += await look(provider, lambda wire: _asked(provider, wire, patience), run)
+    if golden is not None:
+        from critic_prm.cli.doctor_checks.golden import compare, question
+
+        reply = await _asked(provider, question(provider), patience)
+        findings.append(compare(golden, f"{provider.name}/{provider.model}", reply))
+    return findings
+
+
+async def _asked(provider: Provider, wire: Wire, patience: float) -> Reply:
+    answer = await _send(provider, wire, patience)
+    if isinstance(answer, ProviderError):
+        raise answer
+    return answer[0]
+
+
+async def _send(provider: Provider, wire: Wire, patience: float) -> tuple[Reply, float, Allowance] | ProviderError:
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(patience):
+            arrival = await provider.complete(wire)
+        return fresh_reply(provider, arrival.raw), time.monotonic() - started, arrival.allowance
+    except TimeoutError:
+        return ProviderError(f"no answer within {patience:g} s", "transient")
+    except ProviderError as error:
+        return error
+
+
+def _wire(provider: Provider, request: Request) -> tuple[Wire, str]:
+    """The body, without log-probabilities where the model is known to take none, and why."""
+    try:
+        return provider.wire(request), ""
+    except UsageError as error:
+        return provider.wire(replace(request, sampling=replace(request.sampling, logprobs=None))), str(error)
+
+
+def _fix(error: ProviderError, wire: Wire) -> dict[str, Any] | None:
+    """What to merge into the body when a server names a parameter that it does not take, and perhaps the one to use instead."""
+    if (named := _UNSUPPORTED.search(error.detail)) is None or named[1] not in wire:
+        return None
+    return {named[1]: None} | ({named[2]: wire[named[1]]} if named[2] else {})
+
+
+_UNSUPPORTED = re.compile(r"Unsupported parameter: '(\w+)' is not supported with this model\.(?: Use '(\w+)' instead)?")
+
+
+def _failed(error: ProviderError) -> Finding:
+    what = {"run": "key or model", "quota": "account", "throttle": "rate limit", "transient": "server", "row": "request"}
+    return Finding(what[error.failure], "bad", str(error))
+
+
+def _ended(reply: Reply, seconds: float, wire: Wire) -> Finding:
+    name = next((name for name in NAMES if name in wire), "no limit of tokens")
+    said = f"came after {seconds:.1f} s, ended by {reply.finish!r}; {name} was accepted"
+    if reply.finish == "length":
+        return Finding("answer", "bad", f"cut at {wire.get(name)} tokens: {said}; raise --max-tokens or lower --effort")
+    if reply.finish != "stop" or not reply.text.strip():
+        return Finding("answer", "bad", f"{said}, and it holds {len(reply.text.strip())} characters {reply.note}".rstrip())
+    return Finding("answer", "ok", said)
+
+
+def _usage(reply: Reply) -> Finding:
+    usage = reply.usage
+    if not usage.input or not usage.output:
+        return Finding("tokens", "note", "the server reports no usage: costs and budgets in dollars cannot be kept")
+    parts = [f"{usage.input} in", f"{usage.output} out"]
+    parts += [f"{count} {name}" for name, count in (("cached", usage.cached), ("reasoning", usage.reasoning)) if count]
+    return Finding("tokens", "ok", f"reported: {', '.join(parts)}")
+
+
+def _obeyed(reply: Reply) -> Finding:
+    try:
+        found: Any = orjson.loads(reply.text)
+        good = set(found) == set(SCHEMA["properties"]) and found["verdict"] in ("correct", "incorrect")
+    except (orjson.JSONDecodeError, TypeError, KeyError):
+        good = False
+    if good:
+        return Finding("schema", "ok", "structured outputs are obeyed")
+    return Finding(
+        "schema", "note", "structured outputs are ignored: for the style `json` add --no-schema, or use another style"
+    )
+
+
+def _limits(allowance: Allowance) -> Finding:
+    if allowance.requests is None and allowance.tokens is None:
+        return Finding("rate limit", "note", "no headers say what is left; the run finds out by listening to refusals")
+    left = [
+        f"{count:,} {what}"
+        for what, count in (("requests", allowance.requests), ("tokens", allowance.tokens))
+        if count is not None
+    ]
+    return Finding("rate limit", "ok", f"{' and '.join(left)} left in this window")
+
+
+def _table(provider: Provider, critic: LLMCritic) -> list[Finding]:
+    """What is known without asking: the price, the table's note, and what a run would send."""
+    able, prices = abilities(provider.name, provider.model), critic.client.money.prices
+    findings = [_price(prices, did_you_mean(provider.name, provider.model))]
+    if able.note:
+        findings.append(Finding("table", "note", able.note))
+    request = critic.requests(EXAMPLE)[0]
+    if hasattr(provider, "marked"):
+        findings.append(_prompt_cache(request, able.cached_from, critic.style.per == "step"))
+    return [*findings, replace(_sent(provider.wire(request)), what="a run sends")]
+
+
+def _prompt_cache(request: Request, minimum: int | None, per_step: bool) -> Finding:
+    """Whether what the requests of a run share is long enough for the model's prompt cache."""
+    what = "prompt cache"
+    if minimum is None:
+        return Finding(what, "note", "the model is not in the table: from how many tokens it caches prompts is unknown")
+    shared = sum(len(message.content) for message in request.messages if message.role == "system")
+    tokens = int(shared / CHARACTERS_PER_TOKEN)
+    least = f"this model caches a prompt's beginning from {minimum:,} tokens"
+    if tokens >= minimum:
+        return Finding(what, "ok", f"{least}; the instructions, at least {tokens:,}, are cached")
+    rest = f"the instructions have at least {tokens:,}"
+    more = minimum - tokens
+    if per_step:
+        said = f"{rest}: the steps of a solution share a cached prompt once its text has {more:,} more"
+        return Finding(what, "ok", f"{least}; {said}")
+    return Finding(what, "note", f"{least}; {rest}: only several samples of a solution with {more:,} more are cached")
+
+
+def _price(prices: Prices | None, hint: str) -> Finding:
+    if prices is None:
+        return Finding("price", "note", f"unknown{hint}: name it with --prices IN,OUT for costs and budgets in dollars")
+    where = ", ".join(part for part in (prices.source, prices.as_of) if part)
+    said = f"${prices.input:g} in, ${prices.output:g} out per million tokens ({where})"
+    tiers = ", ".join(f"{name} {factor:g} times that" for name, factor in prices.tiers.items() if name != ANY_TIER)
+    return Finding("price", "ok", f"{said}; {tiers} ({prices.tiers_source})" if tiers else said)
+
+
+def _sent(wire: Wire) -> Finding:
+    parameters = {name: value for name, value in wire.items() if name not in ("messages", "system")}
+    return Finding("sent", "ok", orjson.dumps(parameters).decode())

@@ -1,0 +1,192 @@
+"""A vLLM judge -> what its version knows, what it ignores in silence, and whether it is vLLM at all: asked, not assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from critic_prm.cli.doctor_checks.run import Finding, State
+from critic_prm.engine.limits import reply_limit
+from critic_prm.errors import ProviderError
+from critic_prm.providers._post import MAX_REPLY_BYTES, body_within
+from critic_prm.providers.addresses import basic_credentials, without_credentials
+from critic_prm.providers.provider import Message, Reply, Request, Sampling, Wire
+from critic_prm.providers.vllm import VLLMProvider
+
+Ask = Callable[[Wire], Awaitable[Reply]]
+"""Sends a body and reads the answer. Raises ProviderError."""
+
+HELLO = (Message("user", "Say hello."),)
+BEGUN = (*HELLO, Message("assistant", "Hello, and a very good morning to"))
+WORD = "7391"
+"""Nobody says this to a greeting: it comes only from a server that was made to."""
+
+NOT_VLLM = (
+    "no vLLM (/version does not answer as vLLM's does): what only vLLM knows is ignored or refused there; name the judge as"
+    " openai/MODEL with the same --base-url"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a server says of itself: its version, the context of each model in tokens, and the fields of a body that it knows;
+    None for what it does not say."""
+
+    version: str | None
+    models: Mapping[str, int | None] | None
+    fields: frozenset[str] | None
+
+
+async def look(provider: VLLMProvider, ask: Ask, run: Wire) -> list[Finding]:
+    """Small requests, one for each thing that a version may ignore. `run` is a body as a run would send it."""
+    findings = []
+    if provider.base_url is not None:
+        server = await visit(provider.base_url, provider.chat.key)
+        findings += _about(provider, server, run)
+        if server.version is None:
+            return findings
+    for what, probe in PROBES.items():
+        try:
+            state, said = await probe(provider, ask, run)
+        except ProviderError as error:
+            state, said = "note", f"could not be tried: {error}"
+        findings.append(Finding(what, state, said))
+    return findings
+
+
+def _about(provider: VLLMProvider, server: Server, run: Wire) -> list[Finding]:
+    if server.version is None:
+        return [Finding("server", "bad", NOT_VLLM)]
+    findings = [Finding("server", "ok", f"vLLM {server.version}")]
+    if server.fields is not None:
+        unknown = sorted(set(run) - server.fields)
+        legacy = any(name.startswith("guided_") for name in unknown)
+        mend = '; structured outputs are asked for as {"structured_outputs": {"json": ...}}' if legacy else ""
+        said = f"{', '.join(unknown)}: this version ignores that in silence{mend}"
+        known = f"this version knows all {len(run)} fields that a run sends"
+        findings.append(Finding("fields", "bad", said) if unknown else Finding("fields", "ok", known))
+    context, room = (server.models or {}).get(provider.model), reply_limit(run)
+    if context is not None and room is not None and room >= context:
+        said = f"{context} tokens, prompt included, and a run asks for up to {room} of answer: set --max-tokens well below"
+        findings.append(Finding("context", "bad", said))
+    elif context is not None:
+        findings.append(Finding("context", "ok", f"{context} tokens"))
+    return findings
+
+
+def root(base_url: str) -> str:
+    """Where a server has the paths that do not begin with /v1."""
+    return without_credentials(base_url).rstrip("/").removesuffix("/v1")
+
+
+def headers(base_url: str, key: str) -> dict[str, str]:
+    return {"Authorization": basic_credentials(base_url) or f"Bearer {key}"}
+
+
+async def visit(base_url: str, key: str) -> Server:
+    """What GET says of it."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(headers=headers(base_url, key), timeout=aiohttp.ClientTimeout(total=20)) as session:
+
+        async def get(path: str) -> Any:
+            try:
+                async with session.get(root(base_url) + path) as answer:
+                    return orjson.loads(await body_within(answer, MAX_REPLY_BYTES)) if answer.status == 200 else None
+            except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError, ProviderError):
+                return None
+
+        version, models, described = await get("/version"), await get("/v1/models"), await get("/openapi.json")
+    rows = _at(models, "data")
+    fields = _at(described, "components", "schemas", "ChatCompletionRequest", "properties")
+    said = _at(version, "version")
+    owners = {row.get("owned_by") for row in rows} if isinstance(rows, list) else set()
+    return Server(
+        said if isinstance(said, str) and (not owners or "vllm" in owners) else None,
+        {row["id"]: row.get("max_model_len") for row in rows} if isinstance(rows, list) else None,
+        frozenset(fields) if isinstance(fields, dict) else None,
+    )
+
+
+def _at(value: Any, *names: str) -> Any:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _plain(provider: VLLMProvider, messages: tuple[Message, ...] = HELLO, **sampling: Any) -> Wire:
+    return provider.wire(Request(messages, Sampling(**{"max_tokens": 16, "temperature": 0.0, **sampling})))
+
+
+Probed = tuple[State, str]
+
+
+async def _choice(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
+    reply = await ask(_plain(provider, extra={"structured_outputs": {"choice": [WORD]}}))
+    if reply.text.strip() == WORD:
+        return "ok", "structured_outputs is obeyed"
+    return "bad" if "structured_outputs" in run else "note", (
+        "structured_outputs is ignored in silence (vLLM before 0.12 knows guided_json alone): update it, or add --no-schema"
+    )
+
+
+async def _chosen(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
+    reply = await ask(_plain(provider, max_tokens=1, extra={"logprob_token_ids": [5, 6, 7, 8]}))
+    given = max((len(token.top) for token in reply.logprobs), default=0)
+    if given >= 4:
+        return "ok", "logprob_token_ids is obeyed: the tokens asked for are there"
+    return "note", "logprob_token_ids is ignored: alternatives are the likeliest tokens (--logprobs), not chosen ones"
+
+
+async def _begun(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
+    wire = provider.wire(Request(BEGUN, Sampling(max_tokens=1, temperature=0.0), continues=True))
+    on, anew = (await ask(wire)).usage.input, (await ask(_plain(provider, BEGUN, max_tokens=1))).usage.input
+    if not on or not anew:
+        return "note", "cannot be told: the server does not count the prompt's tokens"
+    if on < anew:
+        return "ok", "an answer that was begun is gone on with"
+    return "bad", "continue_final_message is ignored: a cut critique cannot be forced to its verdict; add --no-force"
+
+
+async def _seed(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
+    wires = [_plain(provider, temperature=1.0, seed=seed) for seed in (1, 1, 2)]
+    one, same, other = [(await ask(wire)).text for wire in wires]
+    if one != same:
+        return "note", "the same seed gave two answers: runs cannot be repeated, replies that are kept can"
+    return (
+        ("ok", "the same seed gives the same answer, another seed another")
+        if one != other
+        else (
+            "note",
+            "cannot be told: the answer is the same with another seed",
+        )
+    )
+
+
+async def _several(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
+    choices = (await ask(_plain(provider, max_tokens=2, temperature=1.0, extra={"n": 2}))).raw.get("choices") or []
+    return ("ok", "n answers come with one request") if len(choices) == 2 else ("note", "n is ignored: one answer came of 2")
+
+
+async def _prefix(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
+    wire = {name: run[name] for name in ("model", "messages")} | {"max_tokens": 1}
+    await ask(wire)
+    reply = await ask(wire)
+    if not reply.usage.input or not (reply.raw.get("usage") or {}).get("prompt_tokens_details"):
+        return "note", "not reported: start the server with --enable-prompt-tokens-details to see what the prefix cache saves"
+    if reply.usage.cached:
+        return "ok", f"{reply.usage.cached} of {reply.usage.input} prompt tokens were there the second time"
+    return "note", "no prompt tokens were there the second time: the prefix cache is off"
+
+
+PROBES: Mapping[str, Callable[[VLLMProvider, Ask, Wire], Awaitable[Probed]]] = {
+    "grammar": _choice,
+    "verdicts": _chosen,
+    "going on": _begun,
+    "seed": _seed,
+    "n": _several,
+    "prefix": _prefix,
+}

@@ -1,0 +1,306 @@
+"""A recipe of a published system (TOML) -> its stages as command lines, those that are still to be run, and about what they
+cost."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import orjson
+
+from critic_prm.data.toml_files import read_toml
+from critic_prm.data.trust import Origin
+from critic_prm.errors import CriticPrmError, InputError, UsageError
+from critic_prm.providers.models import ANY_TIER, Prices, abilities
+from critic_prm.providers.provider import Usage, service_tier
+from critic_prm.resources import resource
+
+Asks = Literal["policy", "judge", "nobody"]
+Needs = Literal["problems", "solutions", "runs", "nothing"]
+STATE = "recipe.json"
+"""Where a folder keeps which stages were done, from what."""
+
+CACHE = "critic-prm.db"
+KEPT = (STATE, CACHE)
+"""What belongs to all stages of a folder: no stage may write it."""
+
+_NAME = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One command of a recipe. `run` are its arguments with names in braces, `out` the file or folder that it makes, `asks`
+    whose model it asks. `requests` are names and numbers whose product is the most requests it makes."""
+
+    name: str
+    run: tuple[str, ...]
+    out: str
+    asks: Asks = "nobody"
+    requests: tuple[str | float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A pipeline with the settings of a paper. `parameters` are those a user may set; `assumed` are numbers that only the data
+    can tell, for the estimate: steps of a solution, tokens of a prompt and a reply, shares that are kept.
+    `file` is where it comes from, None for a packaged one."""
+
+    name: str
+    about: str
+    paper: str
+    needs: Needs
+    differs: str
+    parameters: Mapping[str, str | int | float]
+    assumed: Mapping[str, float]
+    stages: tuple[Stage, ...] = ()
+    file: str | None = None
+
+    @property
+    def asks(self) -> set[Asks]:
+        return {stage.asks for stage in self.stages} - {"nobody"}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a user wants of a recipe: the input file, the folder for what is made, the models and more options for their
+    commands. `trust` are files that may name code, servers and any path (see `critic_prm.data.trust`)."""
+
+    out: Path
+    source: str | None = None
+    policy: str | None = None
+    judge: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    policy_options: tuple[str, ...] = ()
+    judge_options: tuple[str, ...] = ()
+    trust: tuple[str | Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A stage with its names filled in: `arguments` of the command line, and the path that it makes."""
+
+    stage: Stage
+    arguments: tuple[str, ...]
+    out: Path
+
+
+def recipe_names() -> list[str]:
+    """The names of the packaged recipes, sorted."""
+    return sorted(path.stem for path in resource("recipes").glob("*.toml"))
+
+
+def open_recipe(name: str) -> Recipe:
+    """A packaged recipe by name, or a .toml file of one's own by path. Raises UsageError and InputError."""
+    own = "/" in name or name.endswith(".toml")
+    path = Path(name) if own else resource("recipes") / f"{name}.toml"
+    if not own and not path.is_file():
+        raise UsageError(f"no recipe is called {name!r}; there are: {', '.join(recipe_names())}, or give a .toml file's path")
+    try:
+        return _recipe(path.stem, read_toml(path), str(path) if own else path.name, own)
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), f"this recipe cannot be read: {error}") from None
+
+
+def steps_of(recipe: Recipe, order: Order) -> list[Step]:
+    """The command lines of a recipe, in order. Raises UsageError for what is missing or unknown, and InputError for a stage
+    that makes something outside the folder `order.out`. What the arguments name is checked by `cli.stages`."""
+    if recipe.needs != "nothing" and order.source is None:
+        raise UsageError(f"the recipe {recipe.name} needs {recipe.needs}; name their file")
+    for who in sorted(recipe.asks):
+        if getattr(order, who) is None:
+            raise UsageError(f"the recipe {recipe.name} asks a {who}; name it with --{who} provider/MODEL")
+    values = _values(recipe, order) | {"input": order.source or "", "out": str(order.out)}
+    origin = None if recipe.file is None else Origin(recipe.file, order.trust)
+    if origin is not None:
+        values["folder"] = str(origin.folder)
+    steps = []
+    for stage in recipe.stages:
+        if origin is not None and not origin.trusted and not _is_own(Path(stage.out)):
+            raise origin.refusal(f"stage {stage.name!r}: out", stage.out, "what lies below -o")
+        arguments = [_filled(part, values, recipe.name) for part in stage.run]
+        out = order.out / stage.out
+        arguments += ["-o", str(out)]
+        if stage.asks != "nobody":
+            arguments += [f"--{stage.asks}", str(getattr(order, stage.asks)), "--db", str(order.out / CACHE)]
+            arguments += order.policy_options if stage.asks == "policy" else order.judge_options
+        steps.append(Step(stage, tuple(arguments), out))
+    return steps
+
+
+def _is_own(out: Path) -> bool:
+    """Whether what a stage makes stays in the folder of the run, and leaves alone what belongs to all stages."""
+    return bool(out.parts) and not out.is_absolute() and ".." not in out.parts and not out.parts[0].startswith(KEPT)
+
+
+def carry_out(steps: Sequence[Step], out: Path, run: Callable[[Sequence[str]], int], say: Callable[[str], None]) -> int:
+    """Run the stages that are not done, one after the other; a stage is done when it was run with the same arguments on files
+    with the same content, and what it made is still there. Returns 0, or 3 when a stage ended with failed rows; raises what
+    stopped one."""
+    out.mkdir(parents=True, exist_ok=True)
+    done = _state(out)
+    worst = 0
+    for number, step in enumerate(steps, 1):
+        title = f"{number}/{len(steps)} {step.stage.name}"
+        mark = _fingerprint(step, out, [earlier.out for earlier in steps[: number - 1]])
+        if done.get(step.stage.name) == mark and step.out.exists():
+            say(f"{title}: done already, {step.out}")
+            continue
+        say(f"{title}: critic-prm {' '.join(step.arguments)}")
+        code = run(step.arguments)
+        if code not in (0, 3):
+            raise CriticPrmError(
+                f"the stage {step.stage.name} ended with exit code {code}; run the same command again to go on"
+            )
+        worst = max(worst, code)
+        if code == 0:  # failed rows are asked again by the next run
+            done[step.stage.name] = mark
+            (out / STATE).write_bytes(orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+    return worst
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """About what a stage asks for: at most so many requests, tokens in and out, and USD (None where the price is unknown)."""
+
+    stage: str
+    asks: Asks
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    usd: float | None
+
+
+def costs(recipe: Recipe, order: Order, items: int) -> list[Cost]:
+    """An estimate for `items` rows of input, from the recipe's own assumptions; what is in the cache is not taken off."""
+    values: dict[str, Any] = {**recipe.assumed, **_values(recipe, order), "items": items}
+    found = []
+    for stage in recipe.stages:
+        if stage.asks == "nobody":
+            continue
+        try:
+            factors = [float(values[part]) if isinstance(part, str) else part for part in stage.requests]
+            requests = round(prod(factors))
+            tokens_in, tokens_out = (round(requests * float(values[f"{stage.asks}_{kind}"])) for kind in ("prompt", "reply"))
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            problem = f"the requests of stage {stage.name!r} cannot be estimated: {error}"
+            raise InputError(recipe.file or recipe.name, problem, "look at `requests` and [assumed]") from None
+        model = getattr(order, stage.asks)
+        provider, _, name = (model or "").partition("/")
+        told = order.policy_options if stage.asks == "policy" else order.judge_options
+        prices = _told_prices(told) or abilities(provider, name).prices
+        usd = prices.cost(Usage(tokens_in, tokens_out, tier=_told_tier(told))) if prices else None
+        found.append(Cost(stage.name, stage.asks, requests, tokens_in, tokens_out, usd))
+    return found
+
+
+def _told_prices(options: Sequence[str]) -> Prices | None:
+    """What --prices among the options says; what is wrong with it is said when the command is run."""
+    for name, value in pairwise(options):
+        if name == "--prices" and re.fullmatch(r"[\d.]+,[\d.]+(,[\d.]+)*", value):
+            price_in, price_out = (float(part) for part in value.split(",")[:2])
+            return Prices(price_in, price_out, tiers={ANY_TIER: 1.0})
+    return None
+
+
+def _told_tier(options: Sequence[str]) -> str:
+    """The service tier that the options ask for."""
+    return next((service_tier(value) for name, value in pairwise(options) if name == "--service-tier"), "")
+
+
+def _values(recipe: Recipe, order: Order) -> dict[str, str]:
+    for name in order.settings:
+        if name not in recipe.parameters:
+            there = ", ".join(recipe.parameters) or "none"
+            raise UsageError(f"the recipe {recipe.name} has no parameter {name!r}; it has: {there}")
+    return {name: order.settings.get(name, str(value)) for name, value in recipe.parameters.items()}
+
+
+def _filled(part: str, values: Mapping[str, str], name: str) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match.group(1) not in values:
+            raise UsageError(f"the recipe {name} uses {match.group()}, which is no parameter of it")
+        return values[match.group(1)]
+
+    return _NAME.sub(value, part)
+
+
+def _fingerprint(step: Step, out: Path, earlier: Sequence[Path]) -> str:
+    """What a stage is made from: its arguments and the content of the files that they name, of those in the folder `out` what
+    `earlier` stages made."""
+    digest = hashlib.sha256()
+    for argument in step.arguments:
+        digest.update(argument.encode("utf-8", "surrogatepass") + b"\x00")
+        path = Path(argument.partition("=")[0])
+        if path.is_file() and (path in earlier or not path.is_relative_to(out)):
+            with path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _state(out: Path) -> dict[str, str]:
+    path = out / STATE
+    if not path.is_file():
+        return {}
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise InputError(
+            str(path), f"this is no JSON: {error}", "remove it: the stages run again, and pay nothing twice"
+        ) from None
+    return {str(name): str(mark) for name, mark in found.items()} if isinstance(found, dict) else {}
+
+
+KINDS: Mapping[str, type] = {
+    **dict.fromkeys(("about", "paper", "needs", "differs"), str),
+    **dict.fromkeys(("parameters", "assumed"), dict),
+    "stages": list,
+}
+STAGE_KINDS: Mapping[str, type] = {**dict.fromkeys(("name", "out", "asks"), str), **dict.fromkeys(("run", "requests"), list)}
+
+_CALLED: Mapping[type, str] = {str: "a text", dict: "a table", list: "a list"}
+
+
+def _check_kinds(row: Mapping[str, Any], kinds: Mapping[str, type], what: str, where: str) -> None:
+    for key, kind in kinds.items():
+        if key in row and (not isinstance(row[key], kind) or (kind is str and "\0" in row[key])):
+            raise InputError(where, f"{what}`{key}` is {row[key]!r:.100}", f"it is {_CALLED[kind]}")
+
+
+def _recipe(name: str, row: Mapping[str, Any], where: str, own: bool) -> Recipe:
+    for key in ("about", "paper", "needs", "stages"):
+        if not row.get(key):
+            raise InputError(where, f"`{key}` is missing")
+    if row["needs"] not in get_args(Needs):
+        raise InputError(where, f"`needs` is {row['needs']!r}", f"it is {', '.join(get_args(Needs))}")
+    _check_kinds(row, KINDS, "", where)
+    stages = []
+    for number, stage in enumerate(row["stages"], 1):
+        if not isinstance(stage, dict):
+            raise InputError(where, f"stage {number} is no table", "write it as [[stages]]")
+        for key in ("name", "run", "out"):
+            if not stage.get(key):
+                raise InputError(where, f"stage {number} has no `{key}`")
+        _check_kinds(stage, STAGE_KINDS, f"stage {number}: ", where)
+        if stage.get("asks", "nobody") not in get_args(Asks):
+            raise InputError(where, f"stage {number} asks {stage['asks']!r}", f"it is {', '.join(get_args(Asks))}")
+        run = tuple(str(part) for part in stage["run"])
+        stages.append(
+            Stage(str(stage["name"]), run, str(stage["out"]), stage.get("asks", "nobody"), tuple(stage.get("requests", ())))
+        )
+    return Recipe(
+        name=name,
+        about=row["about"],
+        paper=row["paper"],
+        needs=row["needs"],
+        differs=row.get("differs", ""),
+        parameters=row.get("parameters", {}),
+        assumed=row.get("assumed", {}),
+        stages=tuple(stages),
+        file=where if own else None,
+    )

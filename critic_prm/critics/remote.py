@@ -1,0 +1,94 @@
+"""Solutions -> workers that judge them, each with a critic of its own (a verifier loaded once) -> judgements, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from critic_prm.data.critic import Cluster, Critic, open_critic
+from critic_prm.data.judgement import Judgement
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.ray.line import Lost
+from critic_prm.engine.ray.pool import Needs, Pool
+from critic_prm.errors import ConfigError, InputError
+
+TRIES = 10
+"""Workers that a part may be lost with before it is taken for the cause."""
+
+AHEAD = 2
+"""Parts a worker has at once, so that it never waits for the driver."""
+
+
+def connect(name: str, cluster: Cluster) -> RemoteCritic:
+    """A critic that computes, `rules` or a verifier's folder, spread over the workers of a cluster.
+
+    It is opened here, too: for its name in label files, and to say at once what is wrong with it.
+    """
+    inner = open_critic(name)
+    return RemoteCritic(inner, Pool(cluster, partial(_open, name), Needs(gpus=cluster.gpus or 0.0)), AHEAD * cluster.workers)
+
+
+@dataclass(frozen=True)
+class RemoteCritic:
+    """Judges in parts of `batch`, `lanes` of them under way at once. A part whose worker is lost goes to another: nothing was
+    paid for it."""
+
+    inner: Critic
+    pool: Pool
+    lanes: int
+
+    @property
+    def batch(self) -> int:
+        return self.inner.batch
+
+    @property
+    def repeats(self) -> bool:
+        return self.inner.repeats
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return self.inner.card
+
+    async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
+        for _ in range(TRIES):
+            try:
+                judgements: list[Judgement] = await self.pool.do((list(trajectories), sample))
+            except Lost:
+                continue
+            return judgements
+        raise ConfigError(
+            f"{TRIES} workers were lost while they judged the trajectories from {trajectories[0].id!r} on;"
+            " do they have too little memory? See the logs of Ray"
+        )
+
+    async def close(self) -> None:
+        await self.pool.close()
+        await self.inner.close()
+
+
+def _open(name: str) -> Computing:
+    try:
+        return Computing(open_critic(name))
+    except InputError as error:
+        raise ConfigError(f"a worker cannot open the critic: {error}; it must lie where every node can read it") from error
+
+
+@dataclass
+class Computing:
+    """In a worker: parts of the input in, their judgements out."""
+
+    critic: Critic
+
+    async def do(self, job: str, item: tuple[list[Trajectory], int]) -> list[Judgement]:
+        return await self.critic.judge(*item)
+
+    def state(self) -> Any:
+        return None
+
+    def gone(self, job: str) -> None:
+        """The desk has cancelled what was under way."""
+
+    async def close(self) -> None:
+        await self.critic.close()

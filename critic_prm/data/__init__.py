@@ -1,0 +1,1 @@
+"""Trajectories, judgements and labels, and the files they are read from and written to."""

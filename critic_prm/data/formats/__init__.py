@@ -1,0 +1,1 @@
+"""Other people's dataset formats, one per file."""

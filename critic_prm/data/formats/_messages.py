@@ -1,0 +1,146 @@
+"""Chat messages -> problem and steps, and back: a step is an assistant turn with its tool calls; results are observed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from critic_prm.data.formats._convention import say
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.errors import InputError
+
+_ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "ipython": "tool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a list of messages holds. `turns` are the message indices of the steps."""
+
+    system: str
+    problem: str
+    steps: tuple[Step, ...]
+    turns: tuple[int, ...]
+    images: tuple[str, ...]
+
+
+def conversation(messages: Any, where: str) -> Conversation:
+    """Read OpenAI, Anthropic or ShareGPT messages. Raises InputError for what is no conversation with an assistant turn.
+
+    The problem is what users say before the first assistant turn, or the system text if they say nothing.
+    """
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise InputError(where, f"the messages are {say(messages)}", 'they must be a list of {"role", "content"}')
+    before: dict[str, list[str]] = {"system": [], "user": []}
+    texts: list[str] = []
+    observed: list[list[str]] = []
+    turns: list[int] = []
+    images: list[str] = []
+    for index, message in enumerate(messages):
+        role = _ROLES.get(str(message.get("role", message.get("from"))))
+        content = message.get("content", message.get("value"))
+        if role is None:
+            shown = say(message.get("role", message.get("from")))
+            raise InputError(where, f"message {index} has the role {shown}", f"known roles: {', '.join(_ROLES)}")
+        if role == "assistant":
+            texts.append("\n".join([*filter(None, [_text(content)]), *_calls(message, content)]))
+            observed.append([])
+            turns.append(index)
+        elif not turns:
+            before["user" if role == "tool" else role].append(_text(content))
+            images += _images(content)
+        else:
+            observed[-1].append(
+                _text(content) if role == "tool" or _is_result(content) else f"{role.title()}: {_text(content)}"
+            )
+    if not turns:
+        raise InputError(where, "the conversation has no assistant turn", "each assistant turn is a step")
+    system = "\n\n".join(before["system"])
+    problem = "\n\n".join(before["user"])
+    steps = tuple(Step(text, "\n".join(seen) if seen else None) for text, seen in zip(texts, observed, strict=True))
+    return Conversation(system, problem if problem.strip() else system, steps, tuple(turns), tuple(images))
+
+
+def messages_of(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """The conversation of a trajectory: the one it was read from while its steps are the same, else one made of its texts."""
+    kept = trajectory.extra.get("messages")
+    if kept is not None and conversation(kept, trajectory.id).steps == trajectory.steps:
+        return list(kept)
+    return list(_made(trajectory))
+
+
+def kept_messages(messages: Sequence[Mapping[str, Any]], made_from: Trajectory) -> dict[str, Any]:
+    """The messages as an extra field, when the trajectory alone could not give them back."""
+    return {} if list(messages) == list(_made(made_from)) else {"messages": list(messages)}
+
+
+def _made(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
+    if system := trajectory.meta.get("system"):
+        yield {"role": "system", "content": system}
+    parts = [{"type": "image_url", "image_url": {"url": image}} for image in trajectory.images]
+    yield {"role": "user", "content": [{"type": "text", "text": trajectory.problem}, *parts] if parts else trajectory.problem}
+    for step in trajectory.steps:
+        yield {"role": "assistant", "content": step.text}
+        if step.observation is not None:
+            yield {"role": "tool", "content": step.observation}
+
+
+def _text(content: Any) -> str:
+    """The readable text of a message's content: a text, or parts of which images and thoughts are left out."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        return json.dumps(content, ensure_ascii=False)
+    return "\n".join(filter(None, map(_part, content)))
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        return json.dumps(part, ensure_ascii=False)
+    kind = part.get("type")
+    if kind == "tool_result":
+        return _text(part.get("content"))
+    return str(part["text"]) if isinstance(part.get("text"), str) else ""
+
+
+def _is_result(content: Any) -> bool:
+    """Whether a user message only carries a tool's result, as in Anthropic's messages."""
+    return isinstance(content, list) and any(isinstance(part, dict) and part.get("type") == "tool_result" for part in content)
+
+
+def _calls(message: Mapping[str, Any], content: Any) -> Iterator[str]:
+    """Tool calls, one a line: the tool's name, then its arguments as JSON."""
+    calls = list(message.get("tool_calls") or [])
+    if message.get("function_call"):
+        calls.append({"function": message["function_call"]})
+    for call in calls:
+        function = call.get("function", call) if isinstance(call, dict) else {}
+        arguments = function.get("arguments", "")
+        shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        yield f"Tool call: {function.get('name', 'unknown')} {shown}".rstrip()
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and part.get("type") == "tool_use":
+            yield f"Tool call: {part.get('name')} {json.dumps(part.get('input'), ensure_ascii=False)}"
+
+
+def _images(content: Any) -> Iterator[str]:
+    for part in content if isinstance(content, list) else ():
+        link = part.get("image_url") if isinstance(part, dict) else None
+        url = link.get("url") if isinstance(link, dict) else link
+        if isinstance(url, str):
+            yield url

@@ -1,0 +1,61 @@
+"""BIG-Bench Mistake (WHGTyen): a chain of thought, and the 0-based index of its first mistake, null when there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from critic_prm.data.formats._convention import (
+    Convention,
+    Options,
+    answer_of,
+    beyond_first_error,
+    first_error_from,
+    first_error_to,
+    has,
+    id_of,
+    rest,
+    text_of,
+    texts_of,
+    unsaid,
+)
+from critic_prm.data.records.reading import Record
+from critic_prm.data.trajectory import Trajectory
+
+CONVENTION = Convention(labels="`mistake_index`: first wrong step, null when every step is right", index_base=0)
+_USED = ("input", "steps", "target", "answer", "mistake_index", "id")
+
+
+def score(row: Mapping[str, Any]) -> int:
+    """Input, steps and the index of the mistake."""
+    return 2 * has(row, "input", "steps", "mistake_index")
+
+
+def read(record: Record, options: Options) -> Iterable[Trajectory]:
+    """One trajectory: `answer` is what the model said, `target` what is right."""
+    row, where = record.data, record.where
+    steps = texts_of(row, "steps", where)
+    yield Trajectory(
+        id=id_of(row),
+        problem=text_of(row, "input", where),
+        steps=steps,
+        final_answer=answer_of(row, "answer"),
+        gold_answer=answer_of(row, "target"),
+        label=first_error_from(row["mistake_index"], options.base(0), len(steps), where, "mistake_index"),
+        meta=rest(row, _USED),
+    )
+
+
+def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+    """The five fields of BIG-Bench Mistake."""
+    row = {
+        "input": trajectory.problem,
+        "steps": trajectory.texts,
+        "target": trajectory.gold_answer,
+        "answer": trajectory.final_answer,
+        "mistake_index": first_error_to(trajectory, options.base(0), None),
+    }
+    beyond_first_error(trajectory, lost)
+    unsaid(trajectory, {"final_answer", "gold_answer"}, lost)
+    return row

@@ -1,0 +1,58 @@
+"""Chat messages (OpenAI, Anthropic, ShareGPT): a step is an assistant turn with its tool calls, results are its observation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from critic_prm.data.formats._convention import Convention, Options, count, id_of, rest, unsaid
+from critic_prm.data.formats._messages import conversation, kept_messages, messages_of
+from critic_prm.data.records.reading import Record
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.errors import InputError
+
+CONVENTION = Convention(labels="none")
+_LISTS = ("messages", "conversations", "conversation")
+
+
+def score(row: Mapping[str, Any]) -> int:
+    """A list of messages."""
+    key = _list_of(row)
+    return 2 if key and isinstance(row[key], list) and row[key] and isinstance(row[key][0], dict) else 0
+
+
+def read(record: Record, options: Options) -> Iterable[Trajectory]:
+    """One trajectory. The system text goes to `meta`; messages that texts alone cannot give back are kept beside it."""
+    row, where = record.data, record.where
+    key = _list_of(row)
+    said = conversation(row.get(key), where)
+    if not said.problem.strip():
+        raise InputError(where, "nothing is said before the first assistant turn", "the problem comes first, from the user")
+    meta = rest(row, (key, "id", "tools"))
+    if said.system and said.system != said.problem:
+        meta["system"] = said.system
+    trajectory = Trajectory(
+        id=id_of(row),
+        problem=said.problem,
+        steps=said.steps,
+        images=said.images,
+        tools=tuple(tool for tool in row.get("tools") or () if isinstance(tool, dict)),
+        meta=meta,
+    )
+    yield replace(trajectory, extra=kept_messages(row[key], trajectory))
+
+
+def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+    """Messages and tools; labels cannot be said."""
+    row: dict[str, Any] = {"id": trajectory.id, "messages": messages_of(trajectory)}
+    if trajectory.tools:
+        row["tools"] = list(trajectory.tools)
+    count("step labels", sum(label is not None for label in trajectory.gold()), lost)
+    unsaid(trajectory, {"id", "observation", "tools", "images", "messages", "meta.system"}, lost)
+    return row
+
+
+def _list_of(row: Mapping[str, Any]) -> str:
+    return next((key for key in _LISTS if key in row), "")

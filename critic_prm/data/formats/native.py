@@ -1,0 +1,44 @@
+"""The house's own rows: one JSON object a trajectory, a superset of ProcessBench; label files read as well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from critic_prm.data.formats._convention import Convention, Options, first_error_from, has
+from critic_prm.data.records.reading import Record
+from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
+
+CONVENTION = Convention(
+    labels='`label`: first error, -1 all right, null unknown; `step_labels`: P(correct), "neutral" or null per step',
+    index_base=0,
+    neutral='"neutral"',
+    after_error="null, or as given",
+)
+
+# one of these beside problem and steps makes a row ours rather than plain ProcessBench
+_OURS = ("step_labels", "gold_answer", "meta", "p_correct", "judgements", "tools", "images", "final_answer")
+
+
+def score(row: Mapping[str, Any]) -> int:
+    """Rows with a problem and steps; surer with fields that only our rows have."""
+    return has(row, "problem", "steps") and 2 + 3 * any(key in row for key in _OURS)
+
+
+def read(record: Record, options: Options) -> Iterable[Trajectory]:
+    """One trajectory, every field kept."""
+    row = record.data
+    if options.index_base == 1 and isinstance(row.get("label"), int) and isinstance(row.get("steps"), list):
+        row = {**row, "label": first_error_from(row["label"], 1, len(row["steps"]), record.where, "label")}
+    trajectory = trajectory_from_json(row, record.where)
+    yield trajectory if row.get("id") is not None else replace(trajectory, id="")
+
+
+def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+    """The native row; it can say everything."""
+    row = trajectory_to_json(trajectory)
+    if options.index_base == 1 and row.get("label", -1) >= 0:
+        row["label"] += 1
+    return row

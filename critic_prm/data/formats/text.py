@@ -1,0 +1,108 @@
+"""Plain text, or records that pair a problem with a solution's text: split into steps at marks or blank lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from critic_prm.data.formats._convention import Convention, Options, answer_of, id_of, rest
+from critic_prm.data.records.containers import chunks, name_of, open_input, peek
+from critic_prm.data.records.reading import Complain, OnError, Record, records_in
+from critic_prm.data.trajectory import Step, Trajectory, split_steps
+from critic_prm.errors import InputError
+
+CONVENTION = Convention(labels="none")
+
+_PROBLEM = ("problem", "question", "prompt", "query", "instruction", "input")
+_SOLUTION = ("solution", "response", "completion", "output", "model_output")
+_GSM8K = re.compile(r"\n?#### *([^\n]*)\s*$")
+_HEADING = re.compile(
+    r"^[ \t#*]*(?:solution|answer|response)[ \t*]*:[ \t*]*|^#+[ \t]*(?:solution|answer|response)[ \t]*$", re.I | re.M
+)
+_TITLE = re.compile(r"^[ \t#*]*(?:problem|question|task)[ \t*]*(?::[ \t*]*|\n)", re.I)
+_SLOT = re.compile(r"(?<![\\\w^{}$])\{[a-z][a-z_]{2,}\}(?!\})")
+_JSON = (b"{", b"[{", b"[\n", b"[ ")
+
+
+def is_plain(path: str | Path) -> bool:
+    """Whether a file is text by its name and holds no JSON after all."""
+    return str(path).endswith((".txt", ".md", ".markdown")) and not peek(path).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(_JSON)
+
+
+def records(path: str | Path, on_error: OnError, complain: Complain) -> Iterator[Record]:
+    """The records of a file of pairs, or the whole of a plain text as one record."""
+    with open_input(path) as stream:
+        source = chunks(stream, name_of(path))
+        first = next(source, b"")
+        if first.lstrip().startswith(_JSON):
+            yield from records_in(chain((first,), source), name_of(path), on_error, complain)
+            return
+        try:
+            text = b"".join((first, *source)).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(name_of(path), f"invalid UTF-8 at byte {error.start + 1}", "save the file as UTF-8") from None
+        yield Record(1, name_of(path), {"text": text.replace("\r\n", "\n")})
+
+
+def score(row: Mapping[str, Any]) -> int:
+    """A text, or a problem beside a solution's text."""
+    return 1 if _pair(row) or set(row) == {"text"} else 0
+
+
+def read(record: Record, options: Options) -> Iterable[Trajectory]:
+    """One trajectory without labels. GSM8K's answers are steps by line, and what follows "####" is the final answer."""
+    row, where = record.data, record.where
+    pair = _pair(row)
+    if pair:
+        problem, solution = row[pair[0]], row[pair[1]]
+        used: tuple[str, ...] = (*pair, "id", "gold_answer", "answer") if pair[1] != "answer" else (*pair, "id", "gold_answer")
+    else:
+        problem, solution, used = *_divide(str(row.get("text", "")), where), ("text",)
+    final = None
+    if mark := _GSM8K.search(solution):
+        final, solution = mark.group(1).strip(), solution[: mark.start()]
+    steps = split_steps(solution)
+    if final is not None and len(steps) == 1:
+        steps = [line.strip() for line in solution.split("\n") if line.strip()]
+    if not problem.strip() or not steps:
+        raise InputError(where, "the problem or the solution is empty", "both must be text")
+    gold = answer_of(row, "gold_answer") or (
+        answer_of(row, "answer") if "answer" in used and (not pair or pair[1] != "answer") else None
+    )
+    yield Trajectory(
+        id=id_of(row),
+        problem=problem.strip(),
+        steps=tuple(Step(step) for step in steps),
+        final_answer=final,
+        gold_answer=gold,
+        meta=rest(row, used),
+    )
+
+
+def _pair(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The names of the problem's and the solution's field."""
+    problem = next((key for key in _PROBLEM if isinstance(row.get(key), str)), None)
+    solution = next((key for key in _SOLUTION if isinstance(row.get(key), str)), None)
+    if solution is None and isinstance(row.get("answer"), str) and _GSM8K.search(row["answer"]):
+        solution = "answer"
+    return (problem, solution) if problem and solution else None
+
+
+def _divide(text: str, where: str) -> tuple[str, str]:
+    """Problem and solution of a plain text: at a "Solution:" heading, else after the first paragraph. Raises InputError."""
+    if slot := _SLOT.search(text):
+        raise InputError(
+            where, f"this is a prompt template with the open slot {slot.group()}", "give a problem and its solution"
+        )
+    heading = _HEADING.search(text)
+    if heading and text[: heading.start()].strip():
+        problem, solution = text[: heading.start()], text[heading.end() :]
+    else:
+        problem, _, solution = text.strip().partition("\n\n")
+    if not solution.strip():
+        mend = "write the problem, a blank line, then the solution; or put Solution: before it"
+        raise InputError(where, "this text has a problem but no solution", mend)
+    return _TITLE.sub("", problem.strip()).strip(), solution

@@ -1,0 +1,36 @@
+"""Who&When (mingyin1): runs of several agents that failed, and the 0-based message where the decisive mistake was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from critic_prm.data.formats._convention import Convention, Options, answer_of, first_error_from, has, id_of, rest, say, text_of
+from critic_prm.data.records.reading import Record
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.errors import InputError
+
+CONVENTION = Convention(labels="`mistake_step`: the decisive wrong step, as text; every run failed", index_base=0)
+_USED = ("question", "history", "mistake_step", "ground_truth", "question_ID")
+
+
+def score(row: Mapping[str, Any]) -> int:
+    """A question, a history and the step of the mistake."""
+    return 3 * has(row, "question", "history", "mistake_step")
+
+
+def read(record: Record, options: Options) -> Iterable[Trajectory]:
+    """One trajectory: every message of the history is a step, under the name of the agent that wrote it."""
+    row, where = record.data, record.where
+    history = row.get("history")
+    if not isinstance(history, list) or not history or not all(isinstance(turn, dict) for turn in history):
+        raise InputError(where, f'"history" is {say(history)}', "it must be a list of messages")
+    steps = tuple(Step(f"{turn.get('name') or turn.get('role')}: {turn.get('content')}") for turn in history)
+    yield Trajectory(
+        id=id_of(row, "question_ID"),
+        problem=text_of(row, "question", where),
+        steps=steps,
+        gold_answer=answer_of(row, "ground_truth"),
+        label=first_error_from(row["mistake_step"], options.base(0), len(steps), where, "mistake_step"),
+        meta=rest(row, _USED),
+    )

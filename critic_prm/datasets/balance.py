@@ -1,0 +1,84 @@
+"""The classes of a training set evened out: which train rows and step labels stay, and what a row weighs."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from critic_prm.data.hashing import unit
+
+Balance = Literal["none", "step", "first-error"]
+
+CLIP = 5.0
+"""No row weighs more than this many times the average."""
+
+
+@dataclass(slots=True)
+class Thinning:
+    """Draws a lot for every row or step label on the first pass, and on the second keeps the lowest lots of the larger class.
+
+    Lots depend on the seed and the content alone, so the same trajectory is kept or not whatever its place in the input.
+    """
+
+    how: Balance
+    seed: int
+    _lots: dict[str, array[float]] = field(default_factory=dict)
+    _limits: dict[str, float] = field(default_factory=dict)
+
+    def note(self, kind: str, labels: Sequence[float | None], content: str) -> None:
+        """First pass: a row of the train split. `kind` is its class, `content` the id of its content."""
+        for name, lot in self._draw(kind, labels, content):
+            self._lots.setdefault(name, array("d")).append(lot)
+
+    def decide(self) -> None:
+        """Between the passes: find the lot up to which each class stays."""
+        pair = ("good", "bad") if self.how == "step" else ("erroneous", "correct")
+        keep = min(len(self._lots.get(name, ())) for name in pair)
+        for name in pair:
+            lots = self._lots.get(name, array("d"))
+            self._limits[name] = 1.0 if keep == len(lots) else sorted(lots)[keep - 1] if keep else -1.0
+        self._lots.clear()
+
+    def thin(self, kind: str, labels: Sequence[float | None], content: str) -> list[float | None]:
+        """Second pass: the labels that stay; none of them where the row goes."""
+        lots = self._draw(kind, labels, content)
+        if self.how == "none":
+            return list(labels)
+        if self.how == "first-error":
+            stays = all(lot <= self._limits.get(name, 1.0) for name, lot in lots)
+            return list(labels) if stays else [None] * len(labels)
+        rest = iter(lots)
+        return [None if p is None or (lot := next(rest))[1] > self._limits[lot[0]] else p for p in labels]
+
+    def _draw(self, kind: str, labels: Sequence[float | None], content: str) -> list[tuple[str, float]]:
+        if self.how == "first-error":
+            return [(kind, unit("row", self.seed, content))]
+        if self.how == "step":
+            steps = ((i, "good" if p >= 0.5 else "bad") for i, p in enumerate(labels) if p is not None)
+            return [(name, unit("step", self.seed, content, i)) for i, name in steps]
+        return []
+
+
+def acceptance_weights(offered: Mapping[str, int], accepted: Mapping[str, int]) -> dict[str, float]:
+    """The weight of a row by class: the inverse of the class's acceptance rate, with mean 1 over the accepted rows, at most 5.
+
+    Filtering by agreement drops more of one class than of the other; these weights give the classes their shares back, and no
+    more than that: within a class the hard cases are still the ones that went. A class without accepted rows has no weight.
+    """
+    raw = {kind: offered[kind] / accepted[kind] for kind in sorted(offered) if accepted.get(kind)}
+    total = sum(accepted[kind] for kind in raw)
+    mean = sum(raw[kind] * accepted[kind] for kind in raw) / total if total else 1.0
+    return {kind: min(CLIP, weight / mean) for kind, weight in raw.items()}
+
+
+def effective_rows(weights: Mapping[str, float], mass: Mapping[str, float], squares: Mapping[str, float]) -> float:
+    """How many equally weighted rows the weighted ones are worth: (sum w)^2 / sum w^2.
+
+    `mass` and `squares` are by class the sums of the rows' own weights and of their squares; `weights` come on top, 1 where a
+    class has none.
+    """
+    total = sum(weights.get(kind, 1.0) * own for kind, own in mass.items())
+    square = sum(weights.get(kind, 1.0) ** 2 * own for kind, own in squares.items())
+    return total * total / square if square else 0.0

@@ -1,0 +1,307 @@
+"""Label files (or gold-labelled trajectories) in, a training set out, with dataset.json that accounts for every row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import orjson
+
+from critic_prm.data.hashing import SPLITS, check_shares, problem_key, split_of
+from critic_prm.data.label_rows import labelled_from_json
+from critic_prm.data.records.reading import encode, read_records
+from critic_prm.data.trajectory import Trajectory, content_id
+from critic_prm.datasets.account import fingerprint
+from critic_prm.datasets.balance import Balance, Thinning, acceptance_weights, effective_rows
+from critic_prm.datasets.folder import new_folder
+from critic_prm.datasets.targets import Kind, Neutral, Targets, from_gold, from_label
+from critic_prm.errors import InputError, UsageError
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FORMAT = "critic-prm training set 1"
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetOptions:
+    """How labels become a training set.
+
+    `min_agreement`: keep a trajectory when at least this share of its ok judgements names the same first error. `balance` thins
+    the train split alone: "first-error" until erroneous and correct solutions are equally many, "step" until good and bad step
+    labels are. `reweight` gives each kept row the inverse of its class's acceptance rate as weight (mean 1, clipped at 5).
+    `max_steps` leaves out longer trajectories.
+    """
+
+    gold: bool = False
+    min_agreement: float = 0.5
+    soft: bool = True
+    neutral: Neutral = "drop"
+    balance: Balance = "none"
+    reweight: bool = False
+    split: tuple[float, float, float] = (0.9, 0.05, 0.05)
+    seed: int = 0
+    max_steps: int | None = None
+
+    def check(self) -> None:
+        """Raises UsageError for a value that does not exist."""
+        check_shares(self.split)
+        if not 0 <= self.min_agreement <= 1:
+            raise UsageError(f"the minimum agreement is {self.min_agreement:g}; it is a share of the judgements, from 0 to 1")
+        for name, value, known in (("balance", self.balance, get_args(Balance)), ("neutral", self.neutral, get_args(Neutral))):
+            if value not in known:
+                raise UsageError(f"{name} is {value!r}; it is one of {', '.join(known)}")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise UsageError(f"the most steps a trajectory may have is {self.max_steps}; it must be at least 1")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What is counted on the way: all that is held of the rows already read."""
+
+    thinning: Thinning
+    rows: int = 0
+    dropped: dict[str, Counter[str]] = field(default_factory=dict)
+    offered: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
+    mass: dict[str, float] = field(default_factory=dict)
+    squares: dict[str, float] = field(default_factory=dict)
+    seen: set[bytes] = field(default_factory=set)
+
+    def drop(self, reason: str, kind: str) -> None:
+        self.dropped.setdefault(reason, Counter())[kind] += 1
+
+
+def build_dataset(
+    inputs: Sequence[str | Path],
+    out: str | Path,
+    options: DatasetOptions | None = None,
+    *,
+    exclude: Sequence[str | Path] = (),
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Build the training set `out` from label files, or with `options.gold` from gold-labelled trajectories.
+
+    Problems that occur in the files `exclude` (a benchmark to be reported on) are left out. `say` is told what deserves a
+    warning. Rows are streamed; memory grows by some hundred bytes a row. The same inputs, options and seed give the same bytes.
+    `out` appears complete or not at all, and replaces an earlier training set there. Returns what dataset.json holds.
+
+    Raises InputError for unreadable rows and when what is left cannot be trained on, UsageError for options that do not exist
+    and for an `out` that is something else than a training set.
+    """
+    options = options or DatasetOptions()
+    options.check()
+    barred = {problem_key(trajectory.problem) for path in exclude for _, trajectory, _ in _gold(path, options)}
+    with new_folder(out, "dataset.json", "training set") as work:
+        tally = _Tally(Thinning(options.balance, options.seed))
+        counts = _collect(inputs, options, barred, work, tally)
+        summary = _finish(inputs, counts, options, exclude, work, tally)
+        (work / "dataset.json").write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
+    for warning in summary["warnings"]:
+        say(warning)
+    return summary
+
+
+def _collect(inputs: Sequence[str | Path], options: DatasetOptions, barred: set[str], work: Path, tally: _Tally) -> list[int]:
+    """First pass: every row to its split, neither thinned nor weighted. Returns how many rows each input had."""
+    counts = []
+    read = _gold if options.gold else _labelled
+    with ExitStack() as stack:
+        parts = {name: stack.enter_context((work / f"{name}.part").open("wb")) for name in SPLITS}
+        for path in inputs:
+            before = tally.rows
+            for where, trajectory, targets in read(path, options):
+                tally.rows += 1
+                if isinstance(targets, str):
+                    tally.drop(targets, "unknown")
+                    continue
+                key, content = problem_key(trajectory.problem), content_id(trajectory.problem, trajectory.steps)
+                if reason := _refuse(trajectory, targets, key, content, where, options, barred, tally):
+                    tally.drop(reason, targets.kind)
+                    continue
+                tally.accepted[targets.kind] += 1
+                split = split_of(key, options.split, options.seed)
+                if split == "train":
+                    tally.thinning.note(targets.kind, targets.labels, content)
+                row = training_row(trajectory, targets, Path(path).name.partition(".")[0])
+                tally.mass[targets.kind] = tally.mass.get(targets.kind, 0.0) + row["weight"]
+                tally.squares[targets.kind] = tally.squares.get(targets.kind, 0.0) + row["weight"] ** 2
+                parts[split].write(encode({"row": row, "kind": targets.kind, "key": key, "content": content}))
+            counts.append(tally.rows - before)
+    return counts
+
+
+def _refuse(
+    trajectory: Trajectory,
+    targets: Targets,
+    key: str,
+    content: str,
+    where: str,
+    options: DatasetOptions,
+    barred: set[str],
+    tally: _Tally,
+) -> str:
+    """Why a row that teaches something is left out all the same; "" for one that stays."""
+    if key in barred:
+        return "excluded problem"
+    if options.max_steps is not None and len(trajectory.steps) > options.max_steps:
+        return "too many steps"
+    mark = bytes.fromhex(content)
+    if mark in tally.seen:
+        return "duplicate"
+    tally.seen.add(mark)
+    tally.offered[targets.kind] += 1
+    if options.gold or options.min_agreement <= 0:
+        return ""
+    if targets.agreement is None:
+        raise InputError(where, "the row holds no judgements, so their agreement is unknown", "use --min-agreement 0")
+    return "" if targets.agreement >= options.min_agreement - 1e-12 else "low agreement"
+
+
+def training_row(trajectory: Trajectory, targets: Targets, source: str) -> dict[str, Any]:
+    """The training row: `prompt`, `completions` and `labels` as in stepwise supervision, and what else is known of them.
+
+    `weight` is the trajectory's own, as `dataset consensus` gives it, else 1. Raises InputError for one that is no number >= 0.
+
+    Completions are the steps' texts; observations, where there are any, stand beside them in a list of the same length, so that
+    nobody trains on a tool's words as if they were the model's. Gold answers and `meta` are left behind.
+    """
+    row: dict[str, Any] = {
+        "prompt": trajectory.problem,
+        "completions": trajectory.texts,
+        "labels": list(targets.labels),
+        "votes": [list(vote) for vote in targets.votes],
+        "weight": _own_weight(trajectory),
+        "id": trajectory.id,
+        "source": str(trajectory.extra.get("source") or source),
+    }
+    if any(step.observation is not None for step in trajectory.steps):
+        row["observations"] = [step.observation for step in trajectory.steps]
+    return row
+
+
+def _own_weight(trajectory: Trajectory) -> float:
+    weight = trajectory.extra.get("weight", 1.0)
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < float("inf"):
+        raise InputError(trajectory.id, f'"weight" is {weight!r:.40}', "it is a number from 0 on, or left out")
+    return float(weight)
+
+
+def _finish(
+    inputs: Sequence[str | Path],
+    counts: Sequence[int],
+    options: DatasetOptions,
+    exclude: Sequence[str | Path],
+    work: Path,
+    tally: _Tally,
+) -> dict[str, Any]:
+    """Second pass: thin, weigh, write the splits, and account for everything."""
+    from importlib.metadata import version
+
+    tally.thinning.decide()
+    weights = acceptance_weights(tally.offered, tally.accepted) if options.reweight else {}
+    splits = {name: _write_split(work, name, weights, tally) for name in SPLITS}
+    named = zip(inputs, counts, strict=True)
+    summary: dict[str, Any] = {
+        "format": FORMAT,
+        "version": version("critic-prm"),
+        "options": {**asdict(options), "split": list(options.split), "exclude": [Path(path).name for path in exclude]},
+        "inputs": [{"name": Path(path).name, "rows": rows, "sha256": fingerprint(path)} for path, rows in named],
+        "rows": tally.rows,
+        "kept": sum(split["rows"] for split in splits.values()),
+        "dropped": {reason: dict(sorted(kinds.items())) for reason, kinds in sorted(tally.dropped.items())},
+        "acceptance": {
+            kind: {"offered": n, "accepted": tally.accepted[kind], "rate": tally.accepted[kind] / n}
+            for kind, n in sorted(tally.offered.items())
+        },
+        "weights": weights,
+        "effective_rows": effective_rows(weights, tally.mass, tally.squares),
+        "splits": splits,
+    }
+    _require_trainable(summary)
+    return {**summary, "warnings": list(_warnings(summary, options))}
+
+
+def _write_split(work: Path, name: str, weights: Mapping[str, float], tally: _Tally) -> dict[str, Any]:
+    kinds: Counter[str] = Counter()
+    steps = Counter(good=0, bad=0, unlabelled=0, thinned=0)
+    problems: set[str] = set()
+    digest = hashlib.sha256()
+    part = work / f"{name}.part"
+    with part.open("rb") as lines, (work / f"{name}.jsonl").open("wb") as file:
+        for line in lines:
+            entry = json.loads(line)  # not orjson: a row may hold what only the slower codec can say
+            row, kind = entry["row"], entry["kind"]
+            if name == "train":
+                labels = tally.thinning.thin(kind, row["labels"], entry["content"])
+                if all(label is None for label in labels):
+                    tally.drop("balance", kind)
+                    continue
+                steps["thinned"] += labels.count(None) - row["labels"].count(None)
+                row["labels"] = labels
+            row["weight"] *= weights.get(kind, 1.0)
+            kinds[kind] += 1
+            problems.add(entry["key"])
+            for label in row["labels"]:
+                steps["unlabelled" if label is None else "good" if label >= 0.5 else "bad"] += 1
+            written = encode(row)
+            digest.update(written)
+            file.write(written)
+    part.unlink()
+    return {
+        "rows": kinds.total(),
+        "problems": len(problems),
+        **{kind: kinds[kind] for kind in KINDS},
+        "steps": dict(steps),
+        "sha256": digest.hexdigest(),
+    }
+
+
+def _require_trainable(summary: Mapping[str, Any]) -> None:
+    train = summary["splits"]["train"]
+    if train["steps"]["good"] and train["steps"]["bad"]:
+        return
+    reasons = ", ".join(f"{sum(kinds.values())} {reason}" for reason, kinds in summary["dropped"].items())
+    raise InputError(
+        ", ".join(entry["name"] for entry in summary["inputs"]) or "no input",
+        f"of {summary['rows']} rows {train['rows']} are left to train on, with {train['steps']['good']} good and "
+        f"{train['steps']['bad']} bad steps" + (f" (left out: {reasons})" if reasons else ""),
+        "a training set needs both: label more, or lower --min-agreement",
+    )
+
+
+def _warnings(summary: Mapping[str, Any], options: DatasetOptions) -> Iterator[str]:
+    for name, share in zip(SPLITS, options.split, strict=True):
+        split = summary["splits"][name]
+        wrong, right = split["erroneous"], split["correct"]
+        if share and not split["rows"]:
+            yield f"{name} is empty: {share:.0%} of the problems came to none; give it a larger share or add problems"
+        elif share and not (wrong and right):
+            yield f"{name} holds {wrong} erroneous and {right} correct solutions; what is chosen or measured on it needs both"
+    rates = {kind: entry["rate"] for kind, entry in summary["acceptance"].items() if kind != "partial"}
+    if rates and max(rates.values()) - min(rates.values()) > 0.1 and not options.reweight:
+        shown = " and ".join(f"{rate:.0%} of the {kind}" for kind, rate in rates.items())
+        yield f"agreement kept {shown} solutions; --reweight gives the classes their shares back"
+    if repeated := sum(summary["dropped"].get("duplicate", {}).values()):
+        yield f"{repeated} rows repeat a trajectory that came earlier; the first one counts"
+
+
+def _labelled(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, Trajectory, Targets | str]]:
+    for record in read_records(path):
+        if isinstance(record.data, dict) and "p_correct" not in record.data:
+            mend = "label it first with critic-prm label, or build from its gold labels with --gold"
+            raise InputError(record.where, "this is no row of a label file", mend)
+        row = labelled_from_json(record.data, record.where)
+        targets = from_label(row.label, neutral=options.neutral, soft=options.soft, where=record.where)
+        yield record.where, row.trajectory, targets
+
+
+def _gold(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, Trajectory, Targets | str]]:
+    from critic_prm.data.formats.convert import read_trajectories
+
+    for trajectory in read_trajectories(path):
+        yield str(path), trajectory, from_gold(trajectory, neutral=options.neutral, soft=options.soft)

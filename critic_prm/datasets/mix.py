@@ -1,0 +1,125 @@
+"""Several files of rows and a weight for each in, one file with rows of all of them in those shares, shuffled, out."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from critic_prm.data.hashing import unit
+from critic_prm.data.records.reading import RecordWriter
+from critic_prm.datasets.account import Account, write_report
+from critic_prm.datasets.rows import read_rows, spool
+from critic_prm.errors import InputError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file and its weight; weights are relative, they need not sum to 1."""
+
+    path: str
+    weight: float
+
+
+def parse_sources(words: Sequence[str]) -> list[Source]:
+    """Read "gsm8k.jsonl=0.7" and the like; a file without a weight has 1. Raises UsageError."""
+    sources = []
+    for word in words:
+        path, mark, weight = word.rpartition("=")
+        try:
+            source = Source(path, float(weight)) if mark else Source(word, 1.0)
+        except ValueError:
+            raise UsageError(f"{word!r} is no FILE=WEIGHT; a weight is a number such as 0.7") from None
+        if not 0 < source.weight < float("inf"):
+            raise UsageError(f"the weight of {source.path} is {source.weight:g}; it must be above 0")
+        sources.append(source)
+    if len({source.path for source in sources}) < len(sources):
+        raise UsageError("a file is named twice; give it one weight")
+    return sources
+
+
+def mix(
+    sources: Sequence[Source], out: str | Path, total: int | None = None, seed: int = 0, repeat: bool = False
+) -> dict[str, Any]:
+    """Write `total` rows, by weight from each source, to `out` and return the report.
+
+    Without `total` it is the most for which every source has enough. Rows are drawn without replacement; a source that is too
+    small is an InputError, or with `repeat` its rows come again, with ids of their own. Every row says under `source` where
+    it is from, unless it does already; an id that occurs in two sources gets the source's name before it. What is drawn and
+    its order follow from seed, source and place alone; rows wait on disk.
+    """
+    account = Account("mix")
+    with spool(out) as rows:
+        offsets: list[array[int]] = []
+        for source in sources:
+            own = array("Q")
+            for row in read_rows(source.path):
+                account.take(row.kind)
+                own.append(rows.write([row.kind, row.id, row.data]))
+            account.file(source.path, len(own))
+            offsets.append(own)
+        counts = _counts(sources, [len(own) for own in offsets], total, repeat)
+        drawn: list[tuple[float, int, int, int]] = []
+        for number, (source, own, count) in enumerate(zip(sources, offsets, counts, strict=True)):
+            name = Path(source.path).name
+            lots = sorted((unit("mix", seed, name, place), place) for place in range(len(own)))
+            for turn in range(count):
+                again, place = turn // len(own), lots[turn % len(own)][1]
+                drawn.append((unit("order", seed, name, place, again), number, place, again))
+        drawn.sort()
+        used: set[str] = set()
+        with RecordWriter(out) as writer:
+            for _, number, place, again in drawn:
+                kind, identity, data = rows.at(offsets[number][place])
+                name = Path(sources[number].path).name.partition(".")[0]
+                account.keep(kind)
+                writer.write({**data, "id": _fresh(identity, name, again, used), "source": data.get("source") or name})
+    shares = {
+        source["name"]: {"rows": source["rows"], "drawn": count, "share": count / max(1, len(drawn))}
+        for source, count in zip(account.files, counts, strict=True)
+    }
+    options = {"weights": {Path(s.path).name: s.weight for s in sources}, "total": total, "seed": seed, "repeat": repeat}
+    report = account.summary(options, {"sources": shares})
+    write_report(out, report)
+    return report
+
+
+def _counts(sources: Sequence[Source], rows: Sequence[int], total: int | None, repeat: bool) -> list[int]:
+    """How many rows each source gives: the largest remainders get what rounding down leaves over."""
+    whole = sum(source.weight for source in sources)
+    shares = [source.weight / whole for source in sources]
+    for source, n in zip(sources, rows, strict=True):
+        if not n:
+            raise InputError(source.path, "the file holds no rows", "leave it out")
+    if total is None:
+        total = int(min(n / share for n, share in zip(rows, shares, strict=True)) + 1e-9)
+    counts = [int(total * share) for share in shares]
+    left = sorted(range(len(shares)), key=lambda i: (counts[i] - total * shares[i], i))
+    for i in left[: total - sum(counts)]:
+        counts[i] += 1
+    for source, n, count in zip(sources, rows, counts, strict=True):
+        if count > n and not repeat:
+            mend = "ask for fewer with -n, give it a smaller weight, or let rows come again with --repeat"
+            raise InputError(source.path, f"it holds {n} rows, but {count} of {total} are its share", mend)
+    return counts
+
+
+def _fresh(identity: str, source: str, again: int, used: set[str]) -> str:
+    """An id that no earlier row has: the row's own, else with its source, else with a number."""
+    wanted = [identity, f"{source}:{identity}"] if not again else []
+    turn = again + 1
+    while True:
+        for name in wanted:
+            if name not in used:
+                used.add(name)
+                return name
+        wanted = [f"{source}:{identity}#{turn}"]
+        turn += 1
+
+
+def mix_lines(report: Mapping[str, Any]) -> list[str]:
+    """What each source gave, for a person."""
+    shown = (f"{name} {one['drawn']:,} of {one['rows']:,} ({one['share']:.1%})" for name, one in report["sources"].items())
+    return ["drawn: " + ", ".join(shown)]

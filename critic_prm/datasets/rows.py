@@ -1,0 +1,171 @@
+"""Any file of trajectories, labels or training rows in; rows out that are looked at alike and written again as they came."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Literal, get_args
+
+import orjson
+
+from critic_prm.data.label_rows import is_labelled, label_from_json
+from critic_prm.data.records.reading import Record, encode, read_records
+from critic_prm.data.trajectory import Trajectory, content_id, trajectory_from_json, trajectory_to_json
+from critic_prm.errors import InputError
+
+Shape = Literal["label file", "training row", "trajectory"]
+Class = Literal["erroneous", "correct", "partial", "unlabelled"]
+CLASSES: tuple[Class, ...] = get_args(Class)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row on its way through a step of a dataset.
+
+    `data` is what is written again. `labels` is P(correct) per step as the row has it, None where nothing is known, and
+    `first_error` what the row says of it: a label file's row by its judges, any other by its own labels. `gold` is the gold
+    first error of a label file's row; both are None where unknown.
+    """
+
+    where: str
+    data: dict[str, Any]
+    shape: Shape
+    trajectory: Trajectory
+    labels: tuple[float | None, ...]
+    first_error: int | None
+    gold: int | None = None
+
+    @property
+    def id(self) -> str:
+        return self.trajectory.id
+
+    @property
+    def kind(self) -> Class:
+        """The class of the row: by gold where there is gold, else by what it says itself."""
+        if self.gold is not None:
+            return class_of(self.gold)
+        return class_of(self.first_error, any(p is not None for p in self.labels))
+
+    @property
+    def content(self) -> str:
+        return content_id(self.trajectory.problem, self.trajectory.steps)
+
+
+def class_of(first_error: int | None, labelled: bool = False) -> Class:
+    """The class of a first error; where that is unknown, whether some steps are labelled all the same decides."""
+    if first_error is None:
+        return "partial" if labelled else "unlabelled"
+    return "erroneous" if first_error >= 0 else "correct"
+
+
+def read_rows(path: str | Path) -> Iterator[Row]:
+    """Stream the rows of a label file, of trajectories in any format, or of a training set. Raises InputError.
+
+    What is neither ours nor ProcessBench's is read by its format and becomes a native row.
+    """
+    records = read_records(path)
+    first = next(records, None)
+    if first is None:
+        return
+    if _shape(first.data) is not None:
+        for record in chain((first,), records):
+            yield row_of(record)
+        return
+    if str(path) == "-":
+        raise InputError(first.where, "stdin holds no native rows, labels or training rows", "convert it first")
+    from critic_prm.data.formats.convert import read_trajectories
+
+    for trajectory in read_trajectories(path):
+        yield _plain(str(path), trajectory_to_json(trajectory), trajectory)
+
+
+def row_of(record: Record) -> Row:
+    """The row of one record that is ours. Raises InputError."""
+    data, where = record.data, record.where
+    shape = _shape(data)
+    if shape is None:
+        raise InputError(where, "this is no row like the first one of its file", "it needs problem and steps, or prompt")
+    if shape == "training row":
+        return _training(data, where)
+    trajectory = trajectory_from_json(data, where)
+    if shape == "trajectory":
+        return _plain(where, data, trajectory)
+    label = label_from_json({**data, "judgements": None}, len(trajectory.steps), where)
+    first = label.first_error if label.status == "ok" else None
+    known = label.p_correct if label.status == "ok" else (None,) * len(trajectory.steps)
+    return Row(where, data, shape, trajectory, known, first, trajectory.first_error())
+
+
+def _shape(data: Any) -> Shape | None:
+    if not isinstance(data, dict):
+        return None
+    if "problem" in data and "steps" in data:
+        return "label file" if is_labelled(data) else "trajectory"
+    return "training row" if {"prompt", "completions", "labels"} <= data.keys() else None
+
+
+def _plain(where: str, data: dict[str, Any], trajectory: Trajectory) -> Row:
+    labels = tuple(p if isinstance(p, float) else None for p in trajectory.gold())
+    return Row(where, data, "trajectory", trajectory, labels, trajectory.first_error())
+
+
+def _training(data: Mapping[str, Any], where: str) -> Row:
+    texts, seen = data["completions"], data.get("observations")
+    if not isinstance(texts, list) or not isinstance(seen, list | None) or (seen is not None and len(seen) != len(texts)):
+        raise InputError(where, '"completions" or "observations" is no list of texts for the steps', "mend or remove the row")
+    steps = [{"text": text, "observation": None if seen is None else seen[i]} for i, text in enumerate(texts)]
+    row = {"problem": data["prompt"], "steps": steps, "step_labels": data["labels"]}
+    if data.get("id") is not None:
+        row["id"] = data["id"]
+    kept = {name: data[name] for name in ("source", "weight", "votes") if name in data}
+    trajectory = trajectory_from_json({**row, **kept}, where)
+    labels = tuple(p if isinstance(p, float) else None for p in trajectory.gold())
+    # a training set says nothing after the first error, so a step without a label before it is only one nobody judged
+    bad = next((step for step, p in enumerate(labels) if p is not None and p < 0.5), None)
+    first = bad if bad is not None else None if None in labels else -1
+    return Row(where, dict(data), "training row", trajectory, labels, first)
+
+
+@contextmanager
+def spool(beside: str | Path) -> Iterator[Spool]:
+    """A place for rows between two passes: a nameless file in the folder of the output, gone afterwards."""
+    folder = None if str(beside) == "-" else Path(beside).resolve().parent
+    if folder is not None and not folder.is_dir():
+        raise InputError(str(beside), f"cannot be written: the folder {folder} does not exist", "make the folder first")
+    with tempfile.TemporaryFile(dir=folder) as stream:
+        yield Spool(stream)
+
+
+class Spool:
+    """Rows on disk, in order; `offsets` in bytes let one be read again by itself."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, row: Any) -> int:
+        """Append one row and say where it stands."""
+        at = self._stream.tell()
+        self._stream.write(encode(row))
+        return at
+
+    def rows(self) -> Iterator[Any]:
+        """All rows, from the first on."""
+        self._stream.seek(0)
+        return map(_decode, self._stream)
+
+    def at(self, offset: int) -> Any:
+        """The row that stands at `offset`."""
+        self._stream.seek(offset)
+        return _decode(self._stream.readline())
+
+
+def _decode(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)  # what only the slower codec can say, such as lone surrogates

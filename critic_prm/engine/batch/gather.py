@@ -1,0 +1,218 @@
+"""A question that the cache cannot answer -> a place in a batch, the news that it is under way, or what it came to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from critic_prm.engine.batch.ledger import PART, Ledger, Try
+from critic_prm.engine.client import Answer, Client, stored_answer
+from critic_prm.engine.keeping import Question, roomier_question
+from critic_prm.errors import ConfigError, Failure, ProviderError
+from critic_prm.providers.batches import BatchAPI, custom_id
+from critic_prm.providers.provider import Usage
+
+UNSENT, UNRUN, PASSING = ("unsent", "cancelled"), ("expired", "missing"), ("transient", "throttle", "run", "quota")
+"""Outcomes that say nothing against a request: its batch was refused or ended by somebody; it was not run in time; the failure
+was not its own."""
+
+TRIES = 3
+"""Batches that a request may be in without being run, or with a failure that may pass, before it counts as failed."""
+
+PROBES = 3
+"""Requests that may be refused before it is taken for the fault of all."""
+
+
+class Deferred(Exception):
+    """The answer will come later: whatever rests on it cannot go on now."""
+
+
+class OnItsWay(Deferred):
+    """The question is in `batches`."""
+
+    def __init__(self, batches: set[int]) -> None:
+        self.batches = batches
+        super().__init__()
+
+
+@dataclass
+class Gatherer:
+    """Puts the questions of one client into batches. Set it as the client's `elsewhere`, and begin with `start`.
+
+    `most` is the most requests in one batch. The first question goes out at once and alone, so that a parameter that the model
+    does not take is known in a second. A question that has been in batches before is put into another one as often as the same
+    failure would be tried again online.
+    """
+
+    client: Client
+    ledger: Ledger
+    api: BatchAPI
+    most: int
+    full: list[int] = field(default_factory=list)
+    away: set[int] = field(default_factory=set)
+    added: int = 0
+    held: str = ""
+    _probes: int | None = None
+    _probed: dict[str, Answer] = field(default_factory=dict)
+    _batch: int | None = None
+    _rows: dict[str, Question] = field(default_factory=dict)
+    _count: int = 0
+    _bytes: int = 0
+    _most_usd: float = 0.0
+    _committed: tuple[int, float] = (0, 0.0)
+
+    def start(self, most: int) -> None:
+        """Before another pass over the input."""
+        self.most, self.full, self.away, self.added, self.held = most, [], set(), 0, ""
+        self._committed = self.ledger.committed(self.client.provider)
+
+    async def __call__(self, question: Question) -> Answer:
+        """Raises Deferred while there is no answer to be had."""
+        if question.key in self._probed:
+            return self._probed[question.key]
+        if question.key in self._rows:
+            raise Deferred
+        try:
+            answer, asked = verdict_so_far(self.client, self.ledger, question)
+        except OnItsWay as news:
+            self.away |= news.batches
+            raise
+        if answer is not None:
+            return answer
+        if asked.key in self._rows:
+            raise Deferred
+        return await self._add(asked)
+
+    def take_full(self) -> list[int]:
+        """The batches that have become full, ready to be sent."""
+        ready, self.full = self.full, []
+        return ready
+
+    def finish(self) -> list[int]:
+        """Close the batch at hand, full or not: all that are ready to be sent."""
+        if self._batch is not None:
+            self._flush()
+            self.ledger.note(self._batch, state="ready", most_usd=self._most_usd)
+            self.full.append(self._batch)
+            self._batch = None
+        return self.take_full()
+
+    async def _add(self, question: Question) -> Answer:
+        if self._probes is None:
+            like = self.ledger.has_asked_like(self.client.provider, question.wire)
+            self._probes = 0 if like else PROBES
+        if self._probes and not question.roomier:
+            return await self._probe(question)
+        line = len(self.api.line(custom_id(question.key, question.sample), question.wire)) + 1
+        if line + sum(map(len, self.api.frame)) > self.api.most_bytes:
+            said = f"the request alone has {line:,} bytes, and a batch may have {self.api.most_bytes:,}"
+            return Answer(question.key, failure=ProviderError(said, "row"))
+        most_usd = self.client.money.most(question.wire, batch=True)
+        if self.held or (held := self._beyond(most_usd)):
+            self.held = self.held or held
+            raise Deferred
+        if self._batch is not None and (self._count >= self.most or self._bytes + line > self.api.most_bytes):
+            self.full = self.finish()
+        if self._batch is None:
+            self._batch = self.ledger.begin(self.client.provider)
+            self._count, self._bytes, self._most_usd = 0, sum(map(len, self.api.frame)), 0.0
+        self._rows[question.key] = question
+        self._count, self._bytes, self._most_usd = self._count + 1, self._bytes + line, self._most_usd + most_usd
+        self._committed = self._committed[0] + 1, self._committed[1] + most_usd
+        self.added += 1
+        if len(self._rows) >= PART:
+            self._flush()
+        raise Deferred
+
+    async def _probe(self, question: Question) -> Answer:
+        """Ask one question online, the way a run without batches would; the reply is as good as any.
+
+        The answer is remembered for the passes to come: a refused, empty or cut one is not in the cache, and a run without
+        batches would not ask for it again either.
+        """
+        assert self._probes is not None
+        left, self._probes = self._probes, 0
+        answer = await self.client.online(question)
+        self._probed[question.key] = replace(answer, cached=True, usage=Usage())
+        if answer.failure is None:
+            return answer
+        who = f"{self.client.provider.name}/{self.client.provider.model}"
+        if answer.failure.failure != "row" or left == 1:
+            raise ConfigError(
+                f"{who}: no batch was made, because what was asked online first failed: {answer.failure}"
+                " (`critic-prm doctor` shows what the model takes)"
+            )
+        self._probes = left - 1
+        return answer
+
+    def _beyond(self, most_usd: float) -> str:
+        """Which limit of the run another request might break, if any."""
+        money = self.client.money
+        requests, usd = self._committed
+        if money.max_requests is not None and requests + money.requests >= money.max_requests:
+            return f"--max-requests {money.max_requests}"
+        if money.budget_usd is not None and money.stopped:
+            return f"--budget-usd {money.budget_usd:g} ({money.stopped})"
+        if money.budget_usd is not None and usd + money.spent_online + most_usd > money.budget_usd:
+            return f"--budget-usd {money.budget_usd:g} (the next request may cost up to ${most_usd:.4f})"
+        return ""
+
+    def _flush(self) -> None:
+        assert self._batch is not None
+        self.ledger.add(self._batch, list(self._rows.values()))
+        self._rows.clear()
+
+
+def verdict_so_far(client: Client, ledger: Ledger, question: Question) -> tuple[Answer | None, Question]:
+    """What came of `question` in batches so far; None when it, or the same with more room for an answer that was cut, is to be
+    asked (again). Raises OnItsWay while it is in a batch."""
+    asked, before = question, ledger.tries(question.key)
+    if client.settings.reasks and _was_cut(client, question.key, before):
+        asked = roomier_question(question)
+        if asked.key != question.key:
+            answer = _outcome(client, ledger, asked, ledger.tries(asked.key))
+            if answer is not None and answer.reply is None:
+                answer = _stored(client, ledger, question.key)  # no more room is granted: the cut answer stands
+            return answer, asked
+    return _outcome(client, ledger, asked, before), asked
+
+
+def _was_cut(client: Client, key: str, before: list[Try]) -> bool:
+    """Whether the answer under `key` was cut off, by whichever road it came."""
+    if any(one.outcome is None for one in before):
+        return False
+    last = next((one.outcome for one in reversed(before) if one.outcome not in (*UNSENT, *UNRUN)), "none")
+    return last == "length" or (last == "none" and client.cache.attempted(key, "length") is not None)
+
+
+def _outcome(client: Client, ledger: Ledger, question: Question, before: list[Try]) -> Answer | None:
+    open_in = {one.batch for one in before if one.outcome is None}
+    if open_in:
+        raise OnItsWay(open_in)
+    outcomes = Counter(one.outcome or "" for one in before if one.outcome not in UNSENT)
+    if not outcomes:
+        return None
+    passing = set(outcomes) <= {*UNRUN, *PASSING}
+    enough = TRIES if passing else client.settings.reasks + (0 if question.roomier else 1)
+    if "row" not in outcomes and outcomes.total() < enough:
+        return None
+    last = next(one.outcome for one in reversed(before) if one.outcome not in UNSENT)
+    if last in UNRUN:
+        said = f"not run in {outcomes[last]} batches ({last})"
+        return Answer(question.key, failure=ProviderError(said, "transient"), cached=True)
+    return _stored(client, ledger, question.key)
+
+
+def _stored(client: Client, ledger: Ledger, key: str) -> Answer:
+    """The incomplete answer, or the failure, that is kept under `key`."""
+    failure, status, detail = ledger.failure_of(key)
+    raw = client.cache.attempted(key, failure)
+    if raw is not None:
+        return stored_answer(client.provider, key, raw)
+    return Answer(key, failure=ProviderError(detail, _failure(failure), status=status, detail=detail), cached=True)
+
+
+def _failure(name: str) -> Failure:
+    """Attempts are also named after finish reasons; those have a raw body and do not come here."""
+    known: dict[str, Failure] = {"throttle": "throttle", "transient": "transient", "row": "row", "run": "run", "quota": "quota"}
+    return known.get(name, "transient")

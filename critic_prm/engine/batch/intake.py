@@ -1,0 +1,129 @@
+"""Results, from an API or a file -> whole replies in the cache, all else as attempts, once, however often they are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from critic_prm.engine.batch.ledger import PART, Ledger
+from critic_prm.engine.batch.results import result_in
+from critic_prm.engine.cache import Attempt, Entry
+from critic_prm.engine.keeping import Question, fresh_reply, kept, kept_failure
+from critic_prm.errors import ProviderError
+from critic_prm.providers._http import without_echoes
+from critic_prm.providers.batches import Result
+from critic_prm.providers.provider import Provider, Usage
+
+FIRST_FEW = 3
+
+
+@dataclass
+class Taken:
+    """What results came to: `outcomes` of requests by name ("ok", finish reasons, failures, "expired", "cancelled"); those that
+    had been taken in before; those that nobody here asked for, with the first few names. `usage` is of what is new."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    again: int = 0
+    strangers: int = 0
+    names: list[str] = field(default_factory=list)
+    stopping: ProviderError | None = None
+    usd: float = 0.0
+
+    @property
+    def new(self) -> int:
+        return self.outcomes.total()
+
+
+Spend = Callable[[Provider, Usage], float]
+
+"""Counts what a reply used, and says what it cost in USD."""
+
+
+async def take(ledger: Ledger, provider: Provider, batch: int, lines: AsyncIterator[bytes], spend: Spend, taken: Taken) -> None:
+    """All results of a batch. What is done stays done when this breaks off: begin again with the same lines."""
+    part: list[Result] = []
+    async for line in lines:
+        result = result_in(line)
+        if result is not None:
+            part.append(result)
+        if len(part) >= PART:
+            store(ledger, lambda _: provider, part, spend, taken, batch)
+            part = []
+    store(ledger, lambda _: provider, part, spend, taken, batch)
+
+
+def store(
+    ledger: Ledger,
+    provider_of: Callable[[str], Provider],
+    results: Sequence[Result],
+    spend: Spend,
+    taken: Taken,
+    batch: int | None = None,
+) -> None:
+    """Keep a few results in one transaction. Without `batch` they are from a file, and may be anybody's."""
+    asked = ledger.asked(result.custom for result in results)
+    keys = [question.key for question, _ in asked.values()]
+    there, still_open = ledger.cache.known(keys), ledger.open_keys(batch, keys)
+    part = _Part()
+    for result in results:
+        if (found := asked.get(result.custom)) is None:
+            if ledger.answered(result.custom):
+                taken.again += 1
+            else:
+                taken.strangers += 1
+                taken.names += [result.custom] if len(taken.names) < FIRST_FEW else []
+            continue
+        question, named = found
+        key, from_file = question.key, batch is None
+        if key in there or key in part.entries or (key not in still_open and not from_file):
+            part.outcomes.setdefault(key, "ok")
+            taken.again += 1
+            continue
+        provider = provider_of(named)
+        row, usage, error = _row(provider, question, result)
+        if not isinstance(row, Entry) and (key not in still_open or key in part.outcomes):
+            taken.again += 1  # a failure that is known; a whole reply would have been better than it
+            continue
+        part.usd += spend(provider, usage)
+        if error is not None and error.failure in ("run", "quota"):
+            taken.stopping = error
+        taken.outcomes[part.put(key, row, result.unrun)] += 1
+    ledger.record(batch, list(part.entries.values()), list(part.attempts.values()), part.outcomes, part.usd)
+    taken.usd += part.usd
+
+
+@dataclass
+class _Part:
+    """Rows on their way into one transaction."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    usd: float = 0.0
+
+    def put(self, key: str, row: Entry | Attempt | None, unrun: str) -> str:
+        """The outcome's name."""
+        if isinstance(row, Entry):
+            self.entries[key], self.outcomes[key] = row, "ok"
+        elif row is None:
+            self.outcomes[key] = unrun
+        else:
+            self.attempts[key], self.outcomes[key] = row, row.failure
+        return self.outcomes[key]
+
+
+def _row(provider: Provider, question: Question, result: Result) -> tuple[Entry | Attempt | None, Usage, ProviderError | None]:
+    """What is kept of a result, what it used, and what went wrong; nothing of a request that was not run."""
+    error = result.error
+    if result.raw is not None:
+        try:
+            reply = fresh_reply(provider, result.raw)
+            return kept(provider, question, reply, 0.0), reply.usage, None
+        except ProviderError as problem:
+            error = problem
+    if error is None:
+        return None, Usage(), None
+    clean = without_echoes(error, question.wire, getattr(provider, "secrets", ()))
+    clean.detail = str(clean)  # what a label says of a row that failed, word for word as online
+    return kept_failure(provider, question.key, clean), Usage(), clean

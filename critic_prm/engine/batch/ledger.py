@@ -1,0 +1,319 @@
+"""What is asked but not answered yet, and the batches it is in: beside the replies, so that a crash loses neither.
+
+A batch goes through these states: gathering (questions are put in) -> ready (the intent: nothing was sent yet) -> sending (the
+order may have gone out, its id is not known) -> running -> ended. A batch found gathering or ready after a crash never left
+this machine and is dropped; one found sending is looked for at the provider first. A file that was exported stays "exported".
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import Any, TextIO
+from uuid import uuid4
+
+import orjson
+from sqlite_utils import Database, Migrations
+
+from critic_prm.data.records.parts import LOCK_FILE
+from critic_prm.engine.cache import Attempt, Cache, Entry
+from critic_prm.engine.keeping import Question
+from critic_prm.errors import InputError, UsageError
+from critic_prm.providers.addresses import without_secrets
+from critic_prm.providers.batches import custom_id
+from critic_prm.providers.provider import Provider, Wire
+
+migrations = Migrations("critic-prm-batches")
+
+PART = 256
+
+
+@migrations()
+def m001_batches(db: Database) -> None:
+    """A request's prompt is stored where that of its reply will be, so waiting costs no second copy."""
+    for statement in (
+        """CREATE TABLE request (
+            key TEXT PRIMARY KEY, provider TEXT NOT NULL, model TEXT NOT NULL, base_url TEXT,
+            prompt TEXT NOT NULL REFERENCES prompt(hash), params TEXT NOT NULL, sample INTEGER NOT NULL, salt TEXT NOT NULL)""",
+        """CREATE TABLE batch (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            token TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, base_url TEXT,
+            state TEXT NOT NULL, requests INTEGER NOT NULL DEFAULT 0, most_usd REAL NOT NULL DEFAULT 0,
+            usd REAL NOT NULL DEFAULT 0, file TEXT NOT NULL DEFAULT '', newest TEXT NOT NULL DEFAULT '',
+            remote TEXT NOT NULL DEFAULT '', sure INTEGER NOT NULL DEFAULT 1, not_ours TEXT NOT NULL DEFAULT '',
+            status TEXT NOT NULL DEFAULT '', failure TEXT NOT NULL DEFAULT '', settled INTEGER NOT NULL DEFAULT 0,
+            made REAL NOT NULL, sent REAL NOT NULL DEFAULT 0, ended REAL NOT NULL DEFAULT 0)""",
+        "CREATE TABLE batch_request (batch INTEGER NOT NULL REFERENCES batch(id), key TEXT NOT NULL, outcome TEXT)",
+        "CREATE INDEX batch_request_key ON batch_request(key)",
+        "CREATE INDEX batch_request_batch ON batch_request(batch)",
+    ):
+        db.execute(statement)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A row of table batch. `most_usd` is set aside for it while it runs, `usd` what its results cost. `file`, `newest` and
+    `token` are what it is found again by, `not_ours` the ids of those that it was taken for; unless `sure` it may be one
+    of these itself. `settled`: no later run asks what became of it. Times are in seconds since 1970."""
+
+    id: int
+    token: str
+    provider: str
+    model: str
+    base_url: str | None
+    state: str
+    requests: int
+    most_usd: float
+    usd: float
+    file: str
+    newest: str
+    remote: str
+    sure: int
+    not_ours: str
+    status: str
+    failure: str
+    settled: int
+    made: float
+    sent: float
+    ended: float
+
+    @property
+    def called(self) -> str:
+        """Its name for a person."""
+        there = f", {self.remote}" if self.remote else ""
+        return f"batch {self.id} ({self.provider}/{self.model}{there})"
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """That a request was in a batch, and what came of it; `outcome` is None while that is open."""
+
+    batch: int
+    state: str
+    outcome: str | None
+
+
+class Ledger:
+    """The book of batches in the cache at `path`, flushed to disk: it stands for money. Belongs to one thread."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.cache = Cache(path, durable=True)
+        self._conn = self.cache.connection
+        db = Database(self._conn)
+        if migrations.pending(db):
+            with self.cache.transaction():
+                migrations.apply(db)
+        self._lock: TextIO | None = None
+
+    def alone(self) -> Ledger:
+        """The book, for the one process that may order batches with it. Raises UsageError while there is another."""
+        path = self.cache.path
+        lock = path.with_name(f".{path.name}.batches")
+        try:
+            self._lock = os.fdopen(os.open(lock, LOCK_FILE, 0o666))
+        except OSError as error:
+            self.close()
+            raise InputError(str(lock), f"it cannot be locked: {error.strerror}", "remove it") from None
+        try:
+            flock(self._lock, LOCK_EX | LOCK_NB)
+        except OSError:
+            self.close()
+            raise UsageError(
+                f"another process is at work on the batches of {path}; end it or let it finish, it takes in all of them"
+            ) from None
+        return self
+
+    def begin(self, provider: Provider, state: str = "gathering") -> int:
+        """A new, empty batch."""
+        row = (uuid4().hex, provider.name, provider.model, without_secrets(provider.base_url), state, time.time())
+        cursor = self._conn.execute(
+            "INSERT INTO batch (token, provider, model, base_url, state, made) VALUES (?,?,?,?,?,?)", row
+        )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def add(self, batch: int, questions: Sequence[Question]) -> None:
+        """Put questions into a batch."""
+        told = self.batch(batch)
+        with self.cache.transaction():
+            prompts = [prompt for prompt, _ in self.cache.keep(question.wire for question in questions)]
+            self._conn.executemany(
+                "INSERT OR IGNORE INTO request VALUES (?,?,?,?,?,?,?,?)",
+                [
+                    (q.key, told.provider, told.model, told.base_url, prompt, _params(q.wire), q.sample, q.salt)
+                    for q, prompt in zip(questions, prompts, strict=True)
+                ],
+            )
+            self._conn.executemany("INSERT INTO batch_request VALUES (?,?,NULL)", [(batch, q.key) for q in questions])
+            self._conn.execute("UPDATE batch SET requests = requests + ? WHERE id = ?", (len(questions), batch))
+
+    def note(self, batch: int, **facts: str | float) -> None:
+        """Write down facts about a batch, by the names of its columns."""
+        assert facts.keys() <= {field.name for field in fields(Batch)}
+        self._conn.execute(
+            f"UPDATE batch SET {', '.join(f'{name} = ?' for name in facts)} WHERE id = ?", (*facts.values(), batch)
+        )
+
+    def batch(self, batch: int) -> Batch:
+        (found,) = self._batches("WHERE id = ?", batch)
+        return found
+
+    def batches(self, *states: str) -> list[Batch]:
+        """All batches, or those in one of `states`, oldest first."""
+        return self._batches(f"WHERE state IN ({','.join('?' * len(states))})" if states else "", *states)
+
+    def counts(self, batch: int) -> dict[str, int]:
+        """How many requests of a batch came to what; "" for those that are open."""
+        sql = "SELECT coalesce(outcome, ''), count(*) FROM batch_request WHERE batch = ? GROUP BY outcome"
+        return dict(self._conn.execute(sql, (batch,)))
+
+    def questions(self, batch: int) -> Iterator[Question]:
+        """What a batch asks, in the order in which it was put in."""
+        last = 0
+        while rows := self._conn.execute(
+            """SELECT b.rowid, r.key, r.prompt, r.params, r.sample, r.salt FROM batch_request b JOIN request r ON r.key = b.key
+               WHERE b.batch = ? AND b.rowid > ? ORDER BY b.rowid LIMIT ?""",
+            (batch, last, PART),
+        ).fetchall():
+            last = rows[-1][0]
+            for _, key, prompt, params, sample, salt in rows:
+                yield Question(key, self.cache.wire({"prompt": prompt, "params": params}), sample, salt)
+
+    def asked(self, customs: Iterable[str]) -> dict[str, tuple[Question, str]]:
+        """The open questions with these custom ids, each with the name of its provider and model."""
+        found = {}
+        for custom in customs:
+            start = custom.partition("-")[0]
+            if len(start) != 32:
+                continue
+            for key, provider, model, prompt, params, sample, salt in self._conn.execute(
+                "SELECT key, provider, model, prompt, params, sample, salt FROM request WHERE key >= ? AND key < ?",
+                (start, f"{start}g"),
+            ):
+                if custom_id(key, sample) == custom:
+                    wire = self.cache.wire({"prompt": prompt, "params": params})
+                    found[custom] = Question(key, wire, sample, salt), f"{provider}/{model}"
+        return found
+
+    def answered(self, custom: str) -> bool:
+        """Whether the reply to the request with this custom id is in the cache."""
+        start, _, sample = custom.partition("-")
+        sql = "SELECT sample FROM reply WHERE key >= ? AND key < ?"
+        return len(start) == 32 and any(str(row[0]) == sample for row in self._conn.execute(sql, (start, f"{start}g")))
+
+    def tries(self, key: str) -> list[Try]:
+        """The batches that `key` was in since a run last came to its end, oldest first; an exported file counts when it came
+        back."""
+        sql = """SELECT b.id, b.state, r.outcome FROM batch_request r JOIN batch b ON b.id = r.batch
+            WHERE r.key = ? AND NOT b.settled AND (r.outcome IS NOT NULL OR b.state NOT IN ('exported', 'writing'))
+            ORDER BY b.id"""
+        return [Try(*row) for row in self._conn.execute(sql, (key,))]
+
+    def failure_of(self, key: str) -> tuple[str, int | None, str]:
+        """The last attempt under `key`: (failure, HTTP status, what was said)."""
+        sql = "SELECT failure, http_status, detail FROM attempt WHERE key = ? ORDER BY id DESC LIMIT 1"
+        row = self._conn.execute(sql, (key,)).fetchone()
+        return ("transient", None, "no result came back") if row is None else tuple(row)
+
+    def has_asked_like(self, provider: Provider, names: Iterable[str]) -> bool:
+        """Whether one of the last replies of this model, from this place, came to a body with the same parameters."""
+        sql = """SELECT DISTINCT params FROM (SELECT params FROM reply WHERE provider = ? AND model = ? AND base_url IS ?
+            ORDER BY rowid DESC LIMIT 200)"""
+        where = (provider.name, provider.model, without_secrets(provider.base_url))
+        wanted = sorted(set(names) - {"messages", "system"})
+        return any(sorted(orjson.loads(row[0])) == wanted for row in self._conn.execute(sql, where))
+
+    def record(
+        self,
+        batch: int | None,
+        entries: Sequence[Entry],
+        attempts: Sequence[Attempt],
+        outcomes: Mapping[str, str],
+        usd: float = 0.0,
+    ) -> None:
+        """Keep replies and attempts, and that their requests are done with, all or nothing. Without `batch`, of whichever
+        exported file they are in."""
+        with self.cache.transaction():
+            self.cache.add(entries, attempts)
+            whose = "batch = ?" if batch is not None else "batch IN (SELECT id FROM batch WHERE state = 'exported')"
+            given = () if batch is None else (batch,)
+            self._conn.executemany(
+                f"UPDATE batch_request SET outcome = ? WHERE key = ? AND outcome IS NULL AND {whose}",
+                [(outcome, key, *given) for key, outcome in outcomes.items()],
+            )
+            self._conn.execute("UPDATE batch SET usd = usd + ? WHERE id = ?", (usd, batch))
+
+    def holds(self, batch: int, key: str) -> bool:
+        """Whether a batch asks for `key`."""
+        return (
+            self._conn.execute("SELECT 1 FROM batch_request WHERE key = ? AND batch = ?", (key, batch)).fetchone() is not None
+        )
+
+    def open_keys(self, batch: int | None, keys: Sequence[str]) -> set[str]:
+        """Which of `keys` have no outcome yet in a batch, without `batch` in any exported file."""
+        whose = "batch = ?" if batch is not None else "batch IN (SELECT id FROM batch WHERE state = 'exported')"
+        sql = f"SELECT key FROM batch_request WHERE outcome IS NULL AND key IN ({','.join('?' * len(keys))}) AND {whose}"
+        return {row[0] for row in self._conn.execute(sql, (*keys, *(() if batch is None else (batch,))))}
+
+    def end(self, batch: int, rest: str, **facts: str | float) -> None:
+        """Nothing more will come of a batch; what is still open has the outcome `rest`."""
+        with self.cache.transaction():
+            self._conn.execute("UPDATE batch_request SET outcome = ? WHERE batch = ? AND outcome IS NULL", (rest, batch))
+            self.note(batch, state="ended", ended=time.time(), **facts)
+            self._conn.execute(
+                "DELETE FROM request WHERE key IN (SELECT key FROM batch_request WHERE batch = ?1 AND outcome = 'ok')"
+                " AND key IN (SELECT key FROM reply)",
+                (batch,),
+            )
+
+    def drop(self, batch: int) -> None:
+        """A batch that nobody but this machine ever knew of."""
+        with self.cache.transaction():
+            self._conn.execute(
+                """DELETE FROM request WHERE key IN (SELECT key FROM batch_request WHERE batch = ?1)
+                   AND key NOT IN (SELECT key FROM batch_request WHERE batch <> ?1)""",
+                (batch,),
+            )
+            self._conn.execute("DELETE FROM batch_request WHERE batch = ?", (batch,))
+            self._conn.execute("DELETE FROM batch WHERE id = ?", (batch,))
+
+    def settle(self, provider: Provider) -> None:
+        """A run has come to its end: what failed in its batches may be asked anew by the next one."""
+        with self.cache.transaction():
+            self._conn.execute(
+                """UPDATE batch SET settled = 1 WHERE provider = ? AND model = ? AND (state = 'ended' OR state = 'exported'
+                   AND NOT EXISTS (SELECT 1 FROM batch_request WHERE batch = batch.id AND outcome IS NULL))""",
+                (provider.name, provider.model),
+            )
+
+    def committed(self, provider: Provider) -> tuple[int, float]:
+        """What the batches of the job at hand hold and cost: (requests, USD), for those that run the most that they may."""
+        sql = """SELECT coalesce(sum(requests), 0),
+            coalesce(sum(CASE state WHEN 'ended' THEN usd ELSE max(usd, most_usd) END), 0.0) FROM batch
+            WHERE provider = ? AND model = ? AND NOT settled AND state <> 'exported' AND failure = ''"""
+        requests, usd = self._conn.execute(sql, (provider.name, provider.model)).fetchone()
+        return requests, usd
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.cache.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _batches(self, where: str, *values: Any) -> list[Batch]:
+        names = ", ".join(field.name for field in fields(Batch))
+        return [Batch(*row) for row in self._conn.execute(f"SELECT {names} FROM batch {where} ORDER BY id", values)]
+
+
+def _params(wire: Wire) -> str:
+    """All but the messages, in its own order: a model writes the properties of a schema in the order in which they stand."""
+    return orjson.dumps({name: value for name, value in wire.items() if name not in ("messages", "system")}).decode()

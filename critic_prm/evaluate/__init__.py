@@ -1,0 +1,1 @@
+"""Measure critics on benchmarks and analyze their scores."""

@@ -1,0 +1,1 @@
+"""Analyses of a critic's scores, one per file."""

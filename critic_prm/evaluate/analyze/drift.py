@@ -1,0 +1,276 @@
+"""Two label files in, an earlier and a later run, and what changed between them out: scores, decisions, unusable judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from critic_prm.data.hashing import problem_key
+from critic_prm.data.label_rows import LabelledTrajectory
+from critic_prm.errors import InputError
+from critic_prm.evaluate.analyze._statistics import chance, correct, distance, permuted, ratio, stability
+from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, said, shares
+from critic_prm.metrics.scores import Array, cohen_kappa
+
+NUMBERS = {
+    "psi": "population stability index of P(correct) over all steps; 0.1 is a shift, 0.25 a large one",
+    "psi_worst": "the largest of any subset",
+    "ks": "Kolmogorov-Smirnov distance of P(correct) over all steps",
+    "ks_worst": "the largest of any subset",
+    "mean_shift": "change of the mean P(correct)",
+    "accepted_shift": "change of the share of solutions found without error",
+    "unusable_shift": "change of the share of judgements that cannot be used",
+    "flips": "share of solutions judged by both whose first error changed",
+    "kappa": "agreement of the first errors beyond chance",
+    "exact_shift": "change of the share whose first error is exactly the gold one",
+    "tests_significant": "how many tests remain below 0.05 after correction",
+}
+BINS = 10
+GRID = 200
+LEVEL = 0.05
+ALL = "all"
+SUBSETS = ("source", "benchmark", "subset")
+
+MATTERS = {"psi": 0.1, "ks": 0.1, "mean": 0.05, "accepted": 0.05, "unusable": 0.02, "exact": 0.05}
+"""From where on a change is called one, if chance cannot explain it either. 0.1 is the usual bound of a stability index."""
+
+WORDS = {
+    "psi": "the distribution of P(correct) moved (stability index {:.3f})",
+    "ks": "the distribution of P(correct) moved (distance {:.3f})",
+    "mean": "the mean P(correct) changed by {:+.3f}",
+    "accepted": "the share of solutions found without error changed by {:+.3f}",
+    "unusable": "the share of unusable judgements changed by {:+.3f}",
+    "exact": "the share of first errors found exactly changed by {:+.3f}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One solution of a run, as far as drift is concerned."""
+
+    id: str
+    problem: str
+    subset: str
+    p: tuple[float, ...]
+    first: int | None
+    usable: bool
+    gold: int | None
+
+
+def run_of(row: LabelledTrajectory, subset: str | None = None) -> Run:
+    """`subset` names the field, of the row or its meta, that says which subset it belongs to; None: the first of SUBSETS."""
+    trajectory, label = row.trajectory, row.label
+    part = said(trajectory, *([subset] if subset else SUBSETS))
+    usable = label.status == "ok" and label.first_error is not None
+    return Run(
+        id=trajectory.id,
+        problem=problem_key(trajectory.problem),
+        subset="" if part is None else str(part),
+        p=tuple(p for p in label.p_correct if p is not None),
+        first=label.first_error if usable else None,
+        usable=usable,
+        gold=trajectory.first_error(),
+    )
+
+
+def drift(
+    old: Iterable[LabelledTrajectory], new: Iterable[LabelledTrajectory], *, subset: str | None = None, seed: int = 0
+) -> Analysis:
+    """Compare two runs, of one critic at two times or of two versions of it.
+
+    Where both judged the same solutions (by id), those are compared, and tests change the two judgements of a problem over;
+    else the populations are, and tests change the problems' sides. Every test is by permutation of whole problems, corrected
+    for their number. Raises InputError for an empty file, and for runs on the same solutions in part.
+    """
+    before, after = ([run_of(row, subset) for row in rows] for rows in (old, new))
+    if not before or not after:
+        raise InputError("the old run" if not before else "the new run", "it holds no judgements")
+    pairs = _pairs(before, after)
+    if pairs:
+        before, after = [a for a, _ in pairs], [b for _, b in pairs]
+    subsets = sorted({run.subset for run in (*before, *after)} - {""})
+    parts = [ALL, *(subsets if len(subsets) > 1 else ())]
+    found = {part: _measure(_part(before, part), _part(after, part), bool(pairs), seed) for part in parts}
+    keys = [(part, name) for part in parts for name in found[part].changes]
+    q = dict(zip(keys, correct([found[part].p[name] for part, name in keys]), strict=True))
+    significant = [key for key in keys if (value := q[key]) is not None and value < LEVEL]
+    findings = [
+        f"{'' if part == ALL else part + ': '}{WORDS[name].format(found[part].changes[name])}, q {q[part, name]:.3f}"
+        for part, name in significant
+        if abs(found[part].changes[name] or 0.0) >= MATTERS[name]
+    ]
+    whole = found[ALL].changes
+    flips = _flips(pairs)
+    numbers: dict[str, float | None] = {
+        "psi": whole["psi"],
+        "psi_worst": _worst(found, "psi"),
+        "ks": whole["ks"],
+        "ks_worst": _worst(found, "ks"),
+        **{f"{name}_shift": whole[name] for name in ("mean", "accepted", "unusable", "exact")},
+        "flips": flips.share,
+        "kappa": flips.kappa,
+        "tests_significant": float(len(significant)),
+    }
+    tables = [_table(found, q)]
+    if pairs:
+        tables.append(flips.table)
+    return Analysis(
+        "drift", numbers, tuple(findings), tuple(_notes(before, after, pairs, len(keys))), tuple(tables), flips.details
+    )
+
+
+def _pairs(before: Sequence[Run], after: Sequence[Run]) -> list[tuple[Run, Run]]:
+    other = {(run.id, run.problem): run for run in after}
+    pairs = [(run, other[run.id, run.problem]) for run in before if (run.id, run.problem) in other]
+    if pairs and len(pairs) < 0.5 * min(len(before), len(after)):
+        raise InputError(
+            "the two runs",
+            f"they share {len(pairs)} of {len(before)} and {len(after)} solutions",
+            "compare runs on the same solutions, or on wholly different ones",
+        )
+    return pairs
+
+
+def _part(runs: Sequence[Run], part: str) -> list[Run]:
+    return [run for run in runs if part in (ALL, run.subset)]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Changes from old to new, and how likely chance makes them as large; None where not defined."""
+
+    changes: Mapping[str, float | None]
+    p: Mapping[str, float | None]
+    solutions: tuple[int, int]
+
+
+def _measure(before: Sequence[Run], after: Sequence[Run], paired: bool, seed: int) -> Measured:
+    """All statistics are of sums over problems: counts of P(correct) in fine bins, and a few shares."""
+    scores = np.array([p for run in (*before, *after) for p in run.p], dtype=np.float64)
+    grid = np.unique(np.quantile(scores, np.linspace(0, 1, GRID + 1))) if len(scores) else np.zeros(1)
+    coarse = _bins(scores, grid)
+    places = {key: place for place, key in enumerate(sorted({run.problem for run in (*before, *after)}))}
+    old, new = (_sums(runs, grid, places) for runs in (before, after))
+    exchanged = permuted(old, new, paired, seed)
+    changes: dict[str, float | None] = {}
+    p: dict[str, float | None] = {}
+    for name, statistic in _statistics(len(grid), coarse).items():
+        observed = float(statistic(old.sum(axis=0), new.sum(axis=0)))
+        changes[name] = None if np.isnan(observed) else observed
+        p[name] = chance(observed, statistic(*exchanged))
+    return Measured(changes, p, (len(before), len(after)))
+
+
+def _bins(scores: Array, grid: Array) -> NDArray[np.int64]:
+    """Which of the ten bins of equal share each point of the grid is in."""
+    if not len(scores):
+        return np.zeros(len(grid), dtype=np.int64)
+    edges = np.unique(np.quantile(scores, np.arange(1, BINS) / BINS))
+    return np.searchsorted(edges, grid, side="left").astype(np.int64)
+
+
+SHARES = ("mean", "accepted", "unusable", "exact")
+
+
+def _sums(runs: Sequence[Run], grid: Array, places: Mapping[str, int]) -> Array:
+    """A row a problem: counts of P(correct) up to each point of the grid; then (of how many, how much) for each of SHARES."""
+    sums = np.zeros((len(places), len(grid) + 2 * len(SHARES)))
+    for run in runs:
+        row = sums[places[run.problem]]
+        if run.p:
+            np.add.at(row, np.minimum(np.searchsorted(grid, run.p, side="left"), len(grid) - 1), 1)
+        row[len(grid) :] += (
+            *(len(run.p), sum(run.p)),
+            *(run.usable, run.usable and run.first == -1),
+            *(1, not run.usable),
+            *((1, run.first == run.gold) if run.gold is not None else (0, 0)),
+        )
+    return sums
+
+
+def _statistics(points: int, coarse: NDArray[np.int64]) -> dict[str, Any]:
+    into = np.zeros((points, int(coarse.max()) + 1))
+    into[np.arange(points), coarse] = 1
+
+    def shift(place: int) -> Any:
+        at = points + 2 * place
+        return lambda old, new: ratio(new[..., at : at + 2]) - ratio(old[..., at : at + 2])
+
+    return {
+        "psi": lambda old, new: np.where(
+            (old[..., :points].sum(axis=-1) > 0) & (new[..., :points].sum(axis=-1) > 0),
+            stability(old[..., :points] @ into, new[..., :points] @ into),
+            np.nan,
+        ),
+        "ks": lambda old, new: distance(old[..., :points], new[..., :points]),
+        **{name: shift(place) for place, name in enumerate(SHARES)},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """How first errors changed, on solutions that both runs judged."""
+
+    share: float | None
+    kappa: float | None
+    table: Table
+    details: tuple[Mapping[str, Any], ...]
+
+
+def _flips(pairs: Sequence[tuple[Run, Run]]) -> Flips:
+    both = [(a.id, a.first, b.first, a.gold) for a, b in pairs if a.first is not None and b.first is not None]
+    kinds = {
+        "the same first error": [a == b for _, a, b, _ in both],
+        "none -> an error": [a == -1 < b for _, a, b, _ in both],
+        "an error -> none": [b == -1 < a for _, a, b, _ in both],
+        "an earlier one": [-1 < b < a for _, a, b, _ in both],
+        "a later one": [-1 < a < b for _, a, b, _ in both],
+        "by gold: right -> wrong": [a == gold != b for _, a, b, gold in both if gold is not None],
+        "by gold: wrong -> right": [b == gold != a for _, a, b, gold in both if gold is not None],
+    }
+    rows: tuple[tuple[Cell, ...], ...] = tuple((name, sum(flags), shares(flags)) for name, flags in kinds.items())
+    kappa = cohen_kappa([a for _, a, _, _ in both], [b for _, _, b, _ in both]) if both else None
+    if both and kappa is None:  # one and the same first error everywhere
+        kappa = 1.0
+    return Flips(
+        share=shares(a != b for _, a, b, _ in both),
+        kappa=kappa,
+        table=Table("First errors, where both runs have one", ("", "n", "share"), rows),
+        details=tuple({"id": name, "old": a, "new": b, "gold": gold} for name, a, b, gold in both if a != b),
+    )
+
+
+def _worst(found: Mapping[str, Measured], name: str) -> float | None:
+    known = [value for part in found.values() if (value := part.changes[name]) is not None]
+    return max(known, default=None)
+
+
+def _table(found: Mapping[str, Measured], q: Mapping[tuple[str, str], float | None]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for part, measured in found.items():
+        cells: list[Cell] = [part, f"{measured.solutions[0]:,}/{measured.solutions[1]:,}"]
+        for name, value in measured.changes.items():
+            sure = (known := q[part, name]) is not None and known < LEVEL
+            cells.append(
+                None if value is None else f"{_signed(value) if name not in ('psi', 'ks') else f'{value:.3f}'}{'*' * sure}"
+            )
+        rows.append(tuple(cells))
+    return Table("Change from old to new (* chance cannot explain it, q < 0.05)", ("", "n", *MATTERS), tuple(rows))
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.3f}"
+
+
+def _notes(before: Sequence[Run], after: Sequence[Run], pairs: Sequence[Any], tests: int) -> list[str]:
+    compared = f"the same {len(pairs):,} solutions" if pairs else f"{len(before):,} solutions with {len(after):,} others"
+    return [
+        f"Compared: {compared}. psi, ks: the distribution of P(correct); mean: of P(correct); accepted: no error found;"
+        " unusable: judgements; exact: first errors as in gold.",
+        f"{tests} tests by permutation of problems, corrected by Benjamini and Hochberg. A judge that samples flips by itself:"
+        " compare two runs of the old one to see how much.",
+    ]

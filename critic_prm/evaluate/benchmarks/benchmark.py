@@ -1,0 +1,127 @@
+"""A benchmark's name and files -> its solutions with gold labels, subset by subset. One benchmark a file in `benchmarks/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappush, heappushpop
+from pathlib import Path
+from typing import Literal
+
+from critic_prm import registry as plugins
+from critic_prm.data.hashing import unit
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.errors import InputError, UsageError
+
+Headline = Literal["f1", "prm_score"]
+
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".gz", ".zst", ".parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What a module in `benchmarks/` says of itself, as BENCHMARK.
+
+    `sizes` are its subsets in the order of its paper, with the number of solutions each should have, 0 where that is not known;
+    without any, every file is a subset. `prefixes` are what a file's name may carry before the subset's. `neutral` says what a
+    neutral step counts as. `group` names the subset of a solution where one file holds several. `source` is where to get it.
+    How its files are read is told by their fields (`formats/`).
+    """
+
+    name: str
+    source: str
+    headline: Headline = "f1"
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    prefixes: tuple[str, ...] = ()
+    neutral: Literal["keep", "good", "bad"] = "keep"
+    group: Callable[[Trajectory], str | None] = lambda trajectory: None
+
+    def subset(self, path: Path) -> str | None:
+        """The subset that a file holds by its name; None for a file that is none of them."""
+        stem = path.name.partition(".")[0]
+        if not self.sizes:
+            return stem
+        return next((name for name in self.sizes if stem in (name, *(prefix + name for prefix in self.prefixes))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of a benchmark, as `subset` of it."""
+
+    benchmark: Benchmark
+    path: Path
+    subset: str
+
+    def read(self) -> Iterator[tuple[str, Trajectory]]:
+        """Stream (subset, solution with gold labels); step labels after the first error are kept. Raises InputError."""
+        from critic_prm.data.formats.convert import Options, read_trajectories
+
+        options = Options(neutral=self.benchmark.neutral, after_error="keep")
+        for trajectory in read_trajectories(self.path, options=options):
+            yield self.benchmark.group(trajectory) or self.subset, trajectory
+
+
+def open_benchmark(spec: str) -> list[Part]:
+    """The files of "name:path" or "path", a file or a folder, in the order of the benchmark's subsets.
+
+    A path alone is any file with gold labels ("labelled"). Raises UsageError for an unknown name, InputError for a missing path
+    or a folder that holds none of the benchmark's files.
+    """
+    name, colon, rest = spec.partition(":")
+    if not colon or Path(spec).exists():
+        name, rest = "labelled", spec
+    benchmark: Benchmark = plugins.load("benchmarks", name, "benchmark").BENCHMARK
+    path = Path(rest)
+    if not path.exists():
+        raise InputError(rest or spec, "there is no such file or folder", f"get it from {benchmark.source}")
+    if path.is_file():
+        return [Part(benchmark, path, benchmark.subset(path) or path.name.partition(".")[0])]
+    files = [file for file in sorted(path.iterdir()) if file.is_file() and file.name.endswith(SUFFIXES)]
+    parts = [Part(benchmark, file, subset) for file in files if (subset := benchmark.subset(file)) is not None]
+    if not parts:
+        wanted = f"; its files are called {', '.join(benchmark.sizes)}" if benchmark.sizes else ""
+        raise InputError(str(path), f"the folder holds no file of {benchmark.name}{wanted}", f"get it from {benchmark.source}")
+    order = list(benchmark.sizes)
+    return sorted(parts, key=lambda part: order.index(part.subset) if part.subset in order else len(order))
+
+
+def read_benchmarks(parts: Sequence[Part], limit: int | None = None) -> Iterator[tuple[str, Trajectory]]:
+    """Stream (subset, solution) of all parts.
+
+    With a `limit` it is a sample of at most so many solutions a subset, always the same one: files are often sorted, and their
+    first rows may be all erroneous. With several benchmarks a subset is called "benchmark/subset". Raises UsageError when two
+    files are the same subset.
+    """
+    seen: dict[str, Path] = {}
+    for part in parts:
+        drawn: dict[str, list[tuple[float, int, Trajectory]]] = {}
+        for place, (subset, trajectory) in enumerate(part.read()):
+            name = subset_name(part, subset, parts)
+            if limit is None:
+                yield name, trajectory
+            else:
+                heap = drawn.setdefault(name, [])
+                lot = (-unit("sample", trajectory.problem, *trajectory.texts), place, trajectory)
+                heappush(heap, lot) if len(heap) < limit else heappushpop(heap, lot)
+            if seen.setdefault(name, part.path) != part.path:
+                raise UsageError(f"{seen[name]} and {part.path} are both the subset {name!r}; evaluate one at a time")
+        for name, heap in drawn.items():
+            for _, _, trajectory in sorted(heap, key=lambda lot: lot[1]):
+                yield name, trajectory
+
+
+def subset_name(part: Part, subset: str, parts: Iterable[Part]) -> str:
+    """What a subset is called beside the others."""
+    several = len({other.benchmark.name for other in parts}) > 1
+    return f"{part.benchmark.name}/{subset}" if several and part.benchmark.name != "labelled" else subset
+
+
+def sizes_of(parts: Sequence[Part]) -> dict[str, int]:
+    """How many solutions each subset should have, where the benchmark says so."""
+    known = {subset_name(part, part.subset, parts): part.benchmark.sizes.get(part.subset, 0) for part in parts}
+    return {name: size for name, size in known.items() if size}
+
+
+def headline_of(parts: Sequence[Part]) -> Headline:
+    """The metric that stands first: PRMScore where every part is scored by it, else first-error F1."""
+    return "prm_score" if all(part.benchmark.headline == "prm_score" for part in parts) else "f1"

@@ -1,0 +1,7 @@
+"""Any file with gold labels, in any format that can be read: each file is a subset."""
+
+from __future__ import annotations
+
+from critic_prm.evaluate.benchmarks.benchmark import Benchmark
+
+BENCHMARK = Benchmark(name="labelled", source="your own files: trajectories with `label` or `step_labels`")

@@ -1,0 +1,14 @@
+"""MR-MATH of ReasonEval (Xia et al. 2024): 159 solutions with a right final answer, of which half hold an error all the same.
+
+Beside it lie its solutions of PRM800K with one step perturbed.
+"""
+
+from __future__ import annotations
+
+from critic_prm.evaluate.benchmarks.benchmark import Benchmark
+
+BENCHMARK = Benchmark(
+    name="reasoneval",
+    source="https://github.com/GAIR-NLP/ReasonEval",
+    sizes={"mr_math": 159, "mr-math_invalid_errors": 159, "perturbation": 0, "perturbed_prm800k": 0},
+)

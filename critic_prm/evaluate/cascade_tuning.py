@@ -1,0 +1,226 @@
+"""A cheap critic's and a judge's word on solutions with gold -> F1 against cost for every band, and the band to use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from critic_prm.errors import CriticPrmError, InputError
+from critic_prm.metrics.bootstrap import cluster_bootstrap, paired_bootstrap
+from critic_prm.metrics.scores import Array, first_error_rows, number, official_f1
+
+GRID = 26
+"""Bounds that are tried: quantiles of P(error) on the side where the band is chosen."""
+
+_NONE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One solution with gold. `p_correct` and `first` are the cheap critic's, `first` its own first error; a step that it does
+    not score is always in doubt. `judged` is what the
+    judge says of each step, asked about that step alone: True for right, None where nothing could be read; with one question a
+    solution it is empty and `verdict` is the judge's first error, None likewise. `calls` is what the judge alone would take.
+    """
+
+    problem: str
+    gold: int
+    p_correct: tuple[float | None, ...]
+    first: int
+    judged: tuple[bool | None, ...] = ()
+    verdict: int | None = None
+    calls: int = 1
+
+    @property
+    def alone(self) -> int | None:
+        """The judge's own first error."""
+        if not self.judged:
+            return self.verdict
+        for step, right in enumerate(self.judged):
+            if right is not True:
+                return None if right is None else step
+        return -1
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A band, its F1, and how many calls it takes: a solution, and as a share of what the judge alone takes."""
+
+    low: float
+    high: float
+    f1: float
+    calls: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """F1 with its 95% interval over problems, and calls a solution."""
+
+    f1: float | None
+    low: float | None
+    high: float | None
+    calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The band chosen on one half of the problems, and one look at it on the other: beside the cheap critic alone and the
+    judge alone, with the difference to the judge. `curve` has the best F1 for its cost, on the half where it was chosen."""
+
+    chosen: Tried
+    curve: tuple[Tried, ...]
+    target: float | None
+    budget: float | None
+    cascade: Measured
+    student: Measured
+    judge: Measured
+    difference: tuple[float, float | None, float | None]
+    solutions: tuple[int, int]
+
+    @property
+    def share(self) -> float:
+        """Of the judge's calls, on the half that was not chosen on."""
+        return self.cascade.calls / self.judge.calls if self.judge.calls else 0.0
+
+
+class Flat:
+    """All steps of many solutions in one array each, so that a band is tried in a few operations. Shape (steps,), and
+    (solutions,) for what belongs to a solution."""
+
+    def __init__(self, rows: Sequence[Heard]) -> None:
+        self.rows = rows
+        sizes = np.array([len(row.p_correct) for row in rows])
+        if not len(sizes) or not sizes.all():
+            raise InputError("the dev set", "it has no solutions, or some without steps", "give solutions with steps and gold")
+        self.starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        self.owner = np.repeat(np.arange(len(rows)), sizes)
+        self.step = np.arange(sizes.sum()) - self.starts[self.owner]
+        self.error = 1 - np.array([np.nan if p is None else p for row in rows for p in row.p_correct], dtype=np.float64)
+        self.known = self.error[~np.isnan(self.error)]
+        self.gold = np.array([row.gold for row in rows])
+        self.first = np.array([row.first for row in rows])
+        self.by_step = bool(rows[0].judged)
+        own = self.step == self.first[self.owner]
+        if self.by_step:
+            says = [right for row in rows for right in row.judged]
+            # Undecided: the cheap critic's word stands.
+            self.bad = np.where([right is None for right in says], own, [right is False for right in says])
+        verdicts = [row.first if row.verdict is None else row.verdict for row in rows]
+        self.verdict = np.array(verdicts)
+        self.before = self.step <= np.where(self.first < 0, _NONE, self.first)[self.owner]
+
+    def run(self, low: float, high: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """First errors and calls of the cascade, a solution each."""
+        inside = np.isnan(self.error) | ((self.error >= low) & (self.error <= high))
+        if not self.by_step:
+            asked = np.logical_or.reduceat(inside & self.before, self.starts)
+            return np.where(asked, self.verdict, self.first), asked.astype(np.float64)
+        wrong = (self.error > high) | (inside & self.bad)
+        found = np.minimum.reduceat(np.where(wrong, self.step, _NONE), self.starts)
+        asked_steps = inside & (self.step <= found[self.owner])
+        calls = np.add.reduceat(asked_steps.astype(np.float64), self.starts)
+        return np.where(found == _NONE, -1, found), calls
+
+    def f1(self, predicted: Sequence[int | None] | NDArray[np.int64]) -> float:
+        value = number(official_f1(first_error_rows(self.gold.tolist(), list(predicted)).sum(axis=0)))
+        if value is None:
+            raise InputError("the dev set", "F1 needs right and wrong solutions, and one kind is missing", "give both kinds")
+        return value
+
+
+def halves(rows: Sequence[Heard], seed: int = 0) -> tuple[list[Heard], list[Heard]]:
+    """The two halves by problem: to choose on, and to look at once."""
+    sides: tuple[list[Heard], list[Heard]] = ([], [])
+    for row in rows:
+        digest = sha256(f"{seed} {row.problem}".encode("utf-8", "surrogatepass")).digest()
+        sides[digest[0] & 1].append(row)
+    return sides
+
+
+def try_bands(rows: Sequence[Heard], grid: int = GRID) -> list[Tried]:
+    """Every band between quantiles of P(error); in the widest, the judge is asked about everything."""
+    flat = Flat(rows)
+    alone = sum(row.calls for row in rows)
+    inner = np.quantile(flat.known, np.linspace(0, 1, grid)) if len(flat.known) else np.empty(0)
+    bounds = np.unique(np.concatenate([[0.0], inner, [1.0]]))
+    return [_tried(flat, float(low), float(high), alone) for i, low in enumerate(bounds) for high in bounds[i:]]
+
+
+def _tried(flat: Flat, low: float, high: float, alone: int) -> Tried:
+    predicted, calls = flat.run(low, high)
+    return Tried(low, high, flat.f1(predicted), float(calls.mean()), float(calls.sum() / alone))
+
+
+def choose(tried: Sequence[Tried], *, target: float | None = None, budget: float | None = None) -> Tried:
+    """The cheapest band with F1 of at least `target`, or the best F1 for at most `budget` calls a solution; of equal ones the
+    cheaper, then the narrower. Raises CriticPrmError when none reaches the target."""
+    if target is not None:
+        enough = [one for one in tried if one.f1 >= target - 1e-12]
+        if not enough:
+            best = max(tried, key=lambda one: one.f1)
+            raise CriticPrmError(
+                f"no band reaches F1 {target:.4f}; the best is {best.f1:.4f}, with {best.share:.0%} of the judge's calls:"
+                " lower --target-f1, or take a better judge or first critic"
+            )
+        return min(enough, key=lambda one: (one.calls, one.high - one.low))
+    affordable = [one for one in tried if budget is None or one.calls <= budget + 1e-12]
+    if not affordable:
+        raise CriticPrmError(f"no band takes {budget:g} calls a solution or fewer; give at least 0")
+    return min(affordable, key=lambda one: (-one.f1, one.calls, one.high - one.low))
+
+
+def front(tried: Sequence[Tried]) -> tuple[Tried, ...]:
+    """The bands that no cheaper one beats, by cost."""
+    kept: list[Tried] = []
+    for one in sorted(tried, key=lambda one: (one.calls, -one.f1, one.high - one.low)):
+        if not kept or one.f1 > kept[-1].f1:
+            kept.append(one)
+    return tuple(kept)
+
+
+def tune(
+    rows: Sequence[Heard], *, target: float | None = None, budget: float | None = None, seed: int = 0, replicates: int = 2000
+) -> Tuned:
+    """Choose a band on one half of the problems and measure it once on the other.
+
+    With neither `target` nor `budget` (calls a solution) the target is the judge's own F1. Choosing and measuring on the same
+    solutions would promise too much. Raises CriticPrmError when the target cannot be reached, InputError for too little data.
+    """
+    first, second = halves(rows, seed)
+    if len(first) < 2 or len(second) < 2:
+        raise InputError("the dev set", f"it has {len(rows)} solutions of too few problems", "give at least some dozens")
+    here = Flat(first)
+    if target is None and budget is None:
+        target = here.f1([row.alone for row in first])
+    tried = try_bands(first)
+    chosen = choose(tried, target=target, budget=budget)
+    there = Flat(second)
+    predicted, calls = there.run(chosen.low, chosen.high)
+    alone = [row.alone for row in second]
+    keys = [row.problem for row in second]
+    pair = [first_error_rows(there.gold.tolist(), list(p)) for p in (predicted, alone)]
+    gap = paired_bootstrap(keys, pair[0], pair[1], official_f1, replicates=replicates, seed=seed)
+    return Tuned(
+        chosen=chosen,
+        curve=front(tried),
+        target=target,
+        budget=budget,
+        cascade=_measured(there, keys, list(predicted), float(calls.mean()), replicates, seed),
+        student=_measured(there, keys, [row.first for row in second], 0.0, replicates, seed),
+        judge=_measured(there, keys, alone, sum(row.calls for row in second) / len(second), replicates, seed),
+        difference=(gap.difference, gap.interval.low, gap.interval.high),
+        solutions=(len(first), len(second)),
+    )
+
+
+def _measured(
+    flat: Flat, keys: Sequence[str], predicted: Sequence[int | None], calls: float, replicates: int, seed: int
+) -> Measured:
+    rows: Array = first_error_rows(flat.gold.tolist(), predicted)
+    interval = cluster_bootstrap(keys, rows, official_f1, replicates=replicates, seed=seed)
+    return Measured(number(official_f1(rows.sum(axis=0))), interval.low, interval.high, calls)

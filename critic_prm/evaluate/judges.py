@@ -1,0 +1,119 @@
+"""Judges, styles and benchmarks in; what each pair is worth and costs out, with the pairs compared on the same solutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from typing import Any
+
+from critic_prm.errors import UsageError
+from critic_prm.evaluate.run import Evaluation, evaluation_to_json
+from critic_prm.metrics.compare import Comparison, compare
+from critic_prm.providers.models import Prices, abilities
+from critic_prm.providers.provider import Usage, stated_usage
+
+
+@dataclass
+class Bill:
+    """What judging costs, from the label rows of an evaluation: whether a reply was bought now or long ago, it has a price.
+
+    `usage` is by (provider, model, service tier), of which a consensus has several.
+    """
+
+    rows: int = 0
+    usage: dict[tuple[str, str, str], Usage] = field(default_factory=dict)
+    how: dict[str, int] = field(default_factory=dict)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """One row of a label file."""
+        self.rows += 1
+        card = row["critic"]
+        cards = {one["judge"]: one for one in card.get("judges", ())}
+        for judgement in row["judgements"]:
+            for word in judgement.get("how", ()):
+                self.how[word] = self.how.get(word, 0) + 1
+            for part in judgement.get("parts") or [judgement]:
+                self._charge(cards.get(part.get("judge"), card), stated_usage(**part.get("usage", {})))
+
+    def total(self) -> Usage:
+        return sum(self.usage.values(), Usage())
+
+    def usd(self, prices: Prices | None) -> float | None:
+        """USD for all of it, None where a price or the tokens are unknown. `prices` come before those of the model table."""
+        costs = []
+        for (provider, model, _), usage in self.usage.items():
+            known = prices or abilities(provider, model).prices
+            cost = None if known is None or usage == Usage() else known.cost(usage)
+            if cost is None:
+                return None
+            costs.append(cost)
+        return sum(costs) if costs else None
+
+    def _charge(self, card: Mapping[str, Any], usage: Usage) -> None:
+        if "model" not in card or card["provider"] == "verifier":
+            return  # it computes, and costs nothing
+        who = (str(card["provider"]), str(card["model"]), usage.tier)
+        self.usage[who] = self.usage.get(who, Usage()) + usage
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a judge with a style is worth. Tokens and USD are means a solution, None where a server or table says nothing."""
+
+    judge: str
+    style: str
+    evaluation: Evaluation
+    how: Mapping[str, int]
+    statuses: Mapping[str, float]
+    input_tokens: float | None
+    output_tokens: float | None
+    usd: float | None
+
+
+def worth(judge: str, style: str, evaluation: Evaluation, bill: Bill, prices: Prices | None = None) -> Worth:
+    """Add a bill to an evaluation. `prices` come before those of the model table; `statuses` are shares of judgements."""
+    usage, usd = bill.total(), bill.usd(prices)
+    known = usage != Usage() and bill.rows > 0
+    judged: Mapping[str, int] = evaluation.run["judgements"]
+    total = sum(judged.values())
+    return Worth(
+        judge=judge,
+        style=style,
+        evaluation=evaluation,
+        how=dict(bill.how),
+        statuses={status: count / total for status, count in judged.items()} if total else {},
+        input_tokens=usage.input / bill.rows if known else None,
+        output_tokens=usage.output / bill.rows if known else None,
+        usd=usd / bill.rows if known and usd is not None else None,
+    )
+
+
+def side_by_side(worths: Sequence[Worth], replicates: int, seed: int) -> list[tuple[Worth, Worth, Comparison]]:
+    """Every pair on the solutions that both judged. A pair with nothing to compare is left out."""
+    pairs = []
+    for a, b in combinations(worths, 2):
+        try:
+            found = compare(a.evaluation.cases, b.evaluation.cases, replicates=replicates, seed=seed)
+        except UsageError:
+            continue
+        pairs.append((a, b, found))
+    return pairs
+
+
+def worths_to_json(worths: Sequence[Worth], pairs: Sequence[tuple[Worth, Worth, Comparison]]) -> dict[str, Any]:
+    """One JSON object: an entry a judge and style, and one a pair of them."""
+    return {
+        "judges": [
+            {
+                "judge": one.judge,
+                "style": one.style,
+                **evaluation_to_json(one.evaluation),
+                "how": dict(one.how),
+                "statuses": dict(one.statuses),
+                "per_solution": {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens, "cost_usd": one.usd},
+            }
+            for one in worths
+        ],
+        "pairs": [{"a": [a.judge, a.style], "b": [b.judge, b.style], "f1_difference": asdict(found)} for a, b, found in pairs],
+    }

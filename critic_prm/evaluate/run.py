@@ -1,0 +1,164 @@
+"""Benchmarks through a critic, gold hidden from it: predictions with their gold out, and a scorecard of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from critic_prm.data.critic import Critic
+from critic_prm.data.judgement import Label
+from critic_prm.data.label_rows import label_row, read_labels
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.errors import InputError
+from critic_prm.label.run import Tally, label
+from critic_prm.metrics.scorecard import Case, Scorecard, ThresholdFrom, case_of, has_gold, score
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How a critic did. `card` says who judged; `samples` judgements were asked for each solution; `cases` are its predictions.
+
+    `without_gold` solutions had no gold label and were not judged. `run` counts judgements, tokens and
+    cost, null where unknown.
+    """
+
+    card: Mapping[str, Any]
+    scores: Scorecard
+    cases: Mapping[str, Sequence[Case]]
+    samples: int
+    without_gold: int
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def threshold(self) -> str:
+        """Where the first errors came from, in words."""
+        own, scores = self.card.get("threshold"), self.scores
+        if scores.threshold_from == "verdicts":
+            if own is None:
+                return "the critic's own verdicts"
+            whence = (
+                "from its dev split"
+                if self.card.get("threshold_chosen", True)
+                else "which nothing chose: its dev split could not"
+            )
+            return f"the verifier's own threshold {own:.4g}, {whence}"
+        words: dict[ThresholdFrom, str] = {
+            "given": "given by hand",
+            "oracle": "chosen on these very solutions, so F1 is an upper bound",
+        }
+        return f"threshold {scores.threshold:.4g}, {words[scores.threshold_from]}"
+
+
+def blind(trajectory: Trajectory) -> Trajectory:
+    """What a critic sees of a solution: problem, steps, its own answer, images and tools; nothing that tells the gold."""
+    return Trajectory(
+        id=trajectory.id,
+        problem=trajectory.problem,
+        steps=trajectory.steps,
+        final_answer=trajectory.final_answer,
+        images=trajectory.images,
+        tools=trajectory.tools,
+    )
+
+
+async def predict(
+    critic: Critic, benchmark: Iterable[tuple[str, Trajectory]], *, samples: int = 1, workers: int = 64
+) -> AsyncIterator[tuple[str, Trajectory, Label]]:
+    """Yield (subset, solution with its gold, label), in order. The critic is shown blind solutions."""
+    waiting: deque[tuple[str, Trajectory]] = deque()
+
+    def blinded() -> Iterable[Trajectory]:
+        for subset, trajectory in benchmark:
+            waiting.append((subset, trajectory))
+            yield blind(trajectory)
+
+    async for _, labelled in label(blinded(), critic, samples=samples, workers=workers):
+        subset, trajectory = waiting.popleft()
+        yield subset, trajectory, labelled
+
+
+async def evaluate(
+    critic: Critic,
+    benchmark: Iterable[tuple[str, Trajectory]],
+    *,
+    samples: int = 1,
+    workers: int = 64,
+    threshold: float | None = None,
+    oracle: bool = False,
+    replicates: int = 2000,
+    seed: int = 0,
+    tally: Tally | None = None,
+    each: Callable[[Mapping[str, Any]], None] | None = None,
+) -> Evaluation:
+    """Judge solutions with gold labels, given as (subset, trajectory), and score the critic.
+
+    First errors are the critic's own verdicts (of a verifier: by the threshold from its own dev split), unless a `threshold` on
+    its P(correct) is given, or `oracle` asks for the best one on these solutions. `each` gets a label-file row per solution,
+    with its subset under "benchmark". An unusable judgement is a wrong one. Raises InputError when no solution has a gold
+    label, and whatever stops the critic (ConfigError, BudgetError).
+    """
+    tally = tally or Tally()
+    cases: dict[str, list[Case]] = {}
+    without_gold = 0
+
+    def labelled() -> Iterable[tuple[str, Trajectory]]:
+        nonlocal without_gold
+        for subset, trajectory in benchmark:
+            if has_gold(trajectory):
+                yield subset, trajectory
+            else:
+                without_gold += 1
+
+    card = dict(critic.card)
+    async for subset, trajectory, said in predict(critic, labelled(), samples=samples, workers=workers):
+        cases.setdefault(subset, []).append(case_of(trajectory, said))
+        tally.add(said)
+        if each is not None:
+            each({**label_row(trajectory, said, card), "benchmark": subset})
+    if not cases:
+        raise InputError(
+            "the benchmark", f"none of its {without_gold} solutions has a gold label", "it needs label or step_labels"
+        )
+    own = card.get("threshold")
+    return Evaluation(
+        card=card,
+        scores=score(cases, threshold=threshold, own=own, oracle=oracle, replicates=replicates, seed=seed),
+        cases=cases,
+        samples=samples if critic.repeats else 1,
+        without_gold=without_gold,
+        run=tally.report(getattr(critic, "client", None)),
+    )
+
+
+def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
+    """The evaluation as one JSON object: critic, threshold, subsets and mean, each metric with value and 95% interval."""
+    scores = evaluation.scores
+    return {
+        "critic": dict(evaluation.card),
+        "samples": evaluation.samples,
+        "threshold": {"value": scores.threshold, "from": scores.threshold_from, "words": evaluation.threshold},
+        "intervals": {
+            "level": 0.95,
+            "method": "cluster bootstrap by problem",
+            "replicates": scores.replicates,
+            "seed": scores.seed,
+        },
+        "without_gold": evaluation.without_gold,
+        "subsets": [asdict(subset) for subset in scores.subsets],
+        "mean": {name: asdict(metric) for name, metric in scores.mean.items()},
+        "run": dict(evaluation.run),
+    }
+
+
+def read_predictions(path: str | Path) -> dict[str, list[Case]]:
+    """The predictions of an earlier evaluation, by subset, from the label file it saved. Raises InputError."""
+    cases: dict[str, list[Case]] = {}
+    for row in read_labels(path):
+        subset = row.trajectory.extra.get("benchmark")
+        if not isinstance(subset, str):
+            raise InputError(str(path), "its rows name no benchmark", "write it with critic-prm evaluate --save")
+        cases.setdefault(subset, []).append(case_of(row.trajectory, row.label))
+    return cases

@@ -1,0 +1,1 @@
+"""Ask a policy model for solutions, check their answers, and estimate step values by rollouts."""

@@ -1,0 +1,202 @@
+"""A solution's text -> its final answer -> whether that is the gold answer: by plain rules first, by math-verify where those
+cannot tell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from fractions import Fraction
+from importlib.util import find_spec
+
+TIME_LIMIT = 10.0
+"""Seconds that one comparison may take in the worker; a worker that needs longer is ended and a new one started."""
+MOST_BOXES = 20
+LONGEST = 2000
+"""Characters of an answer that are compared; what is longer is no final answer."""
+
+PLAIN_ONLY = (
+    "math-verify is not installed: answers are compared after normalising alone, so equal answers written differently count as"
+    " different (pip install 'critic-prm[math]')"
+)
+
+_STATED = re.compile(
+    r"(?:final answer|answer|result)\**[ \t]*(?:is|:|=)[ \t:]*\**[ \t]*(?P<said>[^\n]+)|^[ \t]*####[ \t]*(?P<marked>[^\n]+)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def final_answer(text: str) -> str | None:
+    """The final answer that a solution states: its last \\boxed{...}, else what follows the last "####" or "the answer is",
+    else None. Numbers that merely stand in the last sentence are no answer: a guess would count wrong solutions as right."""
+    if (boxed := _last_box(text)) is not None:
+        return boxed
+    found = list(_STATED.finditer(text))
+    if not found:
+        return None
+    said = found[-1].group("said") or found[-1].group("marked")
+    return _trimmed(said) or None
+
+
+def plainly_same(answer: str, gold: str) -> bool | None:
+    """Whether two answers are the same as far as plain rules can tell: True when they normalise to the same text or number,
+    False when both are plain numbers and differ, None when it takes more to tell."""
+    left, right = _normal(answer), _normal(gold)
+    if not left or not right:
+        return False
+    if left == right:
+        return True
+    one, two = _numbers(left), _numbers(right)
+    if one and two:
+        return not one.isdisjoint(two)
+    return None
+
+
+@dataclass
+class Grader:
+    """Compares answers, each pair once. `counts` says how: plain, math-verify, timed out; `note` what a user should know.
+
+    math-verify runs in a process of its own, because it can take any amount of time and memory on what a model writes. Where a
+    comparison does not end in time, or math-verify is not installed, answers that plain rules cannot tell apart are different.
+    """
+
+    limit: float = TIME_LIMIT
+    counts: Counter[str] = field(default_factory=Counter)
+    _known: dict[tuple[str, str], bool] = field(default_factory=dict)
+    _worker: asyncio.subprocess.Process | None = None
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def note(self) -> str:
+        return "" if available() or not self.counts["not told apart"] else PLAIN_ONLY
+
+    async def same(self, answer: str | None, gold: str) -> bool:
+        """Whether `answer` is the gold answer; no answer is not."""
+        if answer is None or len(answer) > LONGEST:
+            return False
+        pair = (answer, gold)
+        if pair not in self._known:
+            self._known[pair] = await self._compare(answer, gold)
+        return self._known[pair]
+
+    async def close(self) -> None:
+        """End the worker."""
+        async with self._turn:
+            await self._end()
+
+    async def _compare(self, answer: str, gold: str) -> bool:
+        plain = plainly_same(answer, gold)
+        if plain is not None:
+            self.counts["plain"] += 1
+            return plain
+        if not available():
+            self.counts["not told apart"] += 1
+            return False
+        async with self._turn:
+            try:
+                async with asyncio.timeout(self.limit):
+                    verdict = await self._ask(answer, gold)
+            except (TimeoutError, OSError, ValueError) as error:
+                self.counts["timed out" if isinstance(error, TimeoutError) else "failed"] += 1
+                await self._end()
+                return False
+        self.counts["math-verify"] += 1
+        return verdict
+
+    async def _ask(self, answer: str, gold: str) -> bool:
+        """One question to the worker. Raises OSError or ValueError when it has died."""
+        if self._worker is None:
+            self._worker = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "critic_prm.generate.policy._mathworker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
+        self._worker.stdin.write(json.dumps([answer, gold]).encode() + b"\n")
+        await self._worker.stdin.drain()
+        return bool(json.loads(await self._worker.stdout.readline()))
+
+    async def _end(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is None:
+            return
+        if worker.returncode is None:
+            worker.kill()
+        await worker.communicate()
+
+
+def available() -> bool:
+    """Whether math-verify is installed."""
+    return find_spec("math_verify") is not None
+
+
+def _last_box(text: str) -> str | None:
+    """What stands in the last \\boxed or \\fbox whose braces close."""
+    # A model that loops may open thousands of them and close none: each would be read to the end of the text.
+    for match in reversed(list(re.finditer(r"\\(?:boxed|fbox)[ \t]*\{", text))[-MOST_BOXES:]):
+        depth = 1
+        for place in range(match.end(), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[place], 0)
+            if depth == 0:
+                return text[match.end() : place].strip() or None
+    return None
+
+
+def _trimmed(said: str) -> str:
+    """An answer without the sentence around it: what a sentence goes on with after a full stop, marks of emphasis, a last
+    dot."""
+    said = re.split(r"\.[ \t]+(?=[A-Z])", said.strip())[0]
+    return said.strip().strip("*").rstrip(".").strip().strip("*").strip()
+
+
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox|operatorname)[ \t]*\{([^{}]*)\}")
+_DROPPED = re.compile(r"\\left|\\right|\\[,;:!> ]|\\\$|\$|\\displaystyle|\\qquad|\\quad|\^\{?\\circ\}?|\\degree|°|~")
+_FRACTION = re.compile(r"\\[dtc]?frac[ \t]*\{([^{}]+)\}[ \t]*\{([^{}]+)\}")
+_SHORT_FRACTION = re.compile(r"\\[dtc]?frac[ \t]*(\d)[ \t]*(\d)")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_UNITS = re.compile(
+    r"(?<=\d)(?:[a-z]*(?:dollars?|cents?|degrees?|percent|meters?|metres?|feet|inches|miles?|hours?|minutes?|seconds?|days?"
+    r"|weeks?|months?|years?|people|students?|units?)|cm|mm|km|kg|m|g)(?:\^\{?[23]\}?)?$"
+)
+_NAMED = re.compile(r"^[a-z](?:\([a-z]\))?=(?=[^=]+$)")
+
+
+def _normal(answer: str) -> str:
+    """One spelling for what is only typography: dollar signs, \\text, spaces, thousands, \\dfrac, a unit after a number, x =
+    5."""
+    text = answer.strip().strip("*").strip()
+    text = _TEXT.sub(r"\1", text)
+    text = _DROPPED.sub("", text).replace("−", "-").replace("\\{", "{").replace("\\}", "}").replace("\\%", "%")
+    text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
+    text = _FRACTION.sub(r"(\1)/(\2)", text)
+    if not re.search(r"[(\[{]", text):  # in a pair or a set the comma stands between two numbers
+        text = _THOUSANDS.sub("", text)
+    text = re.sub(r"\s+", "", text).lower().rstrip(".,;")
+    text = _NAMED.sub("", text)
+    text = _UNITS.sub("", text)
+    if re.fullmatch(r"\([a-z]\)", text):  # a choice
+        text = text[1]
+    return text
+
+
+_NUMBER = re.compile(r"([+-]?)\(?([+-]?(?:\d+(?:\.\d*)?|\.\d+))\)?(?:/\(?([+-]?\d+(?:\.\d+)?)\)?)?(%?)")
+
+
+def _numbers(text: str) -> set[Fraction]:
+    """What a plain number can mean: itself, and as a percentage both ways of saying it; nothing for any other text."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or len(text) > 60:
+        return set()
+    sign, above, below, percent = match.groups()
+    try:
+        value = Fraction(above) / Fraction(below or 1) * (-1 if sign == "-" else 1)
+    except ZeroDivisionError:
+        return set()
+    return {value, value / 100} if percent else {value}

@@ -1,0 +1,200 @@
+"""A problem and the first steps of a solution -> a policy model -> the steps that it goes on with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from critic_prm.critics.llm import SENT, open_client
+from critic_prm.data.critic import Judging
+from critic_prm.data.trajectory import split_steps
+from critic_prm.engine.cache import Cache
+from critic_prm.engine.client import Client
+from critic_prm.errors import UsageError
+from critic_prm.providers.models import check
+from critic_prm.providers.provider import Message, Provider, Request, Sampling, Usage, open_provider, request_key
+from critic_prm.resources import resource
+from critic_prm.styles.template import Shown, compile_template, render_block
+
+Came = Literal["ok", "truncated", "refused", "provider_error"]
+SOLVE = "solve"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a policy wrote after a prefix. `steps` are the new ones; none, and no text, where `came` is not "ok".
+
+    `key` names the stored reply, `usage` is what it cost, whenever it was paid.
+    """
+
+    sample: int
+    came: Came
+    text: str = ""
+    steps: tuple[str, ...] = ()
+    key: str = ""
+    usage: Usage = Usage()
+    note: str = ""
+
+
+class Policy(Protocol):
+    """Writes the rest of a solution. `card` says who: provider, model, prompt, sampling."""
+
+    @property
+    def card(self) -> Mapping[str, Any]: ...
+
+    async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
+        """Go on from `steps`, to the end. `sample` tells repeated askings apart; equal askings give equal completions."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class LLMPolicy:
+    """A policy behind a provider: every completion is kept in the cache under its prompt and sample, and never bought twice.
+
+    A provider that can go on with an answer is given the steps as the beginning of one, so that the policy continues as if
+    they were its own; any other is shown them in the question.
+    """
+
+    client: Client
+    prompt: PolicyPrompt
+    sampling: Sampling = Sampling()
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        provider, sampling = self.client.provider, self.sampling
+        return {
+            "provider": provider.name,
+            "model": provider.model,
+            "prompt": self.prompt.name,
+            "fingerprint": self.prompt.fingerprint,
+            "sampling": {name: getattr(sampling, name) for name in SENT if getattr(sampling, name) is not None},
+        }
+
+    async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
+        answer = await self.client.ask(self.request(problem, steps), sample, cut_will_do=True)
+        if answer.reply is None:
+            return Completion(sample, "provider_error", key=answer.key, note=str(answer.failure))
+        reply = answer.reply
+        if reply.finish != "stop" or not reply.text.strip():
+            came: Came = "truncated" if reply.finish == "length" else "refused"
+            return Completion(sample, came, key=answer.key, usage=reply.usage, note=f"finish reason: {reply.finish}")
+        new = continuation(reply.text, len(steps))
+        return Completion(sample, "ok", reply.text, new, answer.key, reply.usage)
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    def request(self, problem: str, steps: Sequence[str] = ()) -> Request:
+        """The question for a completion from `steps` on."""
+        shown = marked(steps)
+        if steps and "continue" in getattr(self.client.provider, "gives", ()):
+            begun = Message("assistant", "\n\n".join(shown) + "\n\n")
+            return Request((*self.prompt.messages(problem), begun), self.sampling, continues=True)
+        return Request(self.prompt.messages(problem, shown), self.sampling)
+
+    def stored(self, db: Path, requests: Sequence[tuple[Request, int]]) -> int:
+        """How many of these (request, sample) the cache in `db` holds already."""
+        if not db.exists():
+            return 0
+        keys = [request_key(self.client.provider.wire(r), sample, self.client.settings.salt) for r, sample in requests]
+        cache = Cache(db, readonly=True)
+        try:
+            return len(cache.known(keys))
+        finally:
+            cache.close()
+
+
+def open_policy(name: str, judging: Judging, prompt: str = SOLVE) -> LLMPolicy:
+    """Open the policy called "provider/model", asked as `judging` says. Raises UsageError and ConfigError."""
+    return with_provider(open_provider(name, judging.base_url), judging, prompt)
+
+
+def with_provider(provider: Provider, judging: Judging, prompt: str = SOLVE) -> LLMPolicy:
+    """A policy over a provider that is already there: a scripted one in a test, one of the caller's own."""
+    opened = open_prompt(prompt)
+    check(provider.name, provider.model, judging.sampling)
+    return LLMPolicy(open_client(provider, judging), opened, judging.sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPrompt:
+    """A template with the blocks `system` and `user`; see prompts/policy. `folder` is what packaged ones are opened from."""
+
+    name: str
+    source: str = field(repr=False)
+    where: str
+
+    @property
+    def fingerprint(self) -> str:
+        from hashlib import sha256
+
+        return sha256(self.source.encode()).hexdigest()[:12]
+
+    def messages(self, problem: str, steps: Sequence[str] = (), asked: int | None = None) -> tuple[Message, ...]:
+        """The messages for a problem and steps; `asked` is the step (0-based) that is to be changed, in prompts that change
+        one."""
+        template = compile_template(self.source, self.where)
+        shown = [Shown(number, text, "") for number, text in enumerate(steps, 1)]
+        variables = {
+            "problem": problem,
+            "steps": shown,
+            "asked": None if asked is None else shown[asked],
+            "count": len(shown),
+            "first": 1,
+            "last": len(shown),
+            "nonce": "",
+            "tools": "",
+            "images": 0,
+            "reference": "",
+        }
+        texts = [(role, render_block(template, role, variables, self.where).strip()) for role in ("system", "user")]
+        return tuple(Message(role, text) for role, text in texts if text)
+
+
+@lru_cache(maxsize=64)
+def open_prompt(name: str, folder: str = "policy") -> PolicyPrompt:
+    """A packaged prompt of prompts/`folder` by name, or a .jinja file by path. Raises UsageError, naming file and line."""
+    own = "/" in name or name.endswith(".jinja")
+    path = Path(name) if own else resource("prompts") / folder / f"{name}.jinja"
+    if not own and not path.is_file():
+        there = ", ".join(prompt_names(folder))
+        raise UsageError(f"no prompt is called {name!r}; there are: {there}, or give the path of a .jinja file of your own")
+    try:
+        source = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the prompt {name}: {error}") from None
+    compile_template(source, str(path) if own else path.name)
+    return PolicyPrompt(path.stem, source, str(path) if own else path.name)
+
+
+def prompt_names(folder: str) -> list[str]:
+    """The names of the packaged prompts in prompts/`folder`."""
+    return sorted(path.stem for path in (resource("prompts") / folder).glob("*.jinja"))
+
+
+_MARKED = re.compile(r"[ \t]*(?:\*\*|#+[ \t]*)?(?:step[ \t]+\d+[ \t]*[:.)]|\d+[.)][ \t])", re.IGNORECASE)
+
+
+def marked(steps: Sequence[str]) -> list[str]:
+    """The steps with the mark "Step k:" in front of those that have none of their own."""
+    return [text if _MARKED.match(text) else f"Step {k}: {text}" for k, text in enumerate(steps, 1)]
+
+
+def unmarked(text: str) -> str:
+    """A step without its mark."""
+    return text[match.end() :].strip() if (match := _MARKED.match(text)) else text.strip()
+
+
+def continuation(text: str, before: int) -> tuple[str, ...]:
+    """The steps of a text that goes on after `before` steps; a policy that begins anew with Step 1 has its copy of them
+    dropped."""
+    if before and re.match(r"\W*step[ \t]+1\W", text, re.IGNORECASE):
+        whole = split_steps(text)
+        return tuple(whole[before:]) or tuple(whole[-1:])
+    return tuple(split_steps(text, before + 1))

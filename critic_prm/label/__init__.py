@@ -1,0 +1,1 @@
+"""Label trajectories with any critic."""

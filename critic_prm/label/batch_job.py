@@ -1,0 +1,209 @@
+"""Trajectories and a critic -> batches, in rounds: what can be asked now is ordered, what rests on the replies after them.
+
+It ends when the cache holds everything that labelling needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from critic_prm.data.critic import Critic
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.batch.desk import TOO_LARGE, Desk
+from critic_prm.engine.batch.gather import Deferred, Gatherer
+from critic_prm.engine.batch.ledger import Ledger
+from critic_prm.engine.batch.send import LONGEST_WAIT, Say, send
+from critic_prm.engine.client import Client
+from critic_prm.errors import BudgetError, ConfigError, Interrupted, Pending
+from critic_prm.label.run import judgements
+from critic_prm.label.sampling import Samples
+from critic_prm.providers.provider import Provider, Usage
+
+FIRST_LOOK = 0.25
+"""Seconds until the first look at what was ordered; each next one takes half as long again, up to a minute."""
+
+
+@dataclass
+class Job:
+    """One labelling by batch. `clients` are those of `critic`; `most` is the most requests a batch may have, None for the
+    provider's own limit. `say` gets lines for a person, `show` what is being waited for ("" when nothing is)."""
+
+    critic: Critic
+    clients: Sequence[Client]
+    ledger: Ledger
+    samples: Samples
+    say: Say
+    show: Say
+    stop: asyncio.Event
+    most: int | None = None
+    _lines: list[_Line] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a provider without batches, ConfigError for a missing key."""
+        for client in self.clients:
+            desk = Desk(self.ledger, client.provider, _spend(client), self.say, self._sleep)
+            most = min(self.most or desk.api.most_requests, desk.api.most_requests)
+            gatherer = client.elsewhere = Gatherer(client, self.ledger, desk.api, most)
+            self._lines.append(_Line(client, desk, gatherer, most))
+
+    async def run(self, trajectories: Callable[[], Iterable[Trajectory]], *, wait: bool) -> None:
+        """Until labelling finds everything in the cache. Raises Pending when it has to be waited for and `wait` is not set;
+        ConfigError and BudgetError when it cannot go on, Interrupted."""
+        for line in self._lines:
+            await line.desk.recover()
+        await self._collect()
+        while True:
+            await self._gather(trajectories())
+            waiting = {batch for line in self._lines for batch in line.away}
+            if not waiting:
+                self._stop_if_held()
+                if not any(line.gatherer.added for line in self._lines):
+                    return self._count()
+            self._check_reachable(waiting)
+            self._tell_strays(waiting)
+            if not wait:
+                raise self._pending(waiting)
+            await self._wait(waiting)
+
+    def _count(self) -> None:
+        """What was ordered is read from the cache like all else, and counts once."""
+        for line in self._lines:
+            whole = line.desk.taken.outcomes["ok"]
+            line.client.counts.update(paid=whole, incomplete=line.desk.taken.new - whole)
+            line.client.counts["cached"] = -whole
+
+    def settle(self) -> None:
+        """Labelling is done: a later run begins anew with what failed."""
+        for line in self._lines:
+            self.ledger.settle(line.client.provider)
+
+    async def close(self) -> None:
+        for line in self._lines:
+            await line.desk.api.close()
+        self.ledger.close()
+
+    async def _gather(self, trajectories: Iterable[Trajectory]) -> None:
+        """Put every question that can be asked now into a batch, and order each batch as soon as it is full."""
+        for line in self._lines:
+            line.begin()
+        for place, trajectory in enumerate(trajectories):
+            with suppress(Deferred):
+                await judgements(self.critic, [trajectory], self.samples)
+            for line in self._lines:
+                await self._order(line, line.gatherer.take_full())
+            if any(line.gatherer.held for line in self._lines):
+                break
+            if place % 64 == 0:
+                await asyncio.sleep(0)
+                self._heed()
+        for line in self._lines:
+            await self._order(line, line.gatherer.finish())
+
+    async def _order(self, line: _Line, batches: Iterable[int]) -> None:
+        for batch in batches:
+            await send(self.ledger, line.desk.api, batch, self.say, self._sleep)
+            line.away.add(batch)
+
+    async def _collect(self) -> set[int]:
+        return {batch for line in self._lines for batch in await line.desk.collect()}
+
+    async def _wait(self, waiting: set[int]) -> None:
+        """Until all of them have ended, with growing pauses between looks."""
+        left, pause = set(waiting), FIRST_LOOK
+        while left:
+            self.show(self._described(left))
+            await self._sleep(pause)
+            pause = min(1.5 * pause, LONGEST_WAIT)
+            left -= await self._collect()
+        self.show("")
+        for batch in self.ledger.batches("ended"):
+            if batch.id in waiting and self.ledger.counts(batch.id).get("cancelled"):
+                raise BudgetError(f"{batch.called} was cancelled; run the same command again to order the rest of it")
+
+    def _described(self, left: Iterable[int]) -> str:
+        said = []
+        for number in sorted(left):
+            batch = self.ledger.batch(number)
+            seen = next((line.desk.seen[number] for line in self._lines if number in line.desk.seen), None)
+            counts = f", {seen.done:,} done, {seen.failed:,} failed" if seen and seen.done + seen.failed else ""
+            said.append(f"{batch.called}: {batch.requests:,} requests, {batch.status}{counts}")
+        more = f" and {len(said) - 3} more" if len(said) > 3 else ""
+        return "waiting for " + "; ".join(said[:3]) + more
+
+    async def _sleep(self, seconds: float) -> None:
+        """Raises Interrupted when the run is to stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.stop.wait()
+        self._heed()
+
+    def _heed(self) -> None:
+        if self.stop.is_set():
+            raise Interrupted
+
+    def _stop_if_held(self) -> None:
+        for line in self._lines:
+            if held := line.gatherer.held:
+                requests, usd = self.ledger.committed(line.client.provider)
+                raise BudgetError(
+                    f"stopped by {held}, with {requests:,} requests in batches, ${usd:.4f}; run again with a larger limit to"
+                    " go on, nothing is paid twice"
+                )
+
+    def _check_reachable(self, waiting: set[int]) -> None:
+        mine = {batch.id for line in self._lines for batch in line.desk.batches()}
+        for number in waiting - mine:
+            batch = self.ledger.batch(number)
+            raise ConfigError(
+                f"{batch.called} at {batch.base_url or 'its own address'} holds requests of this command; name that judge and"
+                f" --base-url to wait for it, or give it up with `critic-prm batch forget {number}`"
+            )
+
+    def _tell_strays(self, waiting: set[int]) -> None:
+        """Say which batches run for nothing that this command asks."""
+        for line in self._lines:
+            for batch in line.desk.batches("running"):
+                if batch.id not in waiting | line.told:
+                    line.told.add(batch.id)
+                    self.say(
+                        f"{batch.called} holds {batch.requests:,} requests that this command does not ask (another input,"
+                        f" prompt or option); its replies will be kept; `critic-prm batch cancel {batch.id}` ends it"
+                    )
+
+    def _pending(self, waiting: set[int]) -> Pending:
+        requests = sum(self.ledger.batch(batch).requests for batch in waiting)
+        what = "1 batch" if len(waiting) == 1 else f"{len(waiting)} batches"
+        return Pending(
+            f"{requests:,} requests are with the provider in {what} (`critic-prm batch status`); run the same command again to"
+            " pick them up, or with --wait to wait for them"
+        )
+
+
+@dataclass
+class _Line:
+    """One judge: its client, where its batches are asked after, what fills them, and which are away with what is asked."""
+
+    client: Client
+    desk: Desk
+    gatherer: Gatherer
+    most: int
+    told: set[int] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """Before a pass over the input. A batch that alone had too many tokens for the account's queue shows what fits."""
+        self.client.look_again()
+        refused = [
+            batch.requests // 2 for batch in self.desk.batches("ended") if batch.failure == TOO_LARGE and not batch.settled
+        ]
+        self.gatherer.start(max(min([self.most, *refused]), 1))
+
+    @property
+    def away(self) -> set[int]:
+        return self.gatherer.away
+
+
+def _spend(client: Client) -> Callable[[Provider, Usage], float]:
+    return lambda provider, usage: client.money.spend(usage, batch=True)

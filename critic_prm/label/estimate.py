@@ -1,0 +1,174 @@
+"""Trajectories and a judge -> what labelling them would send and cost, counted from the prompts themselves; nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import orjson
+
+from critic_prm.critics.llm import LLMCritic
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.limits import reply_limit
+from critic_prm.label.sampling import Samples
+from critic_prm.providers.images import ImageError
+from critic_prm.providers.models import Prices, did_you_mean
+from critic_prm.providers.provider import Wire, request_key, requested_tier
+
+BYTES_PER_TOKEN = (4.6, 2.9)
+"""Of a prompt's JSON, at most and at least: English prose has more, digits, code and Chinese less."""
+
+OUTPUT_PER_STEP = (40, 350)
+"""Tokens that a judge says of a step, thinking included, before any reply of this model is known."""
+
+ENOUGH = 20
+"""Replies of a model in the cache from which its own figures are used."""
+
+PART = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run would do. Pairs are (low, high). Without the judge's prices, `usd` and `most_usd` are None: unknown.
+
+    `to_send` is a band where later requests depend on the replies to earlier ones. `most_usd` is the price if every reply were
+    as long as its limit allows, None too where there is none. `known` is how many earlier replies the token figures rest on;
+    `tier` is the service tier that is asked for. `left_out` rows have an image that cannot be sent: nothing is asked of them.
+    """
+
+    judge: str
+    rows: int
+    requests: int
+    cached: int
+    to_send: tuple[int, int]
+    input: tuple[int, int]
+    output: tuple[int, int]
+    usd: tuple[float, float] | None
+    most_usd: float | None
+    known: int
+    tier: str = ""
+    left_out: int = 0
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        send = f"{self.to_send[1]:,}" if self.to_send[0] == self.to_send[1] else f"{self.to_send[0]:,} to {self.to_send[1]:,}"
+        basis = f"by {self.known:,} earlier replies" if self.known >= ENOUGH else "a guess: no earlier replies to go by"
+        lines = [
+            f"{self.judge}: {self.rows:,} rows, {self.requests:,} requests, {self.cached:,} cached already, {send} to send",
+            f"tokens: {self.input[0]:,} to {self.input[1]:,} in, {self.output[0]:,} to {self.output[1]:,} out ({basis})",
+        ]
+        if self.left_out:
+            lines.append(f"left out: {self.left_out:,} of the rows, because an image of theirs cannot be sent")
+        if self.usd is None:
+            provider, _, model = self.judge.partition("/")
+            of = f" of service tier {self.tier!r}" if self.tier else ""
+            hint = did_you_mean(provider, model)
+            return [*lines, f"cost: price{of} unknown{hint}; name it with --prices IN,OUT (USD per million tokens)"]
+        most = "" if self.most_usd is None else f", at most ${self.most_usd:,.4f} if every reply were as long as it may be"
+        return [*lines, f"cost: ${self.usd[0]:,.4f} to ${self.usd[1]:,.4f}{most}"]
+
+
+@dataclass
+class _Sum:
+    """Requests that would be sent."""
+
+    count: int = 0
+    size: int = 0
+    steps: int = 0
+    limits: int = 0
+    unlimited: bool = False
+
+    def add(self, wire: Wire, steps: int) -> None:
+        self.count += 1
+        self.size += len(orjson.dumps([wire.get("messages"), wire.get("system")]))
+        self.steps += steps
+        limit = reply_limit(wire)
+        self.limits += limit or 0
+        self.unlimited |= limit is None
+
+
+def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Samples, *, batch: bool = False) -> Estimate:
+    """Render every prompt and look each request up in the cache; `batch` prices it as batches. Memory does not grow with the
+    input. Raises InputError."""
+    provider, cache, prices = critic.client.provider, critic.client.cache, critic.client.money.prices
+    per_step = critic.style.per == "step"
+    sure, most = _Sum(), _Sum()
+    rows = requests = cached = 0
+    bad: list[str] = []
+    source = iter(trajectories)
+    while part := list(islice(source, PART)):
+        rows += len(part)
+        asked = list(_asked(critic, part, samples, bad))
+        requests += len(asked)
+        there = cache.known([key for _, _, _, key in asked])
+        for trajectory, wire, certain, key in asked:
+            if key in there:
+                cached += 1
+                continue
+            steps = 1 if per_step else len(trajectory.steps)
+            most.add(wire, steps)
+            if certain:
+                sure.add(wire, steps)
+    known, tokens_per_byte, replied = cache.experience(provider.name, provider.model)
+    ratios = (0.97 * tokens_per_byte, 1.05 * tokens_per_byte)
+    if known < ENOUGH:
+        ratios = (1 / BYTES_PER_TOKEN[0], 1 / BYTES_PER_TOKEN[1])
+    tokens_in = int(sure.size * ratios[0]), int(most.size * ratios[1])
+    if known >= ENOUGH:
+        tokens_out = int(0.85 * sure.count * replied), int(1.2 * most.count * replied)
+    else:
+        tokens_out = sure.steps * OUTPUT_PER_STEP[0], most.steps * OUTPUT_PER_STEP[1]
+    if not most.unlimited:
+        tokens_out = min(tokens_out[0], most.limits), min(tokens_out[1], most.limits)
+    tier = requested_tier(critic.sampling.extra)
+    factor = None if prices is None else prices.factor(tier, batch=batch)
+    usd = worst = None
+    if prices is not None and factor is not None:
+        usd = factor * _price(prices, tokens_in[0], tokens_out[0]), factor * _price(prices, tokens_in[1], tokens_out[1])
+        worst = None if most.unlimited else factor * _price(prices, tokens_in[1], most.limits)
+    return Estimate(
+        judge=f"{provider.name}/{provider.model}",
+        rows=rows,
+        requests=requests,
+        cached=cached,
+        to_send=(sure.count, most.count),
+        input=tokens_in,
+        output=tokens_out,
+        usd=usd,
+        most_usd=worst,
+        known=known,
+        tier=tier,
+        left_out=len(bad),
+    )
+
+
+def _asked(
+    critic: LLMCritic, part: list[Trajectory], samples: Samples, bad: list[str]
+) -> Iterator[tuple[Trajectory, Wire, bool, str]]:
+    """(trajectory, wire, whether it is sure to be asked, key) of every request that the part may need; the ids of trajectories
+    with an image that cannot be sent are added to `bad`."""
+    salt = critic.client.settings.salt
+    for trajectory in part:
+        try:
+            requests = critic.requests(trajectory)
+        except ImageError:  # nothing will be sent for this row
+            bad.append(trajectory.id)
+            continue
+        for index, request in enumerate(requests):
+            wire = critic.client.provider.wire(request)
+            for sample in range(samples.most):
+                certain = sample < samples.least and (index == 0 or not critic.style.stops)
+                yield trajectory, wire, certain, request_key(wire, sample, salt)
+
+
+def _price(prices: Prices, tokens_in: int, tokens_out: int) -> float:
+    """Of many requests together; none of them alone is long enough for the price of long prompts."""
+    return (tokens_in * prices.input + tokens_out * prices.output) / 1e6
+
+
+def judges_in(critic: object) -> list[LLMCritic]:
+    """The LLM critics that a critic is or asks, in order."""
+    if isinstance(critic, LLMCritic):
+        return [critic]
+    return [judge for _, inner in getattr(critic, "judges", ()) for judge in judges_in(inner)]

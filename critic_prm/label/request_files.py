@@ -1,0 +1,193 @@
+"""Requests out into a file that anything may answer, its results back in; the road without an API, in OpenAI's batch form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from critic_prm.data.critic import Critic
+from critic_prm.data.records.reading import RecordWriter, read_records
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.data.trust import Origin
+from critic_prm.engine.batch.gather import Deferred, verdict_so_far
+from critic_prm.engine.batch.intake import Taken, store
+from critic_prm.engine.batch.ledger import PART, Ledger
+from critic_prm.engine.batch.results import read_result
+from critic_prm.engine.client import Answer, Client
+from critic_prm.engine.keeping import Question
+from critic_prm.errors import InputError, UsageError
+from critic_prm.label.run import judgements
+from critic_prm.label.sampling import Samples
+from critic_prm.providers.batches import Result, custom_id
+from critic_prm.providers.provider import Provider, Usage, Wire, open_provider, request_key
+
+
+@dataclass
+class Exported:
+    """`requests` were written; `away` are in batches at a provider, `failed` were asked often enough."""
+
+    requests: int = 0
+    away: int = 0
+    failed: int = 0
+
+    def summary(self, out: str) -> str:
+        """For a person."""
+        away = f"; {self.away:,} more are in batches at a provider" if self.away else ""
+        failed = f"; {self.failed:,} have failed too often to be asked again" if self.failed else ""
+        nothing = "" if self.requests or self.away else "; `critic-prm label` finds all replies in the cache"
+        return f"{self.requests:,} requests written to {out}{away}{failed}{nothing}"
+
+
+@dataclass
+class _Writer:
+    """A client's `elsewhere` that writes questions down."""
+
+    client: Client
+    ledger: Ledger
+    sink: RecordWriter
+    batch: int
+    told: Exported
+    rows: dict[str, Question] = field(default_factory=dict)
+
+    async def __call__(self, question: Question) -> Answer:
+        try:
+            answer, asked = verdict_so_far(self.client, self.ledger, question)
+        except Deferred:
+            self.told.away += 1
+            raise
+        if answer is not None:
+            self.told.failed += 1
+            return answer
+        if asked.key not in self.rows and not self.ledger.holds(self.batch, asked.key):
+            self.sink.write(request_row(self.client.provider, asked))
+            self.told.requests += 1
+            self.rows[asked.key] = asked
+            if len(self.rows) >= PART:
+                self.flush()
+        raise Deferred
+
+    def flush(self) -> None:
+        self.ledger.add(self.batch, list(self.rows.values()))
+        self.rows.clear()
+
+
+def request_row(provider: Provider, question: Question) -> dict[str, object]:
+    """A question as a line of a batch file: Anthropic's own form for Claude, OpenAI's for all others."""
+    custom = custom_id(question.key, question.sample)
+    if provider.name == "anthropic":
+        return {"custom_id": custom, "params": question.wire}
+    return {"custom_id": custom, "method": "POST", "url": "/v1/chat/completions", "body": question.wire}
+
+
+async def export(
+    ledger: Ledger, critic: Critic, client: Client, trajectories: Iterable[Trajectory], samples: Samples, out: str
+) -> Exported:
+    """Write every request that labelling would send now to `out`, those of one trajectory next to each other; what rests on
+    their replies comes with the next export, after an import. Nothing is sent."""
+    told = Exported()
+    for broken_off in ledger.batches("writing"):
+        ledger.drop(broken_off.id)
+    batch = ledger.begin(client.provider, "writing")
+    with RecordWriter(out) as sink:
+        writer = client.elsewhere = _Writer(client, ledger, sink, batch, told)
+        for trajectory in trajectories:
+            with suppress(Deferred):
+                await judgements(critic, [trajectory], samples)
+        writer.flush()
+    # Only now is the file there: an export that was broken off leaves nothing to wait for.
+    if told.requests:
+        ledger.note(batch, state="exported", file=str(out))
+    else:
+        ledger.drop(batch)
+    return told
+
+
+def import_results(
+    ledger: Ledger,
+    source: str,
+    spend: Callable[[Provider, Usage], float],
+    complain: Callable[[object], None],
+    provider: Provider | None = None,
+    trust: Sequence[str | Path] = (),
+) -> Taken:
+    """Take the results in a file into the cache, matched by custom_id, in any order and however often. A line that is broken
+    or cut goes to `complain` and is passed over. `provider` reads replies of a model that cannot be opened by its name.
+
+    Raises InputError when none of them answers a request of this cache, and for a judge that the cache may not name (see
+    `trust.Origin`).
+    """
+    opened: dict[str, Provider] = {}
+    origin = Origin(ledger.cache.path, trust)
+
+    def provider_of(name: str) -> Provider:
+        if name not in opened:
+            opened[name] = provider or open_provider(origin.provider("the judge of a request", name))
+        return opened[name]
+
+    taken = Taken()
+    lines = _results(source, complain)
+    while part := list(islice(lines, PART)):
+        store(ledger, provider_of, part, spend, taken)
+    if not taken.new and not taken.again:
+        what = (
+            f"none of its {taken.strangers:,} results answers a request of this cache ({', '.join(taken.names)}, ...)"
+            if taken.strangers
+            else "it holds no result of a batch"
+        )
+        mend = "it is of another job or cache: name that cache with --db, or its requests with --requests"
+        raise InputError(source, what, mend)
+    return taken
+
+
+def _results(source: str, complain: Callable[[object], None]) -> Iterator[Result]:
+    for record in read_records(source, on_error="skip", complain=complain):
+        result = read_result(record.data)
+        if result is None:
+            complain(InputError(record.where, "this is no result of a batch", "a result has a custom_id and a response"))
+        else:
+            yield result
+
+
+def register(ledger: Ledger, source: str, provider: Provider, salt: str) -> int:
+    """Take over the requests of a file that `export` wrote for another cache, so that its results can be taken in: how many.
+    Raises InputError for a request that is not what its custom_id says."""
+    batch, count = ledger.begin(provider, "writing"), 0
+    lines = _requests(source, salt)
+    while part := list(islice(lines, PART)):
+        ledger.add(batch, part)
+        count += len(part)
+    ledger.note(batch, state="exported", file=Path(source).name)
+    return count
+
+
+def _requests(source: str, salt: str) -> Iterator[Question]:
+    for record in read_records(source):
+        row = record.data if isinstance(record.data, dict) else {}
+        wire, custom = row.get("body") or row.get("params"), str(row.get("custom_id"))
+        sample = custom.rpartition("-")[2]
+        if not isinstance(wire, dict) or not sample.isdecimal():
+            raise InputError(record.where, "this is no request of a batch", "name what `critic-prm batch export` wrote")
+        question = _question(wire, int(sample), salt)
+        if custom_id(question.key, question.sample) != custom:
+            raise InputError(
+                record.where,
+                f"the custom_id {custom!r} is not that of the request beside it",
+                "the file was changed, or exported with a --salt: give the same one",
+            )
+        yield question
+
+
+def _question(wire: Wire, sample: int, salt: str) -> Question:
+    return Question(request_key(wire, sample, salt), wire, sample, salt)
+
+
+def one_client(clients: Sequence[Client]) -> Client:
+    """The client of a critic that asks one judge. Raises UsageError for others: a file is for one model."""
+    if len(clients) != 1:
+        raise UsageError(
+            f"a file of requests is for one judge, and this critic asks {len(clients) or 'none'}; export for each in turn"
+        )
+    return clients[0]

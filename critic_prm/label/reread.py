@@ -1,0 +1,173 @@
+"""Label-file rows and a cache in, the same rows read again with the present readers out, and what that changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from critic_prm.critics._ask import Asked, as_judgement, is_enough
+from critic_prm.critics._talk import Talk
+from critic_prm.critics.consensus import Ruling, merge
+from critic_prm.data.judgement import Judgement, Label, combine
+from critic_prm.data.label_rows import LabelledTrajectory
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.cache import Cache
+from critic_prm.errors import ProviderError, UsageError
+from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.openai import read_chat
+from critic_prm.providers.provider import Reply, reading_answer
+from critic_prm.registry import names
+from critic_prm.styles.prompt import Style, expect, open_style, questions, style_in_data
+from critic_prm.styles.reader import read_reply
+
+
+@dataclass
+class Changes:
+    """What reading again changed, by style: statuses and verdicts as (before, after), and how many judgements were compared.
+
+    `missing` judgements have replies that are not in the cache; they stay what they were.
+    """
+
+    compared: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    verdicts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    missing: int = 0
+    labels: int = 0
+
+    def compare(self, style: str, before: Judgement, after: Judgement) -> None:
+        self.compared[style] += 1
+        old, new = ({verdict.step: verdict.value for verdict in one.verdicts} for one in (before, after))
+        differing = [(old.get(step, "none"), new.get(step, "none")) for step in old | new if old.get(step) != new.get(step)]
+        self.changed[style] += bool(differing) or before.status != after.status
+        self.verdicts.update((style, *pair) for pair in differing)
+        if before.status != after.status:
+            self.statuses[style, before.status, after.status] += 1
+
+    def lines(self) -> list[str]:
+        lines = []
+        for style, total in self.compared.most_common():
+            lines.append(f"{style}: {total:,} judgements read again, {self.changed[style]:,} changed")
+            for what, counts in (("status", self.statuses), ("verdict", self.verdicts)):
+                lines += [f"  {what} {old} -> {new}: {n:,}" for (where, old, new), n in counts.most_common() if where == style]
+        if self.missing:
+            lines.append(f"{self.missing:,} judgements stay as they were: their replies are not in the cache")
+        lines.append(f"{self.labels:,} labels changed")
+        return lines
+
+
+def reread(
+    rows: Iterable[LabelledTrajectory], cache: Cache, changes: Changes, own_style: str | None = None
+) -> Iterator[tuple[Trajectory, Label, Mapping[str, Any]]]:
+    """Yield each row's trajectory, its label read again from the stored replies, and its card. Costs nothing.
+
+    Replies are found by the keys in the judgements, so it does not matter how a prompt has changed since. `own_style` is the
+    file of a prompt of the user's own, for rows whose card names one. Raises UsageError for a style that cannot be found.
+    """
+    reader = _Rereader(cache, changes, own_style)
+    for row in rows:
+        steps = len(row.trajectory.steps)
+        judgements = [reader.judgement(judgement, row.trajectory, row.critic) for judgement in row.label.judgements]
+        label = combine(judgements, steps, row.critic.get("prior", "none")) if judgements else row.label
+        changes.labels += (label.first_error, label.votes, label.status) != (
+            row.label.first_error,
+            row.label.votes,
+            row.label.status,
+        )
+        yield row.trajectory, label, row.critic
+
+
+@dataclass(frozen=True)
+class _Rereader:
+    cache: Cache
+    changes: Changes
+    own_style: str | None
+
+    def judgement(self, before: Judgement, trajectory: Trajectory, card: Mapping[str, Any]) -> Judgement:
+        if before.parts:
+            return self._consensus(before, trajectory, card)
+        if not before.keys or "style" not in card:
+            return before
+        style = _style(str(card["style"]), self.own_style)
+        asked = self._asked(before, trajectory, style)
+        if not asked:
+            self.changes.missing += before.status != "provider_error"
+            return before
+        after = replace(as_judgement(asked, style, len(trajectory.steps), before.sample), judge=before.judge)
+        if len(asked) < len(questions(style, trajectory)) and not is_enough(asked, style):
+            note = f"steps from {len(asked)} on were never asked about; label again to go on"
+            after = replace(after, status="count_mismatch", first_error=None, notes=(*after.notes, note))
+        self.changes.compare(style.name, before, after)
+        return after
+
+    def _consensus(self, before: Judgement, trajectory: Trajectory, card: Mapping[str, Any]) -> Judgement:
+        cards = {one["judge"]: one for one in card.get("judges", ())}
+        parts = [self.judgement(part, trajectory, cards.get(part.judge, {})) for part in before.parts]
+        weights = tuple(card.get("weights") or [1.0] * len(parts))
+        return merge(parts, len(trajectory.steps), Ruling(card["consensus"], weights), before.sample)
+
+    def _asked(self, before: Judgement, trajectory: Trajectory, style: Style) -> list[Asked]:
+        """Each question with its replies read again, up to where it is enough; none when a reply is missing."""
+        asked: list[Asked] = []
+        keys = iter(before.keys)
+        turns = before.turns or (1,) * len(before.keys)
+        for step, count in zip(questions(style, trajectory), turns, strict=False):
+            mine = [key for _, key in zip(range(count), keys, strict=False)]
+            talk = self._talk(mine)
+            if talk is None:
+                return []
+            reading = read_reply(style, expect(style, trajectory, step), talk.reply)
+            chances = ("logprobs",) if any(verdict.p_correct is not None for verdict in reading.verdicts) else ()
+            how = (*(word for word in before.how if word != "logprobs"), *chances)
+            asked.append(Asked(reading, tuple(mine), how, talk.reply.usage))
+            if is_enough(asked, style):
+                break
+        return asked
+
+    def _talk(self, keys: Sequence[str]) -> Talk | None:
+        """The conversation whose replies have these keys, with the text that stood between them."""
+        talk = Talk(())
+        for place, key in enumerate(keys):
+            raw = self.cache.get(key) or self.cache.attempted(key)
+            if raw is None:
+                return None
+            if place:
+                sent = (self.cache.request(key) or {}).get("messages") or [{}]
+                talk = talk.resumed(sent[-1]["content"]) if sent[-1].get("role") == "assistant" else talk.ask("")
+            reply = stored_reply(raw)
+            if reply is None:
+                return None
+            talk = talk.heard(reply)
+        return talk
+
+
+def stored_reply(raw: Mapping[str, Any]) -> Reply | None:
+    """A stored body, of whichever provider: its shape says which dialect it is in. None for one that cannot be read."""
+    try:
+        with reading_answer():
+            return AnthropicProvider("", None, None).read(raw) if isinstance(raw.get("content"), list) else read_chat(raw)
+    except ProviderError:
+        return None
+
+
+def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:
+    """The text of a stored body; None for a provider of the user's own, whose dialect is not known here, and "" for a body that
+    is not a reply."""
+    if provider not in names("providers"):
+        return None
+    reply = stored_reply(raw)
+    return "" if reply is None else reply.text
+
+
+@lru_cache(maxsize=64)
+def _style(name: str, own: str | None) -> Style:
+    if own is not None and Path(own).stem == name:
+        return open_style(own)
+    try:
+        return style_in_data(name, "a label")
+    except UsageError as error:
+        raise UsageError(f"{error}; to read labels of a prompt of your own again, give its file with --style") from None

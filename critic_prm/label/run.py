@@ -1,0 +1,193 @@
+"""Trajectories through a critic: labels come out in the order of the input, and a tally of what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol, get_args
+
+from critic_prm.data.critic import Critic
+from critic_prm.data.judgement import Judgement, Label, Prior, combine
+from critic_prm.data.label_rows import label_row, without_labels
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.client import Client
+from critic_prm.engine.order import in_order
+from critic_prm.errors import Failure
+from critic_prm.label.sampling import Samples
+
+WINDOW = 4096
+"""Trajectories that may be under way or waiting for a slow one before them."""
+
+
+async def label(
+    trajectories: Iterable[Trajectory],
+    critic: Critic,
+    *,
+    samples: int | Samples = 1,
+    prior: Prior = "none",
+    workers: int | Callable[[], int] = 64,
+    stop: asyncio.Event | None = None,
+) -> AsyncIterator[tuple[Trajectory, Label]]:
+    """Yield each trajectory with its label, in order, in memory that does not grow with the input.
+
+    `samples` judgements are asked for each, of a critic that can give different ones, or as many as it takes; `prior` is what
+    their votes are added to. `workers` trajectories are under way at once; a function is asked again as labels come in, so
+    their number may grow. When `stop` is set, what is under way is finished and the rest left alone. ConfigError, BudgetError
+    and errors of the input are raised after all labels before them.
+    """
+    policy = samples if isinstance(samples, Samples) else Samples(samples, samples)
+
+    async def work(part: Sequence[Trajectory]) -> list[Label]:
+        rows = await judgements(critic, part, policy)
+        return [combine(row, len(trajectory.steps), prior) for row, trajectory in zip(rows, part, strict=True)]
+
+    def crew() -> int:
+        if critic.batch > 1:
+            # A critic that computes has nothing to wait for, unless it does so elsewhere.
+            return int(getattr(critic, "lanes", 1))
+        return workers if isinstance(workers, int) else workers()
+
+    pairs = in_order(trajectories, work, workers=crew, batch=critic.batch, window=WINDOW, stop=stop)
+    async for trajectory, labelled in pairs:
+        yield trajectory, labelled
+
+
+async def judgements(critic: Critic, part: Sequence[Trajectory], policy: Samples) -> Sequence[Sequence[Judgement]]:
+    """All judgements of each trajectory of `part` that `policy` wants."""
+    if policy.rule == "all" or not critic.repeats:
+        rounds = await _judge(critic, part, range(policy.most if critic.repeats else 1))
+        return list(zip(*rounds, strict=True))
+    return [await _until_decided(critic, trajectory, policy) for trajectory in part]
+
+
+async def _judge(critic: Critic, part: Sequence[Trajectory], samples: range) -> list[list[Judgement]]:
+    """The judgements of `part`, sample by sample, all asked for at once."""
+    if len(samples) == 1:
+        return [await critic.judge(part, samples[0])]
+    # When one sample fails, the others are still brought in: they are paid for.
+    outcomes = await asyncio.gather(*(critic.judge(part, sample) for sample in samples), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+
+async def _until_decided(critic: Critic, trajectory: Trajectory, policy: Samples) -> list[Judgement]:
+    judgements: list[Judgement] = []
+    while more := policy.more(judgements):
+        wave = range(len(judgements), len(judgements) + more)
+        judgements += [row[0] for row in await _judge(critic, [trajectory], wave)]
+    return judgements
+
+
+REPLIES = ("cached", "shared", "paid", "incomplete", "reasked", "missing", "abandoned")
+"""What a client counts of replies that run.json tells."""
+
+
+@dataclass
+class Tally:
+    """What a run has done so far, for the progress line, the summary and run.json."""
+
+    total: int | None = None
+    rows: int = 0
+    skipped: int = 0
+    judgements: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    how: Counter[str] = field(default_factory=Counter)
+    started: float = field(default_factory=time.time)
+    stopping: bool = False
+    waiting: str = ""
+    """What nothing else moves for, in words."""
+
+    def add(self, labelled: Label) -> None:
+        self.rows += 1
+        self.labels[labelled.status] += 1
+        self.judgements.update(judgement.status for judgement in labelled.judgements)
+        self.how.update(word for judgement in labelled.judgements for word in judgement.how)
+
+    @property
+    def failed(self) -> int:
+        """Rows without a label, those that could not be read included."""
+        return self.rows - self.labels["ok"] + self.skipped
+
+    @property
+    def seconds(self) -> float:
+        return time.time() - self.started
+
+    def report(self, client: Client | None) -> dict[str, Any]:
+        """The run as JSON: rows and judgements by status, requests, tokens, cost (null: unknown), seconds."""
+        began = datetime.fromtimestamp(self.started, UTC)
+        report: dict[str, Any] = {
+            "rows": self.rows,
+            "rows_skipped": self.skipped,
+            "rows_in_input": self.total,
+            "labels": dict(self.labels),
+            "judgements": dict(self.judgements),
+            "how": dict(self.how),
+            "started_at": began.isoformat(timespec="seconds"),
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows / self.seconds, 3) if self.seconds > 0 else None,
+        }
+        if client is not None:
+            usage, cost, counts = client.money.usage, client.money.cost(), client.counts
+            report |= {
+                "requests": client.money.requests,
+                "replies": {name: counts[name] for name in REPLIES},
+                "failures": {name: counts[name] for name in get_args(Failure)},
+                "connections": {"ceiling": client.gate.most, "limit": int(client.gate.limit)},
+                "tokens": {
+                    "input": usage.input,
+                    "cached": usage.cached,
+                    "written": usage.written,
+                    "output": usage.output,
+                    "reasoning": usage.reasoning,
+                },
+                "cost_usd": cost,
+                "cost_usd_per_label": cost / self.labels["ok"] if cost is not None and self.labels["ok"] else None,
+            }
+        return report
+
+
+class Account(Protocol):
+    """What a run keeps count of beside its tally: in words at its end, and under `name` in run.json."""
+
+    @property
+    def name(self) -> str: ...
+
+    def add(self, label: Label) -> None: ...
+
+    def lines(self) -> list[str]: ...
+
+    def report(self) -> Any: ...
+
+
+class RowSink(Protocol):
+    """What label rows are written to: a RecordWriter."""
+
+    def write(self, row: dict[str, Any]) -> None: ...
+
+
+async def label_into(
+    sink: RowSink,
+    trajectories: Iterable[Trajectory],
+    critic: Critic,
+    tally: Tally,
+    *,
+    samples: int | Samples = 1,
+    prior: Prior = "none",
+    workers: int | Callable[[], int] = 64,
+    stop: asyncio.Event | None = None,
+    each: Callable[[Trajectory, Label], None] | None = None,
+) -> None:
+    """Label and write rows of a label file, counting in `tally`. An input that is a label file is labelled anew."""
+    card = critic.card if prior == "none" else {**critic.card, "prior": prior}
+    clean = (without_labels(trajectory) for trajectory in trajectories)
+    async for trajectory, labelled in label(clean, critic, samples=samples, prior=prior, workers=workers, stop=stop):
+        sink.write(label_row(trajectory, labelled, card))
+        tally.add(labelled)
+        if each is not None:
+            each(trajectory, labelled)

@@ -1,0 +1,132 @@
+"""The judgements of one trajectory so far -> how many more to ask for: as many as can still change what they add up to."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Literal
+
+from critic_prm.data.judgement import Judgement, Label
+from critic_prm.errors import UsageError
+
+Rule = Literal["all", "majority", "bayes"]
+
+CONFIDENT = 0.95
+"""P(the majority is on this side) at which "bayes" stops, over a uniform prior. It is looked at after every vote, so it bounds
+the error on average over tasks like the prior, not for each task."""
+
+_SPEC = re.compile(r"(auto|bayes)(?::(\d{1,4})-(\d{1,4}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """How many judgements of a trajectory to ask for: at least `least`, at most `most`.
+
+    With "all" it is `most`. "majority" stops when no vote that is still to come can change the majority on any step up to the
+    first error, or the first error itself: the answer is that of all `most` (curtailed sampling). "bayes" stops earlier, when
+    the majorities are probably on their side (Beta posterior; Adaptive-Consistency, arXiv 2305.11860).
+    """
+
+    least: int
+    most: int
+    rule: Rule = "all"
+
+    def more(self, judgements: Sequence[Judgement]) -> int:
+        """How many to ask for next, all at once: none of them could be spared. 0 when it is enough.
+
+        When the first `least` could not be read, none of them, no more are asked for: the others would fare no better.
+        """
+        left = self.most - len(judgements)
+        if left <= 0:
+            return 0
+        if self.rule == "all":
+            return left
+        if len(judgements) < self.least:
+            return min(left, max(self.least - len(judgements), _WAVES[self.rule](0, 0, left)))
+        readable = [judgement for judgement in judgements if judgement.status == "ok"]
+        if not readable:
+            return 0
+        return max(_WAVES[self.rule](ahead, behind, left) for ahead, behind in _races(readable))
+
+
+def parse_samples(text: str) -> Samples:
+    """ "4", "auto", "auto:3-9", "bayes" or "bayes:3-16"; without numbers 3 to 9, since an even most can end in a tie. Raises
+    UsageError."""
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return Samples(int(text), int(text))
+    match = _SPEC.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--samples is {text!r}; write a number, auto, auto:3-9, bayes or bayes:3-9")
+    least, most = int(match.group(2) or 3), int(match.group(3) or 9)
+    if not 1 <= least <= most:
+        raise UsageError(f"--samples is {text!r}; the first number must be at least 1 and at most the second")
+    return Samples(least, most, "majority" if match.group(1) == "auto" else "bayes")
+
+
+@dataclass
+class Spent:
+    """How many judgements were asked for, of at most how many, for a run's account."""
+
+    policy: Samples
+    asked: int = 0
+    rows: int = 0
+    open: int = 0
+    name: str = "samples"
+
+    def add(self, label: Label) -> None:
+        self.asked += len(label.judgements)
+        self.rows += 1
+        self.open += label.status == "ok" and label.first_error is None
+
+    def report(self) -> dict[str, int | str]:
+        most = self.policy.most * self.rows
+        return {"rule": self.policy.rule, "asked": self.asked, "at_most": most, "saved": most - self.asked, "open": self.open}
+
+    def lines(self) -> list[str]:
+        found = self.report()
+        if not self.rows or self.policy.rule == "all":
+            return []
+        share = f"{1 - self.asked / (self.policy.most * self.rows):.0%}"
+        undecided = f"; the first error of {self.open:,} trajectories stays open" if self.open else ""
+        return [f"samples: asked for {self.asked:,} judgements of at most {found['at_most']:,}, {share} saved{undecided}"]
+
+
+def favoured(k: int, n: int) -> float:
+    """P(p > 1/2) for k of n votes under a uniform prior: that of Beta(1 + k, 1 + n - k), exactly."""
+    return sum(comb(n + 1, i) for i in range(k + 1)) / (1 << (n + 1))
+
+
+def _races(readable: Sequence[Judgement]) -> Iterator[tuple[int, int]]:
+    """(votes ahead, votes behind) for the first error, and for every step up to the one that is ahead."""
+    firsts = Counter(judgement.first_error for judgement in readable)
+    ranked = firsts.most_common(2)
+    yield ranked[0][1], ranked[1][1] if len(ranked) > 1 else 0
+    leading = ranked[0][0]
+    good: Counter[int] = Counter()
+    bad: Counter[int] = Counter()
+    for judgement in readable:
+        for verdict in judgement.verdicts:
+            if verdict.value != "neutral":
+                (good if verdict.value == "correct" else bad)[verdict.step] += 1
+    for step in sorted(good.keys() | bad.keys()):
+        if leading is None or leading < 0 or step <= leading:
+            yield max(good[step], bad[step]), min(good[step], bad[step])
+
+
+def _majority(ahead: int, behind: int, left: int) -> int:
+    """The fewest further votes after which the lead could be beyond reach; 0 when it is."""
+    lead = ahead - behind
+    return 0 if lead > left else (left - lead) // 2 + 1
+
+
+def _bayes(ahead: int, behind: int, left: int) -> int:
+    if _majority(ahead, behind, left) == 0:
+        return 0
+    enough = (w for w in range(left + 1) if favoured(ahead + w, ahead + behind + w) >= CONFIDENT)
+    return min(next(enough, left), _majority(ahead, behind, left))
+
+
+_WAVES: dict[Rule, Callable[[int, int, int], int]] = {"majority": _majority, "bayes": _bayes}

@@ -1,0 +1,191 @@
+"""Gold and predictions in, one number out: first-error and binary F1, AUROC, calibration, PRMScore, agreement of judges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def first_below(p_correct: Sequence[float | None], threshold: float) -> int:
+    """The first step with p < threshold, -1 without one; p == threshold is good, and steps without a score are passed over."""
+    return next((i for i, p in enumerate(p_correct) if p is not None and p < threshold), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstError:
+    """ProcessBench's score. `erroneous` and `correct` are accuracies in [0, 1], None without such solutions; so is `f1`."""
+
+    f1: float | None
+    erroneous: float | None
+    correct: float | None
+    n_erroneous: int
+    n_correct: int
+
+
+def first_error_rows(gold: Sequence[int], predicted: Sequence[int | None]) -> Array:
+    """What official_f1 adds up, a row a solution: is erroneous, and found exactly; is correct, and left alone. Shape (n, 4)."""
+    pairs = zip(gold, predicted, strict=True)
+    return np.array([(g >= 0, g >= 0 and p == g, g < 0, g < 0 and p == -1) for g, p in pairs], dtype=np.float64).reshape(-1, 4)
+
+
+def official_f1(sums: Array) -> Array:
+    """ProcessBench's F1 (Zheng et al. 2024) from sums of first_error_rows, shape (..., 4): the harmonic mean of the accuracy of
+    the first error's index on erroneous solutions and the accuracy on correct ones; 0 when both are 0, NaN without one kind."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        a, c = sums[..., 1] / sums[..., 0], sums[..., 3] / sums[..., 2]
+        return np.where(a + c == 0, 0.0, 2 * a * c / (a + c))
+
+
+def first_error_f1(gold: Sequence[int], predicted: Sequence[int | None]) -> FirstError:
+    """ProcessBench's official score. Both are 0-based, -1 for no error; a prediction of None (unusable) is wrong."""
+    sums = first_error_rows(gold, predicted).sum(axis=0)
+    erroneous, hit_erroneous, correct, hit_correct = sums.tolist()
+    return FirstError(
+        f1=number(official_f1(sums)),
+        erroneous=hit_erroneous / erroneous if erroneous else None,
+        correct=hit_correct / correct if correct else None,
+        n_erroneous=int(erroneous),
+        n_correct=int(correct),
+    )
+
+
+def binary_rows(gold: Sequence[int], predicted: Sequence[int | None], positive: Literal["error", "correct"]) -> Array:
+    """What plain_f1 adds up: true positives, false positives, false negatives, true negatives. Shape (n, 4)."""
+    rows = []
+    for g, p in zip(gold, predicted, strict=True):
+        truth = (g >= 0) == (positive == "error")
+        said = not truth if p is None else (p >= 0) == (positive == "error")
+        rows.append((truth and said, said and not truth, truth and not said, not truth and not said))
+    return np.array(rows, dtype=np.float64).reshape(-1, 4)
+
+
+def plain_f1(sums: Array) -> Array:
+    """2 tp / (2 tp + fp + fn) from sums of (tp, fp, fn, tn), shape (..., 4); NaN where nothing is or was called positive."""
+    tp, fp, fn = sums[..., 0], sums[..., 1], sums[..., 2]
+    with np.errstate(invalid="ignore"):
+        return np.asarray(2 * tp / (2 * tp + fp + fn))
+
+
+def binary_f1(gold: Sequence[int], predicted: Sequence[int | None], positive: Literal["error", "correct"]) -> float | None:
+    """F1 of "does this solution contain an error", wherever it is; an unusable prediction counts as the wrong answer.
+
+    ThinkPRM (Khalifa et al. 2025) calls this ProcessBench F1. Its positive class is taken to be the correct solutions, because
+    only then does its row for random guessing (39.1 on OlympiadBench, 32.7 on Omni-MATH) come out: guessing gives 40 and 33
+    with correct, 57 and 60 with error as the positive class.
+    """
+    return number(plain_f1(binary_rows(gold, predicted, positive).sum(axis=0)))
+
+
+def confusion_rows(good: ArrayLike, said_good: ArrayLike) -> Array:
+    """(tp, fp, fn, tn) a step, with good steps as the positive class. Shape (n, 4)."""
+    y, s = np.asarray(good, dtype=bool), np.asarray(said_good, dtype=bool)
+    return np.stack([y & s, ~y & s, y & ~s, ~y & ~s], axis=-1).astype(np.float64)
+
+
+def prm_score_of(sums: Array) -> Array:
+    """PRMScore from sums of confusion_rows, shape (..., 4); NaN where an F1 it needs is not defined.
+
+    Without bad steps it is the F1 of good ones, as for PRMBench's class multi_solutions.
+    """
+    good, bad = plain_f1(sums), plain_f1(sums[..., ::-1])
+    return np.where(sums[..., 1] + sums[..., 3] == 0, good, (good + bad) / 2)
+
+
+def prm_score(good: ArrayLike, said_good: ArrayLike) -> float | None:
+    """PRMBench's PRMScore (Song et al. 2025): the mean of two F1, one with good steps positive and one with bad ones."""
+    return number(prm_score_of(confusion_rows(good, said_good).sum(axis=0)))
+
+
+def auroc(good: ArrayLike, scores: ArrayLike) -> float | None:
+    """P(a good step scores above a bad one), ties counted half (mid-ranks). None when there are not both."""
+    y, s = np.asarray(good, dtype=bool), np.asarray(scores, dtype=np.float64)
+    positives = int(y.sum())
+    if not positives or positives == len(y):
+        return None
+    _, place, counts = np.unique(s, return_inverse=True, return_counts=True)
+    midranks = np.cumsum(counts) - (counts - 1) / 2
+    total = midranks[place][y].sum() - positives * (positives + 1) / 2
+    return float(total / (positives * (len(y) - positives)))
+
+
+def brier(good: ArrayLike, scores: ArrayLike) -> float | None:
+    """Mean of (p - y)^2. None without steps."""
+    y, p = np.asarray(good, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    return float(np.mean((p - y) ** 2)) if len(y) else None
+
+
+def log_loss(good: ArrayLike, scores: ArrayLike, epsilon: float = 1e-6) -> float | None:
+    """Mean of -log P(what was so), in nats, with p kept `epsilon` away from 0 and 1. None without steps."""
+    y, p = np.asarray(good, dtype=np.float64), np.clip(np.asarray(scores, dtype=np.float64), epsilon, 1 - epsilon)
+    return float(-np.mean(y * np.log(p) + (1 - y) * np.log1p(-p))) if len(y) else None
+
+
+def bin_rows(good: ArrayLike, scores: ArrayLike, bins: int = 10) -> Array:
+    """What ece_of adds up: for each of `bins` equal-width bins (a, b] the count, sum of p, sum of y. Shape (n, bins * 3)."""
+    y, p = np.asarray(good, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    rows = np.zeros((len(p), bins, 3))
+    place = np.digitize(p, np.arange(1, bins) / bins, right=True)
+    rows[np.arange(len(p)), place] = np.stack([np.ones_like(p), p, y], axis=-1)
+    return rows.reshape(len(p), bins * 3)
+
+
+def ece_of(sums: Array) -> Array:
+    """Expected calibration error from sums of bin_rows, shape (..., bins * 3); NaN without steps."""
+    cells = sums.reshape(*sums.shape[:-1], -1, 3)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(cells[..., 1] - cells[..., 2]).sum(axis=-1) / cells[..., 0].sum(axis=-1))
+
+
+def ece(good: ArrayLike, scores: ArrayLike, bins: int = 10, mass: Literal["width", "mass"] = "width") -> float | None:
+    """Expected calibration error: sum over bins of n_b / n * |mean y - mean p|. None without steps.
+
+    Bins are (a, b] of equal width, or with mass="mass" hold equally many steps in order of score (sizes differ by at most one).
+    """
+    y, p = np.asarray(good, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    if not len(p):
+        return None
+    if mass == "width":
+        return number(ece_of(bin_rows(y, p, bins).sum(axis=0)))
+    order = np.lexsort((y, p))
+    return float(sum(abs(y[part].sum() - p[part].sum()) for part in np.array_split(order, bins)) / len(p))
+
+
+def step_accuracy(good: ArrayLike, said_good: ArrayLike) -> float | None:
+    """The share of steps called what they are. None without steps."""
+    y, s = np.asarray(good, dtype=bool), np.asarray(said_good, dtype=bool)
+    return float(np.mean(y == s)) if len(y) else None
+
+
+def cohen_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> float | None:
+    """Agreement of two judges beyond chance (Cohen 1960), from -1 to 1; None when chance alone makes them agree always."""
+    n = len(one)
+    observed = sum(a == b for a, b in zip(one, other, strict=True))
+    left, right = Counter(one), Counter(other)
+    expected = sum(count * right[value] for value, count in left.items())
+    return (observed * n - expected) / (n * n - expected) if n * n != expected else None
+
+
+def fleiss_kappa(counts: ArrayLike) -> float | None:
+    """Agreement of several judges beyond chance (Fleiss 1971). `counts[i, c]` judges put item i into category c; every item has
+    the same number of judges, at least two. None when all judgements are alike. Raises ValueError for unequal numbers."""
+    table = np.asarray(counts, dtype=np.float64)
+    judges = table.sum(axis=1)
+    if not len(table) or judges.min() < 2 or judges.min() != judges.max():
+        raise ValueError("Fleiss' kappa needs the same number of judges, at least two, for every item")
+    n = judges[0]
+    observed = ((table * (table - 1)).sum(axis=1) / (n * (n - 1))).mean()
+    expected = ((table.sum(axis=0) / table.sum()) ** 2).sum()
+    return float((observed - expected) / (1 - expected)) if expected < 1 else None
+
+
+def number(value: ArrayLike) -> float | None:
+    """A float, None for NaN: what is not defined is not a number to average."""
+    plain = float(np.asarray(value))
+    return None if np.isnan(plain) else plain

@@ -1,0 +1,188 @@
+"""What a model family can do and cost, from models.toml: data that users may put their own in front of."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cache
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from critic_prm.errors import InputError, UsageError
+from critic_prm.providers.provider import Sampling, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """USD per million tokens. Where the prompt is longer than `long_over` tokens, the `long_` prices hold for all of them.
+
+    `hour` is what a token costs that is written to the prompt cache for an hour, relative to `input`; `batch` and `tiers` are
+    what batches and service tiers cost relative to the standard tier."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    written: float | None = None
+    long_over: int | None = None
+    long_input: float | None = None
+    long_output: float | None = None
+    long_cached: float | None = None
+    long_written: float | None = None
+    hour: float = 2.0
+    batch: float = 0.5
+    tiers: Mapping[str, float] = field(default_factory=dict)
+    as_of: str = ""
+    source: str = ""
+    tiers_source: str = ""
+
+    def factor(self, tier: str, *, batch: bool = False) -> float | None:
+        """What a service tier costs relative to the standard one; None where that is unknown. A batch has its own price unless
+        the reply reports another tier."""
+        if tier == "batch" or (batch and not tier):
+            return self.batch
+        return 1.0 if not tier else self.tiers.get(tier, self.tiers.get(ANY_TIER))
+
+    def cost(self, usage: Usage, *, batch: bool = False) -> float | None:
+        """The price of one reply in USD; None where the price of its service tier is unknown. Tokens of a prompt cache that has
+        no price of its own cost as input."""
+        factor = self.factor(usage.tier, batch=batch)
+        if factor is None:
+            return None
+        long = self.long_over is not None and usage.input > self.long_over
+        price_in = _first(self.long_input if long else None, self.input)
+        price_out = _first(self.long_output if long else None, self.output)
+        price_cached = _first(self.long_cached if long else None, self.cached, price_in)
+        price_written = _first(self.long_written if long else None, self.written, price_in)
+        fresh = max(usage.input - usage.cached - usage.written, 0)
+        total = fresh * price_in + usage.cached * price_cached + usage.output * price_out
+        total += (usage.written - usage.written_hour) * price_written + usage.written_hour * self.hour * price_in
+        return total / 1e6 * factor
+
+
+ANY_TIER = "*"
+"""Among `Prices.tiers`: whatever tier is used, as with prices that the user names."""
+
+
+def _first(*prices: float | None) -> float:
+    """The first price that is known; 0 is one."""
+    return next(price for price in prices if price is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """One row of models.toml; see there for what the words mean."""
+
+    match: str
+    sampling: str = "always"
+    logprobs: str = "always"
+    stop: bool = True
+    limit: str = "max_tokens"
+    efforts: tuple[str, ...] = ()
+    default_effort: str = ""
+    cached_from: int | None = None
+    prices: Prices | None = None
+    note: str = ""
+
+
+def abilities(provider: str, model: str) -> Abilities:
+    """The first row for `provider` whose `match` fits `model`; one that allows everything for a provider not in the table."""
+    return _row_for(os.environ.get("CRITIC_PRM_MODELS"), provider, model)
+
+
+@cache
+def _row_for(own: str | None, provider: str, model: str) -> Abilities:
+    for row in _rows(own, provider):
+        if fits(model, row.match):
+            return row
+    return Abilities(match="*", note="not in the table: everything is sent as asked, prices are unknown")
+
+
+def fits(model: str, match: str) -> bool:
+    """Whether a row's `match` means `model`: a glob as globs do, a name only itself, its dated snapshots and its -latest."""
+    if any(sign in match for sign in "*?["):
+        return fnmatchcase(model, match)
+    return model.startswith(match) and _SNAPSHOT.fullmatch(model[len(match) :]) is not None
+
+
+_SNAPSHOT = re.compile(r"|-latest|[-@]\d{4}-\d\d-\d\d|[-@]\d{8}|-\d{4}")
+
+
+def did_you_mean(provider: str, model: str) -> str:
+    """A hint (", did you mean NAME?") for a name that is nearly that of a model with a price, else "".
+
+    A name with other digits is that of another version, not a misspelling."""
+    rows = _rows(os.environ.get("CRITIC_PRM_MODELS"), provider)
+    names = [
+        row.match for row in rows if "*" not in row.match and row.prices is not None and _digits(row.match) == _digits(model)
+    ]
+    near = [name for name in get_close_matches(model, names, cutoff=0.8) if name != model]
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
+
+
+def check(provider: str, model: str, sampling: Sampling) -> None:
+    """Raises UsageError for a value that the provider would refuse, or that would be paid for and not read."""
+    for name, (low, high) in (COMMON | RANGES.get(provider, {})).items():
+        value = getattr(sampling, name)
+        if value is not None and not low <= value <= high:
+            span = f"at least {low:g}" if high == inf else f"{low:g} to {high:g}"
+            raise UsageError(f"{name} is {value:g}; {provider}/{model} takes {span}")
+    efforts = abilities(provider, model).efforts
+    if sampling.effort is not None and efforts and sampling.effort not in efforts:
+        raise UsageError(f"effort is {sampling.effort!r}; {provider}/{model} takes {', '.join(efforts)}")
+    if any(not text for text in sampling.stop):
+        raise UsageError("a stop string is empty; every answer would end before it begins")
+    if provider in ("openai", "vllm") and len(sampling.stop) > MOST_STOPS:
+        raise UsageError(f"there are {len(sampling.stop)} stop strings; {provider} takes {MOST_STOPS} at most")
+    if isinstance(n := sampling.extra.get("n"), int) and n > 1:
+        raise UsageError(f"n is {n} in --extra-body: {n} answers would be paid for and one read; use --samples {n}")
+    if sampling.extra.get("stream"):
+        raise UsageError("stream is on in --extra-body, and replies are read whole; leave it out")
+
+
+MOST_STOPS = 4
+
+COMMON = {"temperature": (0.0, inf), "top_p": (0.0, 1.0), "max_tokens": (1, inf)}
+RANGES: dict[str, dict[str, tuple[float, float]]] = {
+    "openai": {"temperature": (0.0, 2.0), "logprobs": (0, 20)},
+    "vllm": {"logprobs": (-1, inf)},
+}
+"""The least and the most that each provider takes, over what `COMMON` says of all. vLLM's own limit of log-probabilities is an
+option of the server, and -1 asks it for the whole vocabulary. Claude takes none of the first two."""
+
+
+@cache
+def _rows(own: str | None, provider: str) -> list[Abilities]:
+    """All rows for a provider, those of one's own table first."""
+    paths = (own, str(Path(__file__).with_name("models.toml")))
+    return [row for path in paths if path for row in _table(path).get(provider, ())]
+
+
+@cache
+def _table(path: str) -> dict[str, list[Abilities]]:
+    try:
+        data = tomllib.loads(Path(path).read_text("utf-8"))
+        return {provider: [_row(row) for row in rows] for provider, rows in data.items()}
+    except (OSError, tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
+        raise InputError(
+            path, f"this model table cannot be read: {error}", "it has the shape of critic_prm/providers/models.toml"
+        ) from error
+
+
+def _row(row: dict[str, Any]) -> Abilities:
+    unknown = set(row) - {f.name for f in fields(Abilities)}
+    if unknown:
+        raise TypeError(f"unknown field {sorted(unknown)[0]!r}")
+    prices = row.pop("prices", None)
+    if "efforts" in row:
+        row["efforts"] = tuple(row["efforts"])
+    return Abilities(**row, prices=Prices(**prices) if prices else None)

@@ -1,0 +1,12 @@
+"""Lookahead search: beam search whose prefixes are ranked by where a few greedy steps more would take them."""
+
+from __future__ import annotations
+
+from critic_prm.search._settings import Settings
+from critic_prm.search._tree import Node, Tree
+from critic_prm.search.methods.beam import beams
+
+
+async def search(tree: Tree, settings: Settings) -> list[Node]:
+    """As beam search, for about `settings.ahead` + 1 times its tokens (Snell et al. 2024)."""
+    return await beams(tree, settings, settings.ahead)

@@ -1,0 +1,1 @@
+"""Rewards for RL trainers from any critic."""

@@ -1,0 +1,72 @@
+"""OpenRLHF's two shapes of a remote reward, a function file and HTTP: queries, prompts and labels in, lists of numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from critic_prm.errors import InputError
+from critic_prm.serve.rewards.reward import Reward, Rewarded, Solution, shared_reward
+
+Reply = dict[str, Any]
+
+
+def reward_function(reward: Reward | str, *, missing: float | None = None) -> Callable[..., Reply]:
+    """A `reward_func` for the function file that `--reward.remote_url` names: it is one line long.
+
+        reward_func = reward_function("reward.toml")
+
+    `queries` hold prompt and response with their special tokens, `labels` the gold answers. The trainer makes tensors of what
+    comes back: a missing judgement gets `missing`, by default the lowest reward, and "judged" 0.
+    """
+    opened = shared_reward(reward)
+
+    def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any) -> Reply:
+        return _reply(opened, opened.of(_solutions(queries, prompts, labels)), missing)
+
+    return reward_func
+
+
+async def answer(reward: Reward, body: Mapping[str, Any], *, missing: float | None = None) -> Reply:
+    """The reply to the body of a remote reward's request, for a server of one's own; `critic-prm serve` has it at /get_reward.
+
+    Lists may be empty: with several addresses the trainer sends all but the first nothing. Raises InputError.
+    """
+    queries = body.get("query")
+    if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
+        raise InputError("the request", f'"query" is {queries!r:.60}', "it must be a list of texts")
+    prompts, labels = (body.get(name) or [] for name in ("prompts", "labels"))
+    if any(not isinstance(part, list) or len(part) not in (0, len(queries)) for part in (prompts, labels)):
+        raise InputError("the request", '"prompts" or "labels" does not fit "query"', "give one for each query, or none")
+    found = await reward.of_async(_solutions(queries, prompts, labels))
+    return _reply(reward, found, missing)
+
+
+def _solutions(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> list[Solution]:
+    # The server reads the same texts; how chat templates are taken apart is written once, there.
+    from critic_prm.serve.texts import problem_and_response
+
+    out = []
+    for place, query in enumerate(queries):
+        problem, response = problem_and_response(query, prompts[place] if prompts else None)
+        gold = labels[place] if labels else None
+        out.append(Solution(problem, response, None if gold is None else str(gold)))
+    return out
+
+
+def _reply(reward: Reward, found: Sequence[Rewarded], missing: float | None) -> Reply:
+    """`scores`, on which prompts are filtered, are in [0, 1] whatever the rewards are."""
+    if not found:
+        return {"rewards": [], "scores": [], "extra_logs": {}}
+    rewards = [reward.missing(missing) if one.reward is None else one.reward for one in found]
+    low, high = reward.guards.low, reward.guards.high
+    return {
+        "rewards": rewards,
+        "scores": [min(max((value - low) / (high - low), 0.0), 1.0) for value in rewards],
+        "extra_logs": {
+            "judged": [float(one.reward is not None) for one in found],
+            "without_error": [float(one.without_error) for one in found],
+            "steps": [float(len(one.p_correct)) for one in found],
+            "kept": [one.kept for one in found],
+        },
+    }

@@ -1,0 +1,263 @@
+"""Solutions of a policy in, rewards out: what a critic says of the steps, what the gold answer says, guards over both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from critic_prm.data.aggregate import aggregate, open_aggregation
+from critic_prm.data.critic import Critic, Judging, critic_in_file, open_critic
+from critic_prm.data.judgement import Label
+from critic_prm.data.toml_files import read_toml
+from critic_prm.data.trajectory import Step, Trajectory, content_id, split_steps
+from critic_prm.data.trust import Origin
+from critic_prm.errors import CriticPrmError, InputError, UsageError
+from critic_prm.generate.policy.answers import Grader, final_answer
+from critic_prm.label.run import label
+from critic_prm.providers.provider import Sampling, official_addresses
+from critic_prm.serve.background_loop import Home
+from critic_prm.serve.rewards import credit
+from critic_prm.serve.rewards.guards import Guards
+from critic_prm.styles.prompt import style_names
+
+Dense = Literal["p_correct", "progress", "min_form", "shaping"]
+DENSE: tuple[Dense, ...] = get_args(Dense)
+EMPTY, NO_GOLD, UNJUDGED = "empty", "no gold answer", "no step judged"
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What a policy wrote for a problem. `gold` is the reference answer, None where there is none; critics never see it."""
+
+    problem: str
+    text: str
+    gold: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewarded:
+    """What a solution is worth.
+
+    `reward` is None where the judgement is missing, never a number made up for it. `score` is the aggregate of the steps,
+    `right` what the gold answer says, `kept` the share of the reward that the guards left. `p_correct` and `steps`, the dense
+    rewards, have one entry a step, None where it was not judged. `status` is the label's, "empty" for a solution without text
+    (which gets the lowest reward), "no gold answer" where one was needed, "no step judged" where the critic had nothing to say.
+    """
+
+    reward: float | None
+    status: str
+    score: float | None = None
+    right: bool | None = None
+    kept: float = 1.0
+    p_correct: tuple[float | None, ...] = ()
+    steps: tuple[float | None, ...] = ()
+    first_error: int | None = None
+
+    @property
+    def without_error(self) -> bool:
+        """Whether the solution was judged, and no step found wrong."""
+        return self.reward is not None and self.first_error == -1
+
+
+@dataclass(frozen=True)
+class Reward:
+    """How solutions are rewarded.
+
+    `process` times the aggregate of the steps' P(correct), and `outcome` times 1 or 0 by the gold answer; then the guards. A
+    solution is split into steps at `separator`, by default at "Step k:" marks or blank lines. `critic` is a name as
+    `open_critic` takes it, or a critic.
+
+    `dense` says what the rewards of steps are: P(correct) itself, progress (from `start`, the value of having written nothing),
+    min-form credit (PURE), or potential-based shaping with P(correct) as the potential (the policy that is best stays the
+    best). `concurrent` solutions are with a judge at once. Whoever calls, the critic lives on one event loop; `close` ends it.
+    Raises UsageError for names that do not exist.
+    """
+
+    critic: str | Critic
+    judging: Judging = field(default_factory=Judging)
+    aggregation: str = "min"
+    process: float = 1.0
+    outcome: float = 0.0
+    dense: Dense = "progress"
+    start: float = 0.5
+    gamma: float = 1.0
+    temperature: float = credit.TEMPERATURE
+    samples: int = 1
+    concurrent: int = 64
+    separator: str = ""
+    guards: Guards = field(default_factory=Guards)
+    home: Home = field(default_factory=Home, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        open_aggregation(self.aggregation)
+        if self.dense not in DENSE:
+            raise UsageError(f"no dense reward is called {self.dense!r}; there are: {', '.join(DENSE)}")
+        if self.samples < 1 or self.concurrent < 1:
+            raise UsageError(f"samples is {self.samples} and concurrent is {self.concurrent}; both must be at least 1")
+
+    def of(self, solutions: Sequence[Solution]) -> list[Rewarded]:
+        """Reward solutions, in order, from any thread. What must stop a run (ConfigError, BudgetError) is raised."""
+        return self.home.submit(self._of(solutions)).result()
+
+    async def of_async(self, solutions: Sequence[Solution]) -> list[Rewarded]:
+        """The same, from any event loop."""
+        return await asyncio.wrap_future(self.home.submit(self._of(solutions)))
+
+    def close(self) -> None:
+        """Close the critic and what else was opened."""
+        if self.home.kept:
+            self.home.submit(self._close()).result()
+        self.home.stop()
+
+    def missing(self, floor: float | None) -> float:
+        """The number that stands for a missing judgement where a trainer insists on one: `floor`, or the lowest reward, so that
+        nothing is to be gained by a text that no judge can read."""
+        return self.guards.low if floor is None else floor
+
+    async def _of(self, solutions: Sequence[Solution]) -> list[Rewarded]:
+        trajectories = [_trajectory(solution, self.separator) for solution in solutions]
+        places = [place for place, trajectory in enumerate(trajectories) if trajectory.steps]
+        labels = await self._labels([trajectories[place] for place in places])
+        out = [Rewarded(self.guards.low, EMPTY)] * len(solutions)
+        for place, found in zip(places, labels, strict=True):
+            right = await self._right(solutions[place])
+            out[place] = self.combine(trajectories[place].texts, found, right)
+        return out
+
+    async def _labels(self, trajectories: Sequence[Trajectory]) -> list[Label]:
+        kept = self.home.kept
+        if "critic" not in kept:
+            kept["critic"] = open_critic(self.critic, self.judging) if isinstance(self.critic, str) else self.critic
+            kept["turns"] = asyncio.Semaphore(self.concurrent)
+        critic, turns = kept["critic"], kept["turns"]
+        if critic.batch > 1:  # it computes: one batch is cheaper than many
+            return [found async for _, found in label(trajectories, critic, samples=self.samples)]
+
+        async def one(trajectory: Trajectory) -> Label:
+            async with turns:
+                [found] = [found async for _, found in label([trajectory], critic, samples=self.samples)]
+                return found
+
+        outcomes = await asyncio.gather(*map(one, trajectories), return_exceptions=True)  # what is under way is paid for
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in outcomes if isinstance(outcome, Label)]
+
+    async def _right(self, solution: Solution) -> bool | None:
+        if not self.outcome or solution.gold is None:
+            return None
+        grader: Grader = self.home.kept.setdefault("grader", Grader())
+        return await grader.same(final_answer(solution.text), solution.gold)
+
+    def combine(self, steps: Sequence[str], found: Label, right: bool | None = None) -> Rewarded:
+        """One solution's reward from its label and whether its answer is right (None: unknown)."""
+        score = aggregate(found.p_correct, self.aggregation)
+        status: str = found.status if found.status != "ok" or score is not None else UNJUDGED
+        if status == "ok" and self.outcome and right is None:
+            status = NO_GOLD
+        kept = self.guards.allowed(steps)
+        reward = None
+        if status == "ok" and score is not None:
+            reward = self.guards.apply(self.process * score + self.outcome * bool(right), steps)
+        dense = self.step_rewards(found.p_correct, self.guards.repeated(steps)) if found.status == "ok" else ()
+        return Rewarded(reward, status, score, right, kept, found.p_correct, dense, found.first_error)
+
+    def step_rewards(self, p_correct: Sequence[float | None], repeated: Sequence[bool]) -> tuple[float | None, ...]:
+        """The dense rewards. A step that repeats earlier ones gains nothing by it, except under shaping, which would no longer
+        be neutral."""
+        p = [value for value in p_correct if value is not None]
+        if not p:
+            return (None,) * len(p_correct)
+        if self.dense == "shaping":
+            rewards = credit.shaping([self.start, *p], self.gamma)
+        elif self.dense == "min_form":
+            rewards = credit.min_form(credit.signed(p), self.temperature)
+        else:
+            rewards = credit.progress(p, self.start) if self.dense == "progress" else p
+        found = iter(rewards)
+        dense = [None if value is None else next(found) for value in p_correct]
+        if self.dense == "shaping":
+            return tuple(dense)
+        return tuple(min(r, 0.0) if r is not None and again else r for r, again in zip(dense, repeated, strict=True))
+
+    async def _close(self) -> None:
+        for name in ("critic", "grader"):
+            if name in self.home.kept:
+                await self.home.kept[name].close()
+
+
+def _trajectory(solution: Solution, separator: str) -> Trajectory:
+    """What the critic is shown; no steps where nothing was written."""
+    texts = solution.text.split(separator) if separator else split_steps(solution.text)
+    steps = tuple(Step(text.strip()) for text in texts if text.strip())
+    answer = final_answer(solution.text)
+    return Trajectory(id=content_id(solution.problem, steps), problem=solution.problem, steps=steps, final_answer=answer)
+
+
+def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
+    """A Reward from a TOML file: its fields but `judging` at the top, [guards], and in [judging] those of `Judging`, with
+    `sampling` a table of its own. Paths in it are relative to it.
+
+    `trust` are files that may name code, servers, and paths outside their folder: this one, or a cascade that it names. Raises
+    InputError for a file that cannot be read or names what it may not, UsageError for a name that does not exist.
+    """
+    origin = Origin(path, tuple(trust))
+    try:
+        table = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), f"it cannot be read: {error}", 'a reward is TOML such as critic = "verifier"') from error
+    judging = dict(table.pop("judging", {}))
+    if "db" in judging:
+        judging["db"] = origin.path("db", judging["db"])
+    if "style" in judging:
+        judging["style"] = origin.name("style", judging["style"], style_names())
+    if "base_url" in judging:
+        _check_server(origin, table.get("critic"), judging["base_url"])
+    if "sampling" in judging:
+        judging["sampling"] = _built(Sampling, judging["sampling"], f"{path} [judging.sampling]")
+    guards = _built(Guards, table.pop("guards", {}), f"{path} [guards]")
+    how = replace(_built(Judging, judging, f"{path} [judging]"), trust=origin.trust)
+    given = {**table, "guards": guards, "judging": how}
+    if "critic" not in table:
+        raise InputError(str(path), "it names no critic", 'add critic = "verifier", or whatever else judges')
+    given["critic"] = critic_in_file(table["critic"], origin)
+    reward: Reward = _built(Reward, given, str(path))
+    return reward
+
+
+def _check_server(origin: Origin, critic: object, address: object) -> None:
+    """The user's key goes to the server: raises InputError unless it is the provider's own, or the file is trusted."""
+    provider = str(critic).removeprefix("rollout:").partition("/")[0]
+    if not origin.trusted and address not in official_addresses(provider):
+        raise origin.refusal("base_url", address, "the provider's own address")
+
+
+def _built(kind: Any, given: dict[str, Any], where: str) -> Any:
+    known = [f.name for f in fields(kind) if f.name not in ("home", "trust")]
+    if unknown := sorted(set(given) - set(known)):
+        raise UsageError(f"{where}: there is no {unknown[0]!r}; there are: {', '.join(known)}")
+    try:
+        return kind(**given)
+    except CriticPrmError as error:
+        raise UsageError(f"{where}: {error}") from error
+    except TypeError as error:
+        raise UsageError(f"{where}: {error}; mind the type of what is given") from error
+
+
+_OPENED: dict[str, Reward] = {}
+
+
+def shared_reward(given: str | Reward) -> Reward:
+    """The Reward of a TOML file, opened once in this process; a Reward itself."""
+    if isinstance(given, Reward):
+        return given
+    if given not in _OPENED:
+        _OPENED[given] = read_reward(given)
+    return _OPENED[given]
+
+
+__all__ = ["DENSE", "Dense", "Guards", "Reward", "Rewarded", "Solution", "read_reward", "shared_reward"]

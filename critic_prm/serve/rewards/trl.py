@@ -1,0 +1,114 @@
+"""TRL's reward functions (GRPOTrainer, RLOOTrainer): prompts and completions in, a number or None for each out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from statistics import fmean
+from typing import Any
+
+from critic_prm.errors import UsageError
+from critic_prm.serve.rewards.guards import length_correlation
+from critic_prm.serve.rewards.reward import Reward, Rewarded, Solution, shared_reward
+
+Rewards = list[float | None]
+LogMetric = Callable[[str, float], None]
+LogExtra = Callable[[str, list[Any]], None]
+
+
+def reward_function(
+    reward: Reward | str, *, name: str = "critic_prm", problem: str = "problem", gold: str = "gold_answer"
+) -> Callable[..., Rewards]:
+    """A reward function for `reward_funcs=`, from a Reward or the path of its TOML file.
+
+    `name` is what the trainer's metrics call it. The problem is taken from the data set's column `problem` where there is one,
+    else it is the prompt (of a conversation: its last user message); the gold answer from the column `gold`. A completion whose
+    judgement is missing gets None: TRL leaves it out.
+    """
+    opened = shared_reward(reward)
+
+    def critic_prm(
+        *,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        log_metric: LogMetric | None = None,
+        log_extra: LogExtra | None = None,
+        **columns: Any,
+    ) -> Rewards:
+        found = opened.of(_solutions(opened, prompts, completions, columns, problem, gold))
+        return _told(found, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
+
+    critic_prm.__name__ = name
+    return critic_prm
+
+
+def async_reward_function(
+    reward: Reward | str, *, name: str = "critic_prm", problem: str = "problem", gold: str = "gold_answer"
+) -> Callable[..., Awaitable[Rewards]]:
+    """The same as a coroutine function: TRL runs all of these at once, and it does not block the training process's thread."""
+    opened = shared_reward(reward)
+
+    async def critic_prm(
+        *,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        log_metric: LogMetric | None = None,
+        log_extra: LogExtra | None = None,
+        **columns: Any,
+    ) -> Rewards:
+        found = await opened.of_async(_solutions(opened, prompts, completions, columns, problem, gold))
+        return _told(found, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
+
+    critic_prm.__name__ = name
+    return critic_prm
+
+
+def _solutions(
+    reward: Reward, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any], problem: str, gold: str
+) -> list[Solution]:
+    """Raises UsageError where the outcome is to be rewarded and no column holds the gold answer."""
+    if reward.outcome and gold not in columns:
+        present = ", ".join(sorted(columns)) or "none"
+        raise UsageError(f"the outcome is rewarded, but there is no column {gold!r} with the gold answer; columns: {present}")
+    problems = columns.get(problem) or [text_of(prompt, "user") for prompt in prompts]
+    answers = columns[gold] if gold in columns else [None] * len(prompts)
+    texts = [text_of(completion, "assistant") for completion in completions]
+    return [
+        Solution(str(asked), text, None if answer is None else str(answer))
+        for asked, text, answer in zip(problems, texts, answers, strict=True)
+    ]
+
+
+def text_of(said: Any, role: str) -> str:
+    """A plain text itself; of a conversation the last message of a user, or all an assistant said."""
+    if isinstance(said, str):
+        return said
+    texts = [_content(message["content"]) for message in said if message["role"] == role]
+    return "\n\n".join(texts) if role == "assistant" else texts[-1] if texts else ""
+
+
+def _content(content: Any) -> str:
+    """A message's text; of one in parts, the parts that are text."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content or () if part.get("type") == "text")
+
+
+def _told(
+    found: Sequence[Rewarded], prompts: Sequence[str], name: str, log_metric: LogMetric | None, log_extra: LogExtra | None
+) -> Rewards:
+    if log_metric is not None and found:
+        judged = [one for one in found if one.reward is not None]
+        pairs = [(one.reward, len(one.p_correct), prompt) for one, prompt in zip(found, prompts, strict=True)]
+        known = [(reward, length, prompt) for reward, length, prompt in pairs if reward is not None]
+        length = length_correlation([r for r, _, _ in known], [n for _, n, _ in known], [p for _, _, p in known])
+        if length is not None:
+            log_metric(f"{name}/length_correlation", length)
+        log_metric(f"{name}/missing", 1 - len(judged) / len(found))
+        if judged:
+            log_metric(f"{name}/steps", fmean(len(one.p_correct) for one in judged))
+            log_metric(f"{name}/without_error", fmean(one.without_error for one in judged))
+            log_metric(f"{name}/guarded", fmean(one.kept < 1 for one in judged))
+    if log_extra is not None:
+        log_extra(f"{name}/first_error", [one.first_error for one in found])
+        log_extra(f"{name}/status", [one.status for one in found])
+    return [one.reward for one in found]

@@ -1,0 +1,86 @@
+"""verl's compute_score: one solution in, a dict with its score out, with the same keys for every sample."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from critic_prm.errors import UsageError
+from critic_prm.serve.rewards.reward import Reward, Rewarded, Solution, shared_reward
+
+
+async def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    recipe: str | Reward,
+    problem: str = "question",
+    missing: float | None = None,
+    **_: Any,
+) -> dict[str, float]:
+    """What `reward.custom_reward_function.path` can point at; `recipe`, a Reward's TOML file, comes from its `reward_kwargs`.
+
+    The problem is `extra_info[problem]`, because verl hands over no prompt. verl needs a number for every sample: a missing
+    judgement gets `missing`, by default the lowest reward, and "judged" 0. Requests to a judge are limited by the recipe's
+    `concurrent` and its judging's `rpm` and `tpm`. Other arguments verl passes are not needed. Raises UsageError.
+    """
+    reward = shared_reward(recipe)
+    [found] = await reward.of_async([_solution(reward, solution_str, ground_truth, extra_info, problem)])
+    return _row(reward, found, missing)
+
+
+def compute_score_sync(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    recipe: str | Reward,
+    problem: str = "question",
+    missing: float | None = None,
+    **_: Any,
+) -> dict[str, float]:
+    """The same for versions of verl that call reward functions in threads."""
+    reward = shared_reward(recipe)
+    [found] = reward.of([_solution(reward, solution_str, ground_truth, extra_info, problem)])
+    return _row(reward, found, missing)
+
+
+def score_function(
+    reward: Reward | str, *, problem: str = "question", missing: float | None = None
+) -> Callable[..., Awaitable[dict[str, float]]]:
+    """A compute_score around a Reward made in Python: a plain coroutine function, which is what verl looks for."""
+    opened = shared_reward(reward)
+
+    async def compute(
+        data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None, **_: Any
+    ) -> dict[str, float]:
+        return await compute_score(
+            data_source, solution_str, ground_truth, extra_info, recipe=opened, problem=problem, missing=missing
+        )
+
+    return compute
+
+
+def _solution(reward: Reward, text: str, gold: Any, extra: Mapping[str, Any] | None, problem: str) -> Solution:
+    asked = (extra or {}).get(problem)
+    if not isinstance(asked, str):
+        present = ", ".join(sorted(extra or {})) or "nothing"
+        raise UsageError(
+            f"extra_info has no text under {problem!r}, it holds {present}; put the problem there, or name its key"
+        )
+    return Solution(asked, text, None if gold is None else str(gold))
+
+
+def _row(reward: Reward, found: Rewarded, missing: float | None) -> dict[str, float]:
+    """Floats only: verl averages every column, and takes its columns from the first sample alone."""
+    row = {
+        "score": reward.missing(missing) if found.reward is None else found.reward,
+        "judged": float(found.reward is not None),
+        "without_error": float(found.without_error),
+        "steps": float(len(found.p_correct)),
+        "kept": found.kept,
+    }
+    return row | ({"acc": float(bool(found.right))} if reward.outcome else {})

@@ -1,0 +1,1 @@
+"""Prompt styles: turn a trajectory into messages, and a reply into a judgement."""

@@ -1,0 +1,304 @@
+"""Trajectory + style -> the messages a judge is sent, and what its reply should then contain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal
+
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.errors import UsageError
+from critic_prm.providers.provider import Message
+from critic_prm.registry import load, names
+from critic_prm.resources import resource
+from critic_prm.styles.reader import Expect
+from critic_prm.styles.template import Problem, Shown, compile_template, render_block
+
+Per = Literal["trajectory", "step"]
+
+_NONCE_DIGITS, _NONCE_TRIES = 8, 64
+_META = re.compile(r"\{#-?[ \t]*(.*?)[ \t]*-?#\}")
+_KEYS = ("reader", "per", "base", "stops", "stop", "max_tokens", "about")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A prompt template and how its replies are read.
+
+    `per` says whether one reply judges a whole trajectory or one step. `base` is the number the prompt gives its first
+    step, `stops` whether judging ends at the first error, `stop` are stop strings, `max_tokens` is a hint for the length
+    of a reply (None: the model's own). `fingerprint` is the first 12 hex digits of the SHA-256 of `source`.
+    """
+
+    name: str
+    reader: str
+    per: Per
+    base: int
+    stops: bool
+    stop: tuple[str, ...]
+    max_tokens: int | None
+    about: str
+    source: str = field(repr=False)
+    where: str
+    fingerprint: str
+
+
+def style_names() -> list[str]:
+    """The names of the packaged styles, sorted."""
+    return sorted(path.stem for path in resource("prompts").glob("*.jinja"))
+
+
+def open_style(name: str | Path) -> Style:
+    """Open a packaged style by name, or a user's template by path (anything with a `/` or ending in `.jinja`).
+
+    Raises UsageError: for a name that does not exist, and for a template that cannot be used, naming file and line.
+    """
+    text = str(name)
+    if "/" in text or text.endswith(".jinja"):
+        path = Path(text)
+    elif text in style_names():
+        path = resource("prompts") / f"{text}.jinja"
+    else:
+        raise UsageError(
+            f"no style is called {text!r}; there are: {', '.join(style_names())}, or give the path of a .jinja file of your own"
+        )
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read the prompt {text}: {reason}") from None
+    return style_from_source(path.stem, source, where=str(path) if text != path.stem else f"{text}.jinja")
+
+
+def style_in_data(name: object, where: str) -> Style:
+    """The packaged style that a row or a folder of data names. `where` says which; a name from data never opens a file.
+
+    Raises UsageError for any other name.
+    """
+    if name not in style_names():
+        raise UsageError(f"{where} names the style {name!r:.100}, and only a packaged one can be opened by its name")
+    return open_style(str(name))
+
+
+def style_from_source(name: str, source: str, where: str | None = None) -> Style:
+    """A style from a template's text; `where` names it in errors. Raises UsageError as `open_style` does."""
+    where = where or f"{name}.jinja"
+    meta = _metadata(source, where)
+    only = getattr(load("readers", meta["reader"], "reader"), "PER", meta["per"])
+    if only != meta["per"]:
+        raise UsageError(f"{where}:1: the reader {meta['reader']} reads one verdict; it needs `per: {only}`")
+    compile_template(source, where)
+    return Style(
+        name=name,
+        reader=meta["reader"],
+        per=meta["per"],
+        base=meta["base"],
+        stops=meta["stops"],
+        stop=meta["stop"],
+        max_tokens=meta["max_tokens"],
+        about=meta["about"],
+        source=source,
+        where=where,
+        fingerprint=hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12],
+    )
+
+
+def render(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> tuple[Message, ...]:
+    """The messages that ask `style`'s question about `trajectory`, and for a style per step, about its step `step` (0-based).
+
+    The reference answer is shown only where `reference` is true and the trajectory has one. The system message is the
+    same for all trajectories, and the user message the same up to its end for all steps of one, so providers can reuse
+    what they have read. Raises UsageError for a step that does not fit the style or the trajectory, and for a template
+    that fails.
+    """
+    if (step is None) == (style.per == "step"):
+        raise UsageError(
+            f"the style {style.name!r} judges a whole trajectory at once; leave the step out"
+            if step is not None
+            else f"the style {style.name!r} judges one step at a time; say which, from 0"
+        )
+    shown = [Shown(i, s.text, s.observation or "") for i, s in enumerate(trajectory.steps, style.base)]
+    if step is not None and not 0 <= step < len(shown):
+        raise UsageError(f"step {step} does not exist: the trajectory {trajectory.id!r} has steps 0 to {len(shown) - 1}")
+    variables = {
+        "problem": trajectory.problem,
+        "steps": shown,
+        "asked": None if step is None else shown[step],
+        "count": len(shown),
+        "first": style.base,
+        "last": style.base + len(shown) - 1,
+        "nonce": nonce(trajectory),
+        "tools": tools_text(trajectory),
+        "images": len(trajectory.images),
+        "reference": (trajectory.gold_answer or "") if reference else "",
+    }
+    template = compile_template(style.source, style.where)
+    system, user = (_sendable(render_block(template, block, variables, style.where)) for block in ("system", "user"))
+    if not user:
+        raise UsageError(f"{style.where}: the block `user` came out empty for the trajectory {trajectory.id!r}")
+    question = Message("user", user, trajectory.images)
+    return (Message("system", system), question) if system else (question,)
+
+
+def render_in_turn(
+    style: Style, trajectory: Trajectory, *, reference: bool = False
+) -> Iterator[tuple[int | None, tuple[Message, ...]]]:
+    """(step, messages) of every question about `trajectory`, in order. Each user message says which parts of it earlier and
+    later questions share (`Message.shared`), so each question is rendered when the one before it is asked for."""
+    steps = questions(style, trajectory)
+    shared: tuple[int, ...] = ()
+    ahead = render(style, trajectory, steps[0], reference=reference) if steps else ()
+    for step, following in zip_longest(steps, steps[1:]):
+        here = ahead
+        if following is not None:
+            ahead = render(style, trajectory, following, reference=reference)
+            end = _shared_end(here[-1].content, ahead[-1].content) if here[:-1] == ahead[:-1] else 0
+            shared = tuple(place for place in (*shared, end) if 0 < place <= end)
+            shared = tuple(dict.fromkeys(shared))
+        yield step, (*here[:-1], replace(here[-1], shared=shared))
+
+
+def _shared_end(first: str, second: str) -> int:
+    """The length of the whole lines with which both texts begin."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return first.rfind("\n", 0, low) + 1
+
+
+def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Expect:
+    """What a reply to `render(style, trajectory, step)` should contain."""
+    return Expect(len(trajectory.steps), style.base, style.stops, step, tuple(_quotable(trajectory)))
+
+
+def questions(style: Style, trajectory: Trajectory) -> list[int | None]:
+    """What to ask for to judge all of `trajectory`: [None], or every step in a style per step."""
+    return [None] if style.per == "trajectory" else list(range(len(trajectory.steps)))
+
+
+def transcript(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> str:
+    """`render` as text for a person: each message under a line that says whose it is."""
+    about = trajectory.id if step is None else f"{trajectory.id}, step {step}"
+    parts = [f"=== {style.name}: {about} ==="]
+    for message in render(style, trajectory, step, reference=reference):
+        images = f" ({len(message.images)} images)" if message.images else ""
+        parts.append(f"--- {message.role}{images} ---\n{message.content}\n")
+    return "\n".join(parts)
+
+
+def schema(style: Style, expected: Expect) -> Mapping[str, Any] | None:
+    """The JSON schema a reply should obey, None for styles whose replies are plain text."""
+    make = getattr(load("readers", style.reader, "reader"), "schema", None)
+    return None if make is None else make(expected)
+
+
+def nonce(trajectory: Trajectory) -> str:
+    """Eight hex digits from the trajectory's problem and steps that occur in none of its texts: stable, so that equal content
+    has equal cache keys, and impossible to write into a step.
+
+    The first candidate is the beginning of the content's SHA-256. A candidate that some text contains is replaced by one that
+    is hashed from the same content and a counter. Raises UsageError if no candidate is free, which takes a text of gigabytes.
+    """
+    digest = hashlib.sha256(trajectory.problem.encode("utf-8", "surrogatepass"))
+    for step in trajectory.steps:
+        digest.update(f"\x00{step.text}\x01{step.observation or ''}".encode("utf-8", "surrogatepass"))
+    texts = [*_quotable(trajectory), trajectory.gold_answer or ""]
+    candidate = digest.hexdigest()[:_NONCE_DIGITS]
+    for counter in range(1, _NONCE_TRIES):
+        if not any(candidate in text for text in texts):
+            return candidate
+        candidate = hashlib.sha256(digest.digest() + counter.to_bytes(8)).hexdigest()[:_NONCE_DIGITS]
+    raise UsageError(
+        f"the trajectory {trajectory.id!r} contains every code its fences could have; remove it or shorten its steps"
+    )
+
+
+def _quotable(trajectory: Trajectory) -> list[str]:
+    """Every text of the trajectory that a judge is shown."""
+    texts = [trajectory.problem]
+    for part in trajectory.steps:
+        texts.append(part.text)
+        if part.observation:
+            texts.append(part.observation)
+    if trajectory.tools:
+        texts.append(tools_text(trajectory))
+    return texts
+
+
+def tools_text(trajectory: Trajectory) -> str:
+    """The definitions of an agent's tools as a template shows them, one JSON object a line; empty without tools."""
+    return "\n".join(json.dumps(tool, ensure_ascii=False, default=str) for tool in trajectory.tools)
+
+
+def _metadata(source: str, where: str) -> dict[str, Any]:
+    """What the first line says. Everything but `reader` has a default."""
+    line = source.split("\n", 1)[0].strip()
+    match = _META.fullmatch(line)
+    if match is None:
+        raise UsageError(
+            f"{where}:1: the first line must say how replies are read, for example"
+            " {# reader: boxed-verdicts | per: trajectory #}"
+        )
+    given: dict[str, str] = {}
+    for part in match.group(1).split(" | "):
+        key, colon, value = (piece.strip() for piece in part.partition(":"))
+        if not colon or key not in _KEYS:
+            raise UsageError(f"{where}:1: {part.strip()!r} is not `key: value` with a key of {', '.join(_KEYS)}")
+        if key in given:
+            raise UsageError(f"{where}:1: `{key}` is given twice")
+        given[key] = value
+    problem = Problem(f"{where}:1")
+    return {
+        "reader": _reader(given.get("reader"), problem),
+        "per": problem.choose("per", given.get("per", "trajectory"), {"trajectory": "trajectory", "step": "step"}),
+        "base": problem.choose("base", given.get("base", "1"), {"0": 0, "1": 1}),
+        "stops": problem.choose("stops", given.get("stops", "no"), {"yes": True, "no": False}),
+        "stop": _stop(given.get("stop", "[]"), problem),
+        "max_tokens": _whole(given.get("max_tokens"), problem),
+        "about": given.get("about", ""),
+    }
+
+
+def _reader(name: str | None, problem: Problem) -> str:
+    if name not in names("readers"):
+        raise problem.error("reader", name, f"one of {', '.join(names('readers'))}")
+    return name
+
+
+def _stop(value: str, problem: Problem) -> tuple[str, ...]:
+    try:
+        strings = json.loads(value)
+    except ValueError:
+        strings = None
+    if not isinstance(strings, list) or not all(isinstance(item, str) and item for item in strings):
+        raise problem.error("stop", value, 'a JSON list of texts, for example ["</verdict>"]')
+    return tuple(strings)
+
+
+def _whole(value: str | None, problem: Problem) -> int | None:
+    if value is None:
+        return None
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise problem.error("max_tokens", value, "a whole number above 0")
+    return int(value)
+
+
+def _sendable(text: str) -> str:
+    """Stripped, and with lone surrogates replaced: no provider can be sent half a character."""
+    text = text.strip()
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

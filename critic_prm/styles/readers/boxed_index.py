@@ -1,0 +1,193 @@
+r"""Critiques, then the index of the first error, or -1, in \boxed{} -> right up to there, wrong there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from critic_prm.data.judgement import Verdict
+from critic_prm.providers.provider import TokenLogprob
+from critic_prm.styles.quotes import DOUBTFUL, copied, introduced, occurs, own
+from critic_prm.styles.reader import Expect, Reading
+from critic_prm.styles.readers._boxes import OPEN, TAIL, begin
+from critic_prm.styles.readers._headings import ends, last_heading, parts
+from critic_prm.styles.readers._settle import settle
+from critic_prm.styles.readers._words import plain
+
+_NUMBER = r"(?:paragraph|step|index)?[ \t_\\#:]{0,4}(?P<number>[-−–－]?[ ]?\d{1,6})"
+NONE = frozenset({"none", "no error", "no errors", "n/a", "无", "没有", "没有错误", "无错误", "無"})
+"""What says in words that there is no error."""
+
+_BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\n]{{1,40}}+(?:\}}[ ]?[-−]?\d{{1,6}}+)?+){TAIL}")
+_INDEX = re.compile(_NUMBER + r"[ \t.$\\]*", re.IGNORECASE)
+_WRAP = r"[ \t$*_`(\[\\#>-]{0,10}"
+# What says that the number is the index asked for, and not a result of the problem.
+_CUE = re.compile(
+    r"\b(?:index|earliest|first (?:error|mistake|incorrect|wrong|erroneous|flaw\w*|faulty)|first \w+ (?:error|mistake)"
+    r"|no (?:error|mistake|paragraph|step)s?|erroneous|errors?\b.{0,20}\b(?:in|at|is) (?:paragraph|step))|错误|索引|有误|无误",
+    re.IGNORECASE,
+)
+# What must have been said before a box that may only have been on the way when the reply was cut.
+_CONCLUDES = re.compile(
+    r"\b(?:index|earliest|first (?:error|mistake|incorrect|wrong|erroneous|flaw\w*|faulty))\b[^\n]*\s*[^\n]*\Z", re.IGNORECASE
+)
+_ANSWER = re.compile(
+    rf"{_WRAP}(?:(?:therefore|thus|so|hence)[, ]{{1,2}})?(?:(?:the|my|final) ){{0,2}}"
+    rf"(?:answer|conclusion|result|verdict|output){_WRAP}(?:is|[:：=]|是|为)?{_WRAP}|{_WRAP}(?:最终)?(?:答案|结论)(?:是|为)?[:：]?{_WRAP}",
+    re.IGNORECASE,
+)
+_NOTHING = re.compile(_WRAP)
+_LAST_LINE = re.compile(
+    rf"(?P<lead>.{{0,160}}?(?:\bis|\bin|\bat|[:：=]|是|为))[ \t$*_`(\[#]{{0,10}}{_NUMBER}[ \t$*_`.。)\]]*", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An index that stands in the text; `index` None for a box whose content is no index."""
+
+    index: int | None
+    start: int
+    end: int
+    word: str
+
+
+def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
+    r"""Read the index of the first error, counted from `expect.base`; -1 is none. Linear in the length of `text`.
+
+    It is the last box that stands alone on its line, or whose line says that this is the index, with no further section
+    after it; or, without a box, a last line "Index: 2". A box in a critique (a quoted result) or copied from the
+    trajectory is none. The steps before the error are correct by what the index means. Log-probabilities are not used:
+    they are of a number, not of a step.
+    """
+    boxed = _boxed(text, expect)
+    # What names no step was a result; only the last word may be wrong in that way.
+    boxed = [box for box in boxed[:-1] if _names(box.index, expect)] + boxed[-1:]
+    if boxed and not text[boxed[-1].end :].strip() and not introduced(text, boxed[-1].start):
+        # The end of a reply is where the conclusion was asked for; earlier boxes may have held results.
+        boxed = boxed[-1:]
+    last = own(text, [(box.start, box.end, box.index) for box in boxed], expect.quotable)
+    if last is None:
+        return Reading("unparseable", (), (DOUBTFUL,))
+    found = boxed[last] if boxed else _last_line(text, expect)
+    if found is None:
+        return Reading("unparseable", (), ("no index was found",))
+    if found.index is None:
+        return Reading("unparseable", (), (f"{plain(found.word)[:40]!r} is no index",))
+    error = -1 if found.index == -1 else found.index - expect.base
+    if not _names(found.index, expect):
+        numbers = f"{expect.base} to {expect.base + expect.steps - 1}"
+        return Reading("unparseable", (), (f"the index {found.index} names no step; they are {numbers}",))
+    critiques = parts(text, found.start, expect.base)
+    if not critiques and error >= 0:
+        critiques = {error: text[: found.start].strip()}
+    span = (found.start, found.end)
+    upto = expect.steps if error < 0 else error + 1
+    verdicts = {
+        step: Verdict(step, "incorrect" if step == error else "correct", critiques.get(step, ""), None, span)
+        for step in range(upto)
+        if expect.step in (None, step)
+    }
+    # The index already says that the judging ended at the error, whether or not the style asks for that.
+    if error >= 0 and not expect.stops and expect.step is None:
+        expect = Expect(expect.steps, expect.base, True, None, expect.quotable, expect.cut)
+    return settle(verdicts, expect)
+
+
+def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
+    """The reply that says these verdicts, for `read`; the index says what the steps without a critique are."""
+    said = [f"Paragraph {v.step + expect.base}: {v.critique.strip()}" for v in verdicts if v.critique.strip()]
+    first = next((verdict.step + expect.base for verdict in verdicts if verdict.value == "incorrect"), -1)
+    return "\n\n".join([*said, f"\\boxed{{{first}}}"])
+
+
+def _names(index: int | None, expect: Expect) -> bool:
+    """Whether an index names a step, or none with -1."""
+    return index is not None and (index == -1 or 0 <= index - expect.base < expect.steps)
+
+
+def _boxed(text: str, expect: Expect) -> list[_Found]:
+    """The boxes, up to sixty-four, that may be conclusions, in order."""
+    boxes = list(_BOX.finditer(text))
+    kept: list[_Found] = []
+    if not boxes:
+        return kept
+    ending = last_heading(text)
+    closing = _start_of_last_lines(text)
+    for place in range(len(boxes) - 1, max(-1, len(boxes) - 65), -1):
+        box = boxes[place]
+        opening = begin(text, box.start())
+        if opening is None:
+            continue
+        start = text.rfind("\n", 0, opening) + 1
+        lead = text[max(start, opening - 200) : opening]
+        stop = text.find("\n", box.end())
+        after = text[box.end() : len(text) if stop < 0 else stop]
+        cue = _CUE.search(lead) is not None
+        alone = (_NOTHING.fullmatch(lead) or _ANSWER.fullmatch(lead)) is not None and not after.strip()
+        index = _index(box.group("word"))
+        answered = start >= closing and (not after.strip() or _ANSWER.fullmatch(lead) is not None)
+        if not (alone or cue or answered) or _in_quotes(lead):
+            continue
+        if index is None and not (alone and start >= closing):
+            continue
+        if box.end() <= ending and not cue:
+            break
+        before = text[max(0, start - 200) : start]
+        if expect.cut and not (alone and ends(before) and _CONCLUDES.search(before + lead)):
+            continue
+        if _is_copy(text, box, start if alone else opening, alone, start >= closing, expect):
+            continue
+        kept.insert(0, _Found(index, start if alone else opening, box.end(), box.group("word")))
+    return kept
+
+
+def _is_copy(text: str, box: re.Match[str], start: int, alone: bool, closing: bool, expect: Expect) -> bool:
+    if not expect.quotable or not occurs(box.group(), expect.quotable):
+        return False
+    if expect.cut:
+        return True
+    if not closing and (not alone or introduced(text, start)):
+        return True
+    return copied(text, start, box.end(), expect.quotable)
+
+
+def _last_line(text: str, expect: Expect) -> _Found | None:
+    """An index without a box, in the last line: "The index of the earliest error is 2"."""
+    if expect.cut:
+        return None
+    body = text.rstrip()
+    start = body.rfind("\n") + 1
+    line = body[start:]
+    if len(line) > 300:
+        return None
+    match = _LAST_LINE.fullmatch(line)
+    if match is None or not (_CUE.search(match.group("lead")) or _ANSWER.fullmatch(match.group("lead"))):
+        return None
+    if copied(body, start, len(body), expect.quotable) or occurs(line, expect.quotable):
+        return None
+    return _Found(_index(match.group("number")), start, len(body), match.group("number"))
+
+
+def _index(word: str) -> int | None:
+    match = _INDEX.fullmatch(word.replace("}", "").strip())
+    if match:
+        digits = match.group("number").replace(" ", "")
+        return int(digits) if digits[0].isdigit() else -int(digits[1:])
+    return -1 if plain(word) in NONE else None
+
+
+def _in_quotes(lead: str) -> bool:
+    return lead.count('"') % 2 == 1 or lead.count("“") > lead.count("”") or lead.lstrip().startswith(">")
+
+
+def _start_of_last_lines(text: str) -> int:
+    """Where the last two lines that are not blank begin."""
+    end = len(text.rstrip())
+    for _ in range(2):
+        end = len(text[:end].rstrip()) if end < 4096 else end
+        end = text.rfind("\n", 0, end)
+        if end < 0:
+            return 0
+    return end + 1

@@ -1,0 +1,240 @@
+"""A JSON object with a critique and a verdict per step, fenced, followed by prose or cut -> a verdict per step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from critic_prm.data.judgement import Verdict, VerdictValue
+from critic_prm.providers.provider import TokenLogprob
+from critic_prm.styles.quotes import occurs
+from critic_prm.styles.reader import Expect, Reading, Schema
+from critic_prm.styles.readers._chances import CORRECT_INCORRECT, Tokens
+from critic_prm.styles.readers._settle import settle
+from critic_prm.styles.readers._words import VERDICT, value_of
+
+# Other names that models without enforced schemas give the same things, best first.
+_VERDICT_KEYS = ("verdict", "judgement", "judgment", "correctness", "label", "is_correct", "correct")
+_CRITIQUE_KEYS = ("critique", "reasoning", "explanation", "analysis", "reason", "comment")
+_STEP_KEYS = ("step", "step_number", "index", "number", "id", "paragraph")
+_LISTS = "steps|verdicts|judgements|judgments|step_verdicts|results|evaluations|critiques"
+
+_LIST = re.compile(r"\[(?=\s{0,20}+\{)")
+# What stands before a list of verdicts: the name of one, or the beginning of the reply or of a code block.
+_BEFORE = re.compile(rf'(?:(?<!\\)"(?:{_LISTS})"\s{{0,20}}:|`(?:json)?)\s{{0,20}}\Z', re.IGNORECASE)
+_OBJECT = re.compile(r'\{(?=\s{0,20}+")')
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
+_DECODER = json.JSONDecoder(strict=False)
+_SOLID = re.compile(r"[^\s,]")
+_DIGITS = re.compile(r"(?:step|paragraph)?[ _#]?(\d{1,6})", re.IGNORECASE)
+# An escape that JSON knows and a judge of mathematics may have meant, or (group 1 empty) one backslash of \( or \frac.
+_ESCAPE = re.compile(r'\\([\\"/]|u[0-9a-fA-F]{4}|[bfnrt](?![a-zA-Z]{2})|)')
+
+
+@dataclass(slots=True)
+class _Found:
+    """The verdicts of one list or object: by step, whether it ended, and whether any of it had to be mended."""
+
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    ended: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def schema(expect: Expect) -> Schema:
+    """The JSON schema of a reply: the critique before the verdict that rests on it; all fields required, none besides."""
+    one = {
+        "critique": {"type": "string", "description": "what the step claims, whether it holds, every computation redone"},
+        "verdict": {"type": "string", "enum": ["correct", "incorrect"]},
+    }
+    if expect.step is not None:
+        return _object(one)
+    number = {"step": {"type": "integer", "description": f"the number of the step, from {expect.base}"}}
+    return _object({"steps": {"type": "array", "items": _object({**number, **one})}})
+
+
+def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
+    """Read the last JSON in `text` that holds verdicts. Linear in the length of `text`.
+
+    Complete items of a list that was cut are read, and the status says so; a value that is neither a verdict word nor
+    true or false is no verdict. JSON within a string (a critique that quotes) or copied from the trajectory is not read.
+    """
+    tokens = Tokens(text, logprobs)
+    found = _last_list(text, expect, tokens) if expect.step is None else None
+    if found is None:
+        found = _last_object(text, expect, tokens)
+    if found is None:
+        return Reading("unparseable", (), ("no JSON with verdicts was found",))
+    reading = settle(found.verdicts, expect, found.notes)
+    if found.ended or reading.status == "ok":
+        return reading
+    return Reading("truncated", reading.verdicts, reading.notes)
+
+
+def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
+    """The reply that says these verdicts, for `read`, and obeys `schema`."""
+    items = [{"critique": verdict.critique.strip(), "verdict": verdict.value} for verdict in verdicts]
+    if expect.step is not None:
+        return json.dumps(items[0], ensure_ascii=False)
+    numbered = [{"step": v.step + expect.base, **item} for v, item in zip(verdicts, items, strict=True)]
+    return json.dumps({"steps": numbered}, ensure_ascii=False)
+
+
+def _object(properties: Mapping[str, Any]) -> Schema:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _last_list(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
+    starts = [match.end() for match in _LIST.finditer(text)]
+    for start in [place for place in starts[-64:] if _begins(text, place - 1)][:-9:-1]:
+        found = _Found()
+        place, order = start, 0
+        while True:
+            solid = _SOLID.search(text, place)
+            place = solid.start() if solid else len(text)
+            if text.startswith("]", place):
+                found.ended = True
+                break
+            item, end = _load(text, place, found) if text.startswith("{", place) else (None, None)
+            if end is None:
+                cut = place >= len(text) or text[place] == "{"
+                found.notes.append("the JSON ends in the middle" if cut else "broken JSON")
+                break
+            if item is not None:
+                _add(text, (place, end), item, order, expect, tokens, found)
+            order += 1
+            place = end
+        if found.verdicts and not occurs(text[start:place], expect.quotable):
+            return found
+        if not found.ended:
+            # Whatever list comes before runs into the same end.
+            break
+    return None
+
+
+def _begins(text: str, place: int) -> bool:
+    return _BEFORE.search(text, max(0, place - 80), place) is not None or (place < 200 and not text[:place].strip())
+
+
+def _last_object(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
+    """A single object with a verdict, for a style per step (or one item that stands alone)."""
+    if expect.step is None:
+        return None
+    best: _Found | None = None
+    for start, end, item, notes in _objects(text):
+        if occurs(text[start:end], expect.quotable):
+            continue
+        found = _Found(ended=True, notes=notes)
+        item = {key: value for key, value in item.items() if key not in _STEP_KEYS}
+        _add(text, (start, end), item, expect.step, expect, tokens, found)
+        best = found if found.verdicts else best
+    return best
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """All JSON objects in `text` that stand in no other, in order."""
+    return [item for _, _, item, _ in _objects(text)]
+
+
+def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any], list[str]]]:
+    """Objects with their place and what had to be mended; one that never ends is the last, and left out."""
+    place = 0
+    while (match := _OBJECT.search(text, place)) is not None:
+        found = _Found()
+        item, end = _load(text, match.start(), found)
+        if end is None:
+            return
+        if item is not None:
+            yield match.start(), end, item, found.notes
+        place = end
+
+
+def _add(
+    text: str, span: tuple[int, int], item: Mapping[str, Any], order: int, expect: Expect, tokens: Tokens, found: _Found
+) -> None:
+    key = next((k for k in _VERDICT_KEYS if k in item), None)
+    number = next((_number(item[k]) for k in _STEP_KEYS if k in item), order + expect.base)
+    if key is None or number is None:
+        found.notes.append(f"item {order + 1} has no {'verdict' if key is None else 'step number'}")
+        return
+    step = number - expect.base
+    value = _value(item[key])
+    if value is None:
+        found.notes.append(f"step {number}: {str(item[key])[:40]!r} is no verdict")
+        found.verdicts.pop(step, None)
+        return
+    if step in found.verdicts and found.verdicts[step].value != value:
+        found.notes.append(f"step {number}: a later verdict replaces an earlier one")
+    critique = next((item[k] for k in _CRITIQUE_KEYS if isinstance(item.get(k), str)), "")
+    chance = None
+    if tokens.logprobs:
+        chance, note = tokens.p_correct(_word(text, span, key), CORRECT_INCORRECT)
+        if note and note not in found.notes:
+            found.notes.append(note)
+    found.verdicts[step] = Verdict(step, value, critique.strip(), chance, span)
+
+
+def _value(value: Any) -> VerdictValue | None:
+    if isinstance(value, bool):
+        return "correct" if value else "incorrect"
+    return value_of(value, VERDICT) if isinstance(value, str) else None
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        match = _DIGITS.fullmatch(value.strip())
+        return int(match.group(1)) if match else None
+    return value if isinstance(value, int) else None
+
+
+def _word(text: str, span: tuple[int, int], key: str) -> int:
+    """Where the value of `key` begins, after its quotation mark."""
+    place = span[0]
+    for match in re.compile(rf'(?<!\\)"{key}"\s{{0,20}}:\s{{0,20}}"?').finditer(text, *span):
+        place = match.end()
+    return place
+
+
+def _end(text: str, start: int) -> int | None:
+    """Where the object that begins at `start` ends, None when it does not."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        character = token.group()[0]
+        if character in "{[":
+            depth += 1
+        elif character in "}]":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return None
+
+
+def _load(text: str, start: int, found: _Found) -> tuple[dict[str, Any] | None, int | None]:
+    """The object that begins at `start`, and where it ends (None when it does not).
+
+    Backslashes that were not meant as JSON escapes are mended, and that is noted; the object is None where it still is not
+    JSON.
+    """
+    try:
+        return _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        end = _end(text, start)
+    if end is None:
+        return None, None
+    mended = _ESCAPE.sub(lambda escape: escape.group() if escape.group(1) else "\\\\", text[start:end])
+    try:
+        item = _DECODER.decode(mended)
+    except (ValueError, RecursionError):
+        found.notes.append("broken JSON")
+        return None, end
+    found.notes.append("backslashes mended")
+    return item, end

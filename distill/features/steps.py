@@ -1,0 +1,63 @@
+"""A problem and its steps in, a row of numbers per step out; each depends on the problem, earlier steps and this step alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distill.features import algebra, form, novelty, numbers, wording
+from distill.features.scan import Scan, scan
+
+
+class Tracker(Protocol):
+    """Reads one solution, step by step, having read the problem."""
+
+    def step(self, scan: Scan) -> tuple[float, ...]:
+        """The numbers of the next step, in the order of the module's NAMES."""
+        ...
+
+
+NAMES: tuple[str, ...] = (*form.NAMES, *wording.NAMES, *numbers.NAMES, *algebra.NAMES, *novelty.NAMES)
+
+
+def extract(problem: str, steps: Sequence[str]) -> NDArray[np.float64]:
+    """Features of every step, shape (steps, len(NAMES)).
+
+    A tracker sees the problem, then one step after another, and never the next: a step's row is the same whatever follows it.
+    """
+    about = scan(problem, spoken=True)
+    kinds = (form.Form, wording.Wording, numbers.Numbers, algebra.Algebra, novelty.Novelty)
+    trackers: list[Tracker] = [kind(about) for kind in kinds]
+    out = np.empty((len(steps), len(NAMES)))
+    for index, step in enumerate(steps):
+        read = scan(step)
+        out[index] = [value for tracker in trackers for value in tracker.step(read)]
+    return out
+
+
+PROBES = (
+    (
+        "A shop sells 12 apples for $3 and gives 20% off to 1,250 members. How much do two dozen cost?",
+        (
+            "Step 1: Since 24 / 12 = 2, we need 2 x $3 = $6.",
+            "Let $x$ be the price: \\( \\frac{x}{2} + 1 = 4 \\implies x = 6 \\), so 2(x+1) = 2x + 2 = 2x + 3.",
+            "However, 20% of 6 = 1.2, thus 6 - 1.2 = 4.9 dollars.\n- The final answer is \\boxed{4.9}",
+        ),
+    ),
+    ("Prove that $n^2 \\equiv 0 \\pmod 4$ for all even n.", ("Let n = 2k. Then n^2 = (2k)^2 = 4k^2.", "Wait, is 7 = 8?")),
+)
+
+
+def fingerprint() -> str:
+    """A digest of what the features of a few fixed solutions come to.
+
+    A verifier stores it: when a tracker, or the checker it asks, comes to read texts differently, stored weights mean something
+    else, and that must be an error and not a worse score.
+    """
+    values = np.concatenate([extract(problem, steps) for problem, steps in PROBES])
+    said = ",".join(NAMES) + "".join(f" {value:.5g}" for value in values.ravel())
+    return hashlib.sha256(said.encode()).hexdigest()[:16]

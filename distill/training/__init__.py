@@ -1,0 +1,1 @@
+"""Train a transformer verifier."""

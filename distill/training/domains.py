@@ -1,0 +1,216 @@
+"""What each source of the training rows counts: weights given by hand, or learned from how it helps on a small trusted set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from critic_prm.errors import InputError, UsageError
+from distill.data import Row, read_rows
+from distill.losses.loss import Outputs, Targets, open_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distill.training.batches import Prepared
+    from distill.training.loop import StepNetwork
+    from distill.training.settings import Settings
+
+EVERY = 20
+"""Optimizer steps between two looks at the trusted set."""
+RATE = 0.1
+LOW, HIGH = 0.2, 5.0
+TRUSTED_ROWS, DOMAIN_ROWS = 64, 16
+AT_ONCE = 2048
+"""Tokens in one forward pass of a look."""
+ENOUGH = 200
+"""Trusted solutions below which the weights follow noise more than use, so that it is said."""
+
+
+def domain_numbers(rows: Sequence[Row]) -> dict[str, int]:
+    """The sources of `rows`, in order of their names."""
+    return {name: number for number, name in enumerate(sorted({row.source for row in rows if row.weight > 0}))}
+
+
+def parse_weights(text: str, domains: Mapping[str, int]) -> Tensor:
+    """Read "gsm8k=1.5,math=0.5": the weight of every domain, 1 where not named, shape (domains,). Raises UsageError."""
+    weights = torch.ones(len(domains))
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.rpartition("=")
+        if name not in domains:
+            known = ", ".join(domains) or "none"
+            raise UsageError(
+                f"domain-weights names {name or part!r}, which is no source of the training rows; they are: {known}"
+            )
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not equals or not 0 <= number < math.inf:
+            raise UsageError(f"domain-weights: {name} is {value!r}; it must be a number from 0 upwards")
+        weights[domains[name]] = number
+    return weights
+
+
+def split_trusted(rows: Sequence[Row], trusted: str) -> tuple[list[Row], list[Row]]:
+    """Training rows and trusted rows: `trusted` is a source of `rows`, which then leaves them, or a file of training rows, or
+    "" for none.
+
+    A measure that is trained on measures nothing; so rows of a trusted file whose problem is in `rows` are refused. Raises
+    InputError.
+    """
+    if not trusted:
+        return list(rows), []
+    kept = [row for row in rows if row.source != trusted]
+    if len(kept) < len(rows):
+        return kept, [row for row in rows if row.source == trusted]
+    path = Path(trusted)
+    if not path.is_file():
+        names = ", ".join(domain_numbers(rows)) or "none"
+        raise InputError(
+            trusted, "the trusted set is neither a file nor a source of the training rows", f"the sources are: {names}"
+        )
+    found = read_rows(path)
+    shared = {row.problem for row in rows} & {row.problem for row in found}
+    if shared:
+        raise InputError(
+            trusted,
+            f"{len(shared)} of its problems are in the training rows too, as {min(shared)[:60]!r}",
+            "take them out of one",
+        )
+    return list(rows), found
+
+
+@dataclass(slots=True)
+class DomainWeights:
+    """The weight of each source, shape (domains,), and whether it is learned (see `Looking`)."""
+
+    values: Tensor
+    names: tuple[str, ...]
+    learned: bool = False
+
+    def of(self, want: Targets) -> Tensor:
+        """The factor of each step end, shape (n,)."""
+        return self.values.to(want.domain.device)[want.domain]
+
+    def told(self) -> dict[str, float]:
+        """The weight of each source, by name."""
+        return {name: round(value, 4) for name, value in zip(self.names, self.values.tolist(), strict=True)}
+
+
+def make_weights(
+    settings: Settings, domains: Mapping[str, int], trusted: Sequence[Row], say: Callable[[str], None]
+) -> DomainWeights | None:
+    """The weights that the settings ask for, None where they ask for none. Raises UsageError, InputError."""
+    if not settings.domain_weights and not settings.trusted:
+        return None
+    if trusted and len(domains) < 2:
+        raise UsageError(f"trusted: the training rows are all of one source, {', '.join(domains)}; there is nothing to weigh")
+    if trusted and all(row.outcome is None and set(row.labels) == {None} for row in trusted):
+        raise InputError(settings.trusted, "no row of the trusted set has a step label or an outcome")
+    if 0 < len(trusted) < ENOUGH:
+        say(f"the trusted set has {len(trusted)} solutions; with fewer than {ENOUGH}, the weights follow much noise")
+    return DomainWeights(parse_weights(settings.domain_weights, domains), tuple(domains), bool(trusted))
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """Learns the weights beside the model: see `loop.Beside`.
+
+    After DreamPRM (arXiv 2505.20241), without its second derivatives: one step of the optimizer moves the heads by
+    -eps sum_k w_k g_k, so the loss on the trusted set moves by -eps w_k <g_trusted, g_k> for domain k. A domain whose gradient
+    points where the trusted set's does gets heavier: w_k times exp(RATE cos(g_trusted, g_k)), then all are brought to a mean of
+    1 and into [LOW, HIGH]. The cosine, because losses of domains differ in size.
+
+    After a quarter of the run, when the heads mean something, every EVERY steps: both gradients are taken where the model is
+    then (those of steps before would be of a model that has moved on along them), by the heads alone, from DOMAIN_ROWS rows of
+    each domain and TRUSTED_ROWS trusted ones, drawn by seed and step, so that every process draws the same.
+    """
+
+    weights: DomainWeights
+    network: StepNetwork
+    data: Prepared
+    trusted: Prepared
+    settings: Settings
+    seed: int
+
+    def after(self, step: int, of: int) -> None:
+        if step % EVERY or 4 * step < of:
+            return
+        loss, draw = open_loss(self.settings.loss), np.random.default_rng([self.seed, 2 << 20, step])
+        domain = self.data.want.domain[torch.from_numpy(self.data.begin[:-1])].numpy()
+
+        def gradient(data: Prepared, rows: Any, count: int, value: Callable[[Outputs, Targets], Tensor]) -> Tensor:
+            return head_gradient(self.network, data, draw.permutation(rows)[:count], value)
+
+        trusted = gradient(self.trusted, np.arange(len(self.trusted.encoded)), TRUSTED_ROWS, trusted_loss)
+        each = [
+            gradient(self.data, np.flatnonzero(domain == d), DOMAIN_ROWS, lambda out, want: loss.loss(out, want, self.settings))
+            for d in range(len(self.weights.values))
+        ]
+        self.weights.values = moved(self.weights.values, torch.stack(each), trusted)
+
+    def state(self) -> dict[str, Any]:
+        return {"values": self.weights.values.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.weights.values = torch.tensor(state["values"])
+
+
+def head_gradient(network: StepNetwork, data: Prepared, rows: Any, value: Callable[[Outputs, Targets], Tensor]) -> Tensor:
+    """The gradient of the sum of `value`, (n,), over these rows by the heads' weights and biases: (heads * 2 * (d + 1),).
+
+    Nothing but the heads is differentiated, so it costs a forward pass.
+    """
+    from distill.training.batches import micro, move
+
+    total = torch.zeros(0)
+    for part in micro(np.asarray(rows), data.lengths, AT_ONCE):
+        batch, want = data.batch(part)
+        want = move(want, network.device)
+        with torch.no_grad():
+            outs = network(batch.to(network.device))
+        heads = []
+        for out in outs:
+            logits = out.logits.detach().requires_grad_()
+            losses = value(Outputs(logits, out.hidden, out.extra), want)
+            (by_logits,) = torch.autograd.grad(losses.sum(), logits)
+            hidden = torch.cat([out.hidden.float(), torch.ones_like(by_logits[:, :1])], dim=1)
+            heads.append((by_logits.T @ hidden).flatten().cpu())
+        total = torch.cat(heads) + (total if len(total) else 0.0)
+    return total
+
+
+def moved(weights: Tensor, gradients: Tensor, trusted: Tensor) -> Tensor:
+    """The next weights: (domains,) from (domains,), the domains' gradients (domains, d) and the trusted set's (d,).
+
+    A domain that was not seen has no gradient and keeps its share.
+    """
+    size = gradients.norm(dim=1) * trusted.norm()
+    cosine = torch.where(size > 0, gradients @ trusted / size.clamp(min=1e-30), 0.0)
+    fresh = weights * torch.exp(RATE * cosine)
+    fresh = (fresh / fresh.mean()).clamp(LOW, HIGH)
+    return fresh / fresh.mean()
+
+
+def trusted_loss(out: Outputs, want: Targets) -> Tensor:
+    """What the trusted set asks, (n,): the cross-entropy of its step labels; where a row has none but an outcome R, the
+    (A - R)^2 of DreamPRM on its last step, A = sigmoid of the mean log odds of the row's steps."""
+    z = out.log_odds()
+    known = ~want.p.isnan()
+    p = torch.where(known, want.p, 0.5)
+    steps = -p * torch.nn.functional.logsigmoid(z) - (1 - p) * torch.nn.functional.logsigmoid(-z)
+    _, at = torch.unique(want.row, return_inverse=True)
+    count = torch.zeros_like(z).index_add(0, at, torch.ones_like(z))
+    mean = (torch.zeros_like(z).index_add(0, at, z) / count.clamp(min=1))[at]
+    labelled = torch.zeros_like(z).index_add(0, at, known.to(z.dtype))[at] > 0
+    by_outcome = want.last & ~want.outcome.isnan() & ~labelled
+    outcome = (torch.sigmoid(mean) - torch.where(by_outcome, want.outcome, 0.5)) ** 2
+    return torch.where(known, steps, torch.where(by_outcome, outcome, 0.0))

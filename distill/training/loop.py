@@ -1,0 +1,333 @@
+"""A network and two prepared splits in, the network with its best weights out: the whole training loop."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from critic_prm.errors import CriticPrmError
+from distill.losses.loss import Loss, Outputs, Targets, open_loss
+from distill.training.batches import Batch, Indices, Prepared, micro, move, plan
+from distill.training.checkpoint import Checkpoints, State
+from distill.training.domains import DomainWeights
+from distill.training.ensemble import anchor
+from distill.training.settings import Settings, default_lr
+
+Record = dict[str, Any]
+LOG = "training.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """The processes that train together: one, or those that torchrun or accelerate started."""
+
+    rank: int = 0
+    size: int = 1
+
+    def sum(self, tensors: list[Tensor]) -> None:
+        """Add up each tensor over all processes, in place."""
+        if self.size > 1:
+            for tensor in tensors:
+                torch.distributed.all_reduce(tensor)
+
+
+class Task(Protocol):
+    """What is trained: a model, and rows of so many tokens each on which it has a loss."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def lengths(self) -> Indices:
+        """Tokens of each row, shape (rows,)."""
+        ...
+
+    def trainable(self) -> dict[str, nn.Parameter]: ...
+
+    def weight(self, rows: Indices) -> float:
+        """What the loss of these rows is divided by."""
+        ...
+
+    def loss(self, rows: Indices) -> Tensor:
+        """The sum of the loss over these rows, a number with its gradient, not divided yet."""
+        ...
+
+
+class StepNetwork(Protocol):
+    """What scores steps: see `network.Network`."""
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def heads(self) -> int: ...
+
+    def trainable(self) -> dict[str, nn.Parameter]: ...
+
+    def __call__(self, batch: Batch) -> list[Outputs]: ...
+
+
+class Beside(Protocol):
+    """What learns beside the model: told after every step of the optimizer, stored with every checkpoint (as JSON)."""
+
+    def after(self, step: int, of: int) -> None: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepTask:
+    """The task of a network that scores steps. `half`: which rows each head learns from. `domains`: what each source counts.
+    `anchors`: the heads' weights, and what they were when they began; where there are several, they are held to that."""
+
+    network: StepNetwork
+    data: Prepared
+    of: Loss
+    half: Tensor
+    settings: Settings
+    domains: DomainWeights | None = None
+    anchors: tuple[nn.Parameter, Tensor] | None = None
+
+    @property
+    def model(self) -> Any:
+        return self.network.model
+
+    @property
+    def device(self) -> torch.device:
+        return self.network.device
+
+    @property
+    def lengths(self) -> Indices:
+        return self.data.lengths
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        return self.network.trainable()
+
+    def weight(self, rows: Indices) -> float:
+        return float(weighed(self.of, self.data.batch(rows)[1]).sum())
+
+    def loss(self, rows: Indices) -> Tensor:
+        batch, want = self.data.batch(rows)
+        outs, want = self.network(batch.to(self.device)), move(want, self.device)
+        each = step_losses(outs, want, self.half, self.of, self.settings)
+        weight = want.weight
+        if self.domains is not None:
+            weight = weight * self.domains.of(want)
+        total = (each * weight).sum()
+        # The loss is divided by the weight of all rows of a step: so the anchor, which belongs to no row, counts once in it.
+        return total if self.anchors is None else total + weighed(self.of, want).sum() * anchor(*self.anchors)
+
+
+def fit(
+    network: StepNetwork,
+    data: Prepared,
+    dev: Callable[[], Mapping[str, Any]],
+    settings: Settings,
+    *,
+    seed: int = 0,
+    team: Team = Team(),
+    work: Path | None = None,
+    run: str = "",
+    watch: Callable[[Record], None] = lambda record: None,
+    domains: DomainWeights | None = None,
+    beside: Beside | None = None,
+    heads: nn.Parameter | None = None,
+) -> Record:
+    """Train a network to score steps; see `train`. `domains` are the weights of its rows' sources, `heads` the parameter of its
+    heads where there are several."""
+    half = halves(len(data.encoded), network.heads, seed)
+    anchors = None if heads is None else (heads, heads.detach().clone())
+    task = StepTask(network, data, open_loss(settings.loss), half, settings, domains, anchors)
+    places = micro_tokens(settings, task.device)
+    return train(task, dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=watch, beside=beside)
+
+
+def train(
+    task: Task,
+    dev: Callable[[], Mapping[str, Any]],
+    settings: Settings,
+    *,
+    places: int,
+    seed: int = 0,
+    team: Team = Team(),
+    work: Path | None = None,
+    run: str = "",
+    watch: Callable[[Record], None] = lambda record: None,
+    beside: Beside | None = None,
+) -> Record:
+    """Train, score dev now and then, and leave the weights with the best dev F1 in the model.
+
+    `dev` scores the dev split and gives at least "f1" (None where it is not defined) and "loss". With `work`, a folder, metrics
+    go to `training.jsonl` there and checkpoints beside them; a run of the same name `run` (a fingerprint of all that matters)
+    goes on from the last one and gives the same losses as if it had never stopped: nothing in here is drawn at random but the
+    order of rows, which follows from seed and epoch. At most `places` tokens, padding included, go through the model at
+    once. `watch` sees every record; `beside` learns with the model. Returns steps, tokens, seconds and the best look.
+
+    Raises CriticPrmError when the loss is no number any more.
+    """
+    parameters = task.trainable()
+    optimizer = make_optimizer(parameters, settings)
+    epochs = [plan(task.lengths, settings.batch_tokens, np.random.default_rng([seed, e])) for e in range(settings.epochs)]
+    schedule = [(epoch, number, rows) for epoch, steps in enumerate(epochs) for number, rows in enumerate(steps)]
+    if work is not None:
+        work.mkdir(parents=True, exist_ok=True)
+    checkpoints = Checkpoints(work, run, parameters, optimizer, every=60 * settings.save_minutes, leads=team.rank == 0)
+    state = checkpoints.resume() or State()
+    if beside is not None and state.more:
+        beside.restore(state.more)
+    log = Log(work if team.rank == 0 else None, state.step, watch)
+    started = time.monotonic() - state.seconds
+    task.model.train()
+    for step in range(state.step, len(schedule)):
+        epoch, number, rows = schedule[step]
+        lr = default_lr(settings) * rate(step, len(schedule), settings)
+        began = time.monotonic()
+        value, norm = one_step(task, rows, optimizer, lr, places, settings, team)
+        if beside is not None:
+            beside.after(step + 1, len(schedule))
+            state.more = beside.state()
+        tokens = int(task.lengths[rows].sum())
+        state.tokens += tokens
+        state.step, state.seconds = step + 1, time.monotonic() - started
+        speed = tokens / max(1e-9, time.monotonic() - began)
+        log.write(
+            {"step": step + 1, "of": len(schedule), "epoch": epoch + (number + 1) / len(epochs[epoch]), "loss": value,
+             "lr": lr, "norm": norm, "tokens": state.tokens, "tokens_per_second": round(speed, 1),
+             "seconds": round(state.seconds, 2)}
+        )  # fmt: skip
+        if not math.isfinite(value):
+            raise CriticPrmError(f"the loss is {value} at step {step + 1}; lower --lr (it was {lr:.1e}), or take --dtype fp32")
+        if due(number, len(epochs[epoch]), settings.evaluations):
+            task.model.eval()
+            found = dict(dev())
+            task.model.train()
+            better = state.best is None or quality(found) > quality(state.best)
+            state.stale = 0 if better else state.stale + 1
+            if better:
+                state.best = {"step": step + 1, **found}
+                checkpoints.keep_best(step + 1)
+            log.write({"step": step + 1, "epoch": epoch + (number + 1) / len(epochs[epoch]), "dev": found, "best": better})
+            if settings.patience and state.stale >= settings.patience:
+                break
+        checkpoints.save_if_due(state)
+    checkpoints.restore_best()
+    task.model.eval()
+    return {"optimizer_steps": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "best": state.best}
+
+
+def one_step(
+    task: Task, rows: Indices, optimizer: torch.optim.Optimizer, lr: float, places: int, settings: Settings, team: Team
+) -> tuple[float, float]:
+    """One step of the optimizer on these rows, shared out among the processes. Returns the loss and the gradient's norm."""
+    divisor = task.weight(rows) or 1.0
+    own = rows[np.argsort(-task.lengths[rows], kind="stable")][team.rank :: team.size]
+    total = torch.zeros((), device=task.device)
+    optimizer.zero_grad(set_to_none=True)
+    for part in micro(own, task.lengths, places):
+        value = task.loss(part) / divisor
+        value.backward()
+        total += value.detach()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if team.size > 1:
+        for p in parameters:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        team.sum([total, *(p.grad for p in parameters)])
+    norm = torch.nn.utils.clip_grad_norm_(parameters, settings.clip or math.inf)
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    optimizer.step()
+    return float(total), float(norm)
+
+
+def step_losses(outs: list[Outputs], want: Targets, half: Tensor, loss: Loss, settings: Settings) -> Tensor:
+    """The loss at every step end, (n,): the mean over heads, before any weight and not divided yet."""
+    if len(outs) == 1:
+        return loss.loss(outs[0], want, settings)
+    # Each head sees one half of the rows, at twice their weight: heads that saw the same would agree where none of them knows.
+    seen = 2.0 * half.to(want.row.device)[want.row].float()
+    return torch.stack([loss.loss(out, want, settings) * seen[:, h] for h, out in enumerate(outs)]).mean(0)
+
+
+def weighed(loss: Loss, want: Targets) -> Tensor:
+    """The weight with which each step end counts in the divisor."""
+    return loss.counts(want) * want.weight
+
+
+def halves(rows: int, heads: int, seed: int) -> Tensor:
+    """Which rows each head learns from, (rows, heads) bool: a random half for each."""
+    drawn = np.random.default_rng([seed, 1 << 20]).random((rows, heads if heads > 1 else 0))
+    return torch.from_numpy(drawn < 0.5)
+
+
+def make_optimizer(trainable: Mapping[str, nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
+    """AdamW; decay for matrices alone, since it pulls biases and norms to where they mean something else."""
+    parameters = list(trainable.values())
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=default_lr(settings), fused=True)
+
+
+def rate(step: int, total: int, settings: Settings) -> float:
+    """The share of the learning rate at a step: a straight rise, then a cosine or a line to 0, or constant."""
+    rise = round(settings.warmup * total)
+    if step < rise:
+        return (step + 1) / (rise + 1)
+    done = (step - rise) / max(1, total - rise)
+    return {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[settings.schedule]
+
+
+def micro_tokens(settings: Settings, device: torch.device) -> int:
+    """Places of one forward pass: what keeps a GPU busy, or what stays in a processor's caches."""
+    return min(settings.batch_tokens, settings.micro_tokens or (16384 if device.type == "cuda" else 2048))
+
+
+def due(number: int, steps: int, evaluations: int) -> bool:
+    """Whether dev is scored after step `number` of an epoch's `steps`: at the end, and evenly before it."""
+    return (number + 1) * evaluations // steps > number * evaluations // steps
+
+
+def quality(found: Mapping[str, Any]) -> tuple[float, float]:
+    """What is compared on dev: the F1 where it is defined, and of equal ones the loss."""
+    return (-1.0 if found["f1"] is None else float(found["f1"]), -float(found["loss"]))
+
+
+class Log:
+    """training.jsonl: a line each step and each look at dev. A run that goes on cuts what came after its checkpoint."""
+
+    def __init__(self, folder: Path | None, step: int, watch: Callable[[Record], None]) -> None:
+        self._watch, self._path = watch, None if folder is None else folder / LOG
+        if self._path is not None:
+            lines = self._path.read_text("utf-8").splitlines() if self._path.is_file() else []
+            self._path.write_text("".join(line + "\n" for line in lines if _step_of(line) <= step), "utf-8")
+
+    def write(self, record: Record) -> None:
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(record) + "\n")
+        self._watch(record)
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError):  # the last line of a run that was killed while writing it
+        return math.inf

@@ -1,0 +1,394 @@
+"""A base in, a network out: AutoModelForTokenClassification with two logits a head, read at the ends of steps alone."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from critic_prm.errors import ConfigError, InputError, UsageError
+from distill.losses.loss import Outputs
+from distill.sequences import Encoded
+from distill.training import attention
+from distill.training.batches import Batch, collate, pack
+from distill.training.settings import Settings, parse_lora
+
+LABELS = {0: "incorrect", 1: "correct"}
+HEADS = "heads.safetensors"
+ALIGN = 32
+"""What lengths are rounded up to for bf16 on a processor: oneDNN makes code for every shape that it meets and keeps it, 40 MB
+more with every step of a small model; of rounded shapes there are few, and it is faster."""
+
+
+class StepHead(nn.Module):
+    """Linear heads that are read at step ends alone, in float32: `weight` (2 H + E, d), for H heads and E further numbers.
+
+    It stands where the base's own classifier stood, so that whatever the base does before its classifier is done as well.
+    `at` says where to read (see `Batch.at`); `hidden` is what was read last.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.at: Tensor | None = None
+        self.hidden: Tensor | None = None
+
+    def forward(self, states: Tensor) -> Tensor:
+        flat = states.flatten(0, -2)
+        self.hidden = (flat if self.at is None else flat[self.at]).float()
+        with torch.autocast(states.device.type, enabled=False):
+            return F.linear(self.hidden, self.weight, self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The model with its `StepHead` in place. `causal`: what comes later in a sequence changes nothing before it. `packs`: it
+    takes rows end to end, without padding."""
+
+    model: Any
+    head: StepHead
+    heads: int
+    causal: bool
+    dtype: torch.dtype
+    packs: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    def __call__(self, batch: Batch) -> list[Outputs]:
+        """What each head gives at the batch's step ends."""
+        inputs, self.head.at = self._inputs(batch)
+        with torch.autocast(batch.ids.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
+            numbers = self.model(**inputs).logits
+        hidden, self.head.hidden = self.head.hidden, None
+        assert hidden is not None
+        logits, extra = numbers[:, : 2 * self.heads], numbers[:, 2 * self.heads :]
+        return [Outputs(logits[:, 2 * h : 2 * h + 2], hidden, extra) for h in range(self.heads)]
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def _inputs(self, batch: Batch) -> tuple[dict[str, Any], Tensor]:
+        if not self.causal:
+            return {"input_ids": batch.ids, "attention_mask": batch.mask}, batch.at
+        if not self.packs:
+            return {"input_ids": batch.ids, "attention_mask": batch.mask, "use_cache": False}, batch.at
+        rows = pack(batch, ALIGN if self.dtype == torch.bfloat16 else 1)
+        return {"input_ids": rows.ids, "position_ids": rows.positions, "spans": rows.spans, "use_cache": False}, rows.at
+
+
+def open_tokenizer(base: str | Path) -> Any:
+    """The base's tokenizer, with a padding token: where it has none, the end token does, since padding is never looked at."""
+    from transformers import AutoTokenizer
+
+    if re.match(r"[./~]", str(base)) and not Path(base).expanduser().is_dir():
+        raise InputError(str(base), "there is no such folder", MEND)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(base), trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise InputError(str(base), f"its tokenizer does not open: {first_line(error)}", MEND) from None
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = next(
+            (t for t in (tokenizer.eos_token, tokenizer.unk_token, tokenizer.bos_token) if t is not None),
+            tokenizer.convert_ids_to_tokens(0),
+        )
+    return tokenizer
+
+
+def mend_padding(tokenizer: Any, model: Any) -> None:
+    """Padding with a token that the model has a vector for: a tokenizer may bring a padding token that its model never met."""
+    if tokenizer.pad_token_id >= model.get_input_embeddings().num_embeddings:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(0)
+    model.config.pad_token_id = tokenizer.pad_token_id
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Transformers without its bars and reports: what matters of them is told in our own words."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+MEND = "name a folder that has config.json, weights and a tokenizer, or a model of the hub that can be reached"
+
+
+def open_network(
+    base: str,
+    settings: Settings,
+    *,
+    extra: tuple[float, ...] = (),
+    seed: int = 0,
+    say: Callable[[str], None] = lambda line: None,
+) -> Network:
+    """Load a base and give it heads. `extra` are the biases that a loss's further numbers begin with.
+
+    Raises InputError for a base that does not open or is a reward model of another kind, UsageError for settings that do not
+    fit it, ConfigError for a device that is not there.
+    """
+    model, goes_on = _load(base, say)
+    causal = is_causal(model.config)
+    remove_dropout(model)
+    if settings.layers is not None:
+        keep_layers(model, settings.layers)
+    model.config.id2label, model.config.label2id = dict(LABELS), {name: n for n, name in LABELS.items()}
+    model.config.problem_type = "single_label_classification"
+    place, old = find_head(model)
+    head = _make_head(old, settings.heads, extra, seed, goes_on)
+    setattr(place, head_name(model), head)
+    if settings.lora:
+        model = add_adapters(model, settings.lora)
+    else:
+        freeze_base(model, settings.freeze)
+    head.requires_grad_(True)
+    if settings.checkpointing:
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
+    device = pick_device(settings.device)
+    model = model.to(device)
+    packs = causal and device.type == "cpu" and use_packed_attention(model)
+    return Network(model, head, settings.heads, causal, pick_dtype(settings.dtype, device), packs)
+
+
+def use_packed_attention(model: Any) -> bool:
+    """Switch a causal model to attention without padding where it can; False, and nothing changed, where it cannot.
+
+    Whether it can is tried: models with attention of their own (windows, soft caps, sinks) give other numbers, or none.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    kinds = set(getattr(inner.config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"} or getattr(inner.config, "_attn_implementation", None) != "sdpa":
+        return False
+    attention.register()
+    head, was = find_head(model)[1], model.training
+    lengths = (3, 7)
+    ids = torch.arange(14, device=model.device).view(2, 7) % inner.config.vocab_size
+    batch = collate(
+        [Encoded(row.cpu().numpy()[:n], np.array([n - 1])) for row, n in zip(ids, lengths, strict=True)], 0, causal=True
+    )
+    rows = pack(batch)
+    model.eval()
+    try:
+        with torch.no_grad():
+            head.at = batch.at
+            plain = model(input_ids=batch.ids, use_cache=False).logits
+            inner.set_attn_implementation(attention.NAME)
+            head.at = rows.at
+            packed = model(input_ids=rows.ids, position_ids=rows.positions, spans=rows.spans, use_cache=False).logits
+        if torch.allclose(plain, packed, rtol=1e-3, atol=1e-4):
+            return True
+    except (TypeError, ValueError, RuntimeError, AttributeError):
+        pass
+    finally:
+        model.train(was)
+    inner.set_attn_implementation("sdpa")
+    return False
+
+
+def plain_model(network: Network) -> tuple[Any, dict[str, Tensor]]:
+    """The network as a plain AutoModelForTokenClassification, adapters merged, and what it cannot hold: the single heads
+    ("weight" (H, 2, d), "bias" (H, 2)) where there are several, and "extra.weight" (E, d), "extra.bias" (E,).
+
+    The plain classifier is the mean of the heads. The network is used up.
+    """
+    model = network.model.merge_and_unload() if hasattr(network.model, "merge_and_unload") else network.model
+    if network.packs:
+        model.set_attn_implementation("sdpa")
+    weight, bias = network.head.weight.detach(), network.head.bias.detach()
+    count = 2 * network.heads
+    single, single_bias = weight[:count].unflatten(0, (network.heads, 2)), bias[:count].unflatten(0, (network.heads, 2))
+    plain = nn.Linear(weight.shape[1], 2, device=weight.device)
+    with torch.no_grad():
+        plain.weight.copy_(single.mean(0))
+        plain.bias.copy_(single_bias.mean(0))
+    place, _ = find_head(model)
+    setattr(place, head_name(model), plain)
+    model.config.num_labels = 2
+    more: dict[str, Tensor] = {}
+    if network.heads > 1:
+        more |= {"weight": single.clone(), "bias": single_bias.clone()}
+    if len(weight) > count:
+        more |= {"extra.weight": weight[count:].clone(), "extra.bias": bias[count:].clone()}
+    return model, more
+
+
+def is_causal(config: Any) -> bool:
+    """Whether a model of this configuration reads from left to right only."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    kind = config.model_type
+    return kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
+def head_name(model: Any) -> str:
+    """What the classifier is called: "score" in causal models, "classifier" in encoders."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return next(name for name in ("score", "classifier") if hasattr(inner, name))
+
+
+def find_head(model: Any) -> tuple[Any, Any]:
+    """The module that holds the classifier, and the classifier."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return inner, getattr(inner, head_name(model))
+
+
+def find_layers(model: Any) -> tuple[nn.Module, str, nn.ModuleList]:
+    """The list of layers, with the module that holds it and its name there."""
+    count = model.config.num_hidden_layers
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, nn.ModuleList) and len(child) == count:
+                return parent, name, child
+    raise UsageError(f"the layers of a {model.config.model_type} base were not found; leave --layers and --freeze out")
+
+
+def pick_device(wanted: str) -> torch.device:
+    """ "auto" is the GPU of this process where there is one. Raises ConfigError for a device that is not there."""
+    from accelerate import PartialState
+
+    own = torch.device(PartialState().device)
+    if wanted in ("auto", own.type):
+        return own
+    try:
+        device = torch.device(wanted)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise ConfigError(f"the device {wanted!r} cannot be used here: {first_line(error)}; leave --device out") from None
+    return device
+
+
+def pick_dtype(wanted: str, device: torch.device) -> torch.dtype:
+    """What is computed in. "auto" is bf16 where the hardware multiplies it faster than fp32."""
+    if wanted == "auto":
+        return torch.bfloat16 if _has_bf16(device) else torch.float32
+    return torch.bfloat16 if wanted == "bf16" else torch.float32
+
+
+def _has_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        has: Callable[[], bool] = torch.cpu._is_amx_tile_supported
+        also: Callable[[], bool] = torch.cpu._is_avx512_bf16_supported
+        return has() or also()
+    return False
+
+
+def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
+    """The base with two classes, and whether its head was trained for them already."""
+    from transformers import AutoConfig, AutoModelForTokenClassification
+
+    try:
+        config = AutoConfig.from_pretrained(base, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(base, f"it does not open as a model: {first_line(error)}", MEND) from None
+    named = (getattr(config, "architectures", None) or [""])[0]
+    again = named.endswith("ForTokenClassification")
+    if again and config.num_labels != 2:
+        raise InputError(base, f"it classifies tokens into {config.num_labels} classes, a verifier has 2", "name its own base")
+    if named.endswith(("ForProcessRewardModel", "ForRewardModel")):
+        raise InputError(
+            base, f"it is a process reward model of another kind ({named}), whose head does not fit", "name its own base"
+        )
+    if again:
+        say(f"{base} is a process reward model already: training goes on from its head")
+    try:
+        with quiet():
+            model, report = AutoModelForTokenClassification.from_pretrained(
+                base,
+                num_labels=2,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=not again,
+                output_loading_info=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+            )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(base, f"it does not open for token classification: {first_line(error)}", MEND) from None
+    absent = [name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + ".")]
+    if absent or (again and report["missing_keys"]):
+        raise InputError(base, f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}", "copy or download it again")
+    return model, again
+
+
+def _make_head(old: Any, heads: int, extra: tuple[float, ...], seed: int, goes_on: bool) -> StepHead:
+    generator = torch.Generator().manual_seed(seed)
+    size = old.in_features
+    weight = torch.zeros(2 * heads + len(extra), size)
+    bias = torch.zeros(len(weight))
+    # Several heads must differ, or they would stay the same and agree about everything.
+    weight[: 2 * heads].normal_(0.0, 0.02, generator=generator)
+    if goes_on:
+        weight[: 2 * heads] = old.weight.detach().repeat(heads, 1) + (heads > 1) * weight[: 2 * heads]
+        bias[: 2 * heads] = old.bias.detach().repeat(heads) if old.bias is not None else 0.0
+    bias[2 * heads :] = torch.tensor(extra)
+    return StepHead(weight, bias)
+
+
+def remove_dropout(model: Any) -> None:
+    """Numbers in training are then those of scoring; on data of this size dropout gives nothing that weight decay does not."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        elif isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+def keep_layers(model: Any, count: int) -> None:
+    parent, name, layers = find_layers(model)
+    if count > len(layers):
+        raise UsageError(f"layers is {count}, and the base has {len(layers)}")
+    setattr(parent, name, layers[:count])
+    model.config.num_hidden_layers = count
+    if getattr(model.config, "layer_types", None):
+        model.config.layer_types = model.config.layer_types[:count]
+
+
+def freeze_base(model: Any, what: str) -> None:
+    if what == "none":
+        return
+    if what == "all":
+        model.requires_grad_(False)
+        return
+    model.get_input_embeddings().requires_grad_(False)
+    if what.isdecimal():
+        layers = find_layers(model)[2]
+        if int(what) > len(layers):
+            raise UsageError(f"freeze is {what}, and the base has {len(layers)} layers")
+        for layer in layers[: int(what)]:
+            layer.requires_grad_(False)
+
+
+def add_adapters(model: Any, text: str) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    lora = parse_lora(text)
+    config = LoraConfig(r=lora.r, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=list(lora.targets) or "all-linear")
+    try:
+        with warnings.catch_warnings():  # peft asks transformers for a name that is going out of use
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            return get_peft_model(model, config)
+    except ValueError as error:
+        raise UsageError(f"lora: {first_line(error)}") from None
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,131 @@
+"""The Student: what learns from a training set, and the Scorer it becomes; one student a file in `students/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from critic_prm.errors import UsageError
+from distill.data import TrainingSet
+
+if TYPE_CHECKING:
+    from distill.scoring.load import Opening
+    from distill.training.settings import Settings
+
+Item: TypeAlias = tuple[str, Sequence[str]]
+"""What is scored: a problem and the steps of one solution."""
+
+
+class Scorer(Protocol):
+    """A trained student: raw scores, not yet calibrated.
+
+    `batch` is how many trajectories it likes at once. `causal` says whether a step's score depends on the problem, earlier
+    steps and the step alone, so that scoring a prefix gives the same numbers as scoring the whole.
+    """
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def causal(self) -> bool: ...
+
+    def score(self, items: Sequence[Item]) -> list[NDArray[np.float64]]:
+        """Raw P(correct) per step, one array of shape (steps,) per item."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write everything `load` needs into an existing folder: safetensors and JSON, nothing that runs when read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training gives: the scorer, and a summary for the verifier's folder (counts, settings, seconds).
+
+    `student` names the module of `students/` whose `load` opens the folder. `leads` is false in all but one of several
+    processes that trained together: only that one writes.
+    """
+
+    scorer: Scorer
+    base: str
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    student: str = "linear"
+    leads: bool = True
+
+
+class Student(Protocol):
+    """What trains: a module in `students/`, or an object that one of them defines for students with settings."""
+
+    def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
+        """Learn from `data.train` (`data.dev` is for early stopping at most). `say` takes lines of progress.
+
+        `work` is a folder for what lets an interrupted run go on; what it holds as `training.jsonl` and `training.png` when
+        training ends is kept with the verifier.
+        """
+        ...
+
+
+class StudentModule(Protocol):
+    """A module in `students/`."""
+
+    def load(self, folder: Path, opening: Opening = ...) -> Scorer:
+        """The inverse of `Scorer.save`. Raises OSError, ValueError or KeyError for a folder that is damaged, UsageError for a
+        way of opening that it has not."""
+        ...
+
+
+def student_names() -> list[str]:
+    """The students there are: the modules of `distill/students`."""
+    package = import_module("distill.students")
+    return sorted(m.name.replace("_", "-") for m in iter_modules(package.__path__) if not m.name.startswith("_"))
+
+
+def open_student(name: str) -> StudentModule:
+    """Import the student called `name`. Raises UsageError that lists what there is instead."""
+    if name.replace("_", "-") not in student_names():
+        raise UsageError(f"no student is called {name!r}; there are: {', '.join(student_names())}")
+    return cast(StudentModule, import_module(f"distill.students.{name.replace('-', '_')}"))
+
+
+def choose_student(name: str, settings: Settings, sources: tuple[str, ...] = ()) -> Student:
+    """The student that a command names: "linear", any base (a hub name or a local folder) for a transformer, or
+    "implicit:BASE" for one that learns from outcomes alone, "hybrid:BASE" for the linear one that also reads with a base
+    (of the sources that match `sources`, if there are any).
+
+    Raises UsageError when settings are given that the student does not have.
+    """
+    if sources and not name.startswith("hybrid:"):
+        raise UsageError("--sources says what a hybrid student reads; other students learn from all sources")
+    if name in student_names() and hasattr(open_student(name), "train"):
+        changed = changed_settings(settings)
+        if changed:
+            raise UsageError(
+                f"the {name} student has no {', '.join(changed)}; name a base, such as --student FOLDER, to use them"
+            )
+        return cast(Student, open_student(name))
+    if name.startswith("implicit:"):
+        from distill.students.implicit import Implicit
+
+        return Implicit(name.removeprefix("implicit:"), settings)
+    if name.startswith("hybrid:"):
+        from distill.students.hybrid import APPLY, Hybrid
+
+        changed = [option for option in changed_settings(settings) if option not in APPLY]
+        if changed:
+            raise UsageError(f"the hybrid student has no {', '.join(changed)}: its base is read, not trained")
+        return Hybrid(name.removeprefix("hybrid:"), settings, sources or ("*",))
+    from distill.students.transformer import Transformer
+
+    return Transformer(name, settings)
+
+
+def changed_settings(settings: Settings) -> list[str]:
+    """The options that differ from their defaults, as the command line writes them."""
+    return [f"--{f.name.replace('_', '-')}" for f in fields(settings) if getattr(settings, f.name) != f.default]
