@@ -1,28 +1,67 @@
-"""The folder is the registry: the modules of a package folder, by name, imported only when asked for."""
+"""Find and import the implementations of each extensible kind of thing, and the data files that ship with the package."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from critic_prm.errors import UsageError
 
 
-def names(folder: str) -> list[str]:
-    """The names of the modules in critic_prm/`folder` (underscores shown as hyphens), sorted; nothing is imported from them."""
-    return list(_names(folder))
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An extensible kind: every module of `package` that defines `marker` is one implementation of it."""
+
+    package: str
+    marker: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "provider": Kind("critic_prm.providers", "def connect("),
+    "format": Kind("critic_prm.data.formats", "CONVENTION ="),
+    "reader": Kind("critic_prm.styles.readers", "def read("),
+    "family": Kind("critic_prm.generate.families", "def draw("),
+    "check": Kind("critic_prm.generate.checks", "def examine("),
+    "critic": Kind("critic_prm.critics", "def connect() "),
+    "search method": Kind("critic_prm.search.methods", "async def search("),
+    "benchmark": Kind("critic_prm.evaluate.benchmarks", "BENCHMARK ="),
+    "analysis": Kind("critic_prm.evaluate.analyze", "NUMBERS"),
+    "loss": Kind("distill.losses", "def loss("),
+    "student": Kind("distill.students", "def load("),
+}
+"""Adding an implementation means adding one file to its package; nothing else lists them."""
+
+
+def names(kind: str) -> list[str]:
+    """The names of all implementations of `kind`, sorted, with hyphens for underscores. Nothing is imported."""
+    return list(_names(kind))
+
+
+def load(kind: str, name: str) -> ModuleType:
+    """Import the implementation called `name`. Raises UsageError that lists the available names."""
+    if name.replace("_", "-") not in _names(kind):
+        raise UsageError(f"no {kind} is called {name!r}; available: {', '.join(names(kind))}")
+    return import_module(f"{KINDS[kind].package}.{name.replace('-', '_')}")
+
+
+def resource(name: str) -> Path:
+    """The path of a shipped file such as "prompts" or "cache.db.example", in the installed package or in a checkout."""
+    packaged = Path(__file__).parent / name
+    return packaged if packaged.exists() else Path(__file__).parents[1] / name
 
 
 @cache
-def _names(folder: str) -> tuple[str, ...]:
-    package = import_module(f"critic_prm.{folder}")
-    return tuple(sorted(m.name.replace("_", "-") for m in iter_modules(package.__path__) if not m.name.startswith("_")))
+def _names(kind: str) -> tuple[str, ...]:
+    spec = find_spec(KINDS[kind].package)
+    folders = spec.submodule_search_locations if spec else None
+    found = (path for folder in folders or () for path in Path(folder).glob("[!_]*.py") if _defines(path, KINDS[kind].marker))
+    return tuple(sorted(path.stem.replace("_", "-") for path in found))
 
 
-def load(folder: str, name: str, noun: str) -> ModuleType:
-    """Import the module called `name` in critic_prm/`folder`. Raises UsageError that lists what there is instead."""
-    if name.replace("_", "-") not in _names(folder):
-        raise UsageError(f"no {noun} is called {name!r}; there are: {', '.join(names(folder))}")
-    return import_module(f"critic_prm.{folder}.{name.replace('-', '_')}")
+def _defines(path: Path, marker: str) -> bool:
+    return any(line.startswith(marker) for line in path.read_text("utf-8").splitlines())

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from critic_prm import registry
 from critic_prm.errors import UsageError
 from distill.data import TrainingSet
 
@@ -83,15 +82,12 @@ class StudentModule(Protocol):
 
 def student_names() -> list[str]:
     """The students there are: the modules of `distill/students`."""
-    package = import_module("distill.students")
-    return sorted(m.name.replace("_", "-") for m in iter_modules(package.__path__) if not m.name.startswith("_"))
+    return registry.names("student")
 
 
 def open_student(name: str) -> StudentModule:
     """Import the student called `name`. Raises UsageError that lists what there is instead."""
-    if name.replace("_", "-") not in student_names():
-        raise UsageError(f"no student is called {name!r}; there are: {', '.join(student_names())}")
-    return cast(StudentModule, import_module(f"distill.students.{name.replace('-', '_')}"))
+    return cast(StudentModule, registry.load("student", name))
 
 
 def choose_student(name: str, settings: Settings, sources: tuple[str, ...] = ()) -> Student:

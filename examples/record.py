@@ -16,7 +16,7 @@ from critic_prm.data.records.reading import read_records
 from critic_prm.data.trajectory import trajectory_from_json
 from critic_prm.engine.cache import Cache, Entry
 from critic_prm.providers.provider import Request, Usage, request_key
-from critic_prm.resources import resource
+from critic_prm.registry import resource
 from critic_prm.styles.prompt import expect, render, schema
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ import pytest
 
 from critic_prm import cli
 from critic_prm.cli import main
-from critic_prm.resources import resource
+from critic_prm.registry import resource
 
 ROWS = 12
 DOCUMENTED = {0, 1, 2, 3, 4}

@@ -50,7 +50,7 @@ def test_the_six_styles() -> None:
 @styles
 def test_a_style_says_how_it_is_read(name: str) -> None:
     style = open_style(name)
-    assert style.reader in names("readers")
+    assert style.reader in names("reader")
     assert style.about
     assert re.fullmatch(r"[0-9a-f]{12}", style.fingerprint)
     assert style.fingerprint == open_style(name).fingerprint != style_from_source(name, style.source + " ").fingerprint

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pytest
 
-from critic_prm import registry as plugins
+from critic_prm import registry
 from critic_prm.cli import build, main
 from critic_prm.cli.stages import ELSEWHERE, HOLDS
 from critic_prm.data.critic import Judging, open_critic
@@ -595,7 +595,7 @@ def test_trust_is_for_the_file_itself(world: Path) -> None:
 @pytest.mark.parametrize("name", ["_http", "..errors", "os", "openai.connect", "openai/../vllm", "", "-http", "openai "])
 def test_a_registry_loads_its_own_modules_only(name: str) -> None:
     with pytest.raises(UsageError, match="no provider is called"):
-        plugins.load("providers", name, "provider")
+        registry.load("provider", name)
     if "/" not in name:
         with pytest.raises(UsageError):
             open_provider(f"{name}/x")

@@ -71,7 +71,7 @@ def _command(name: str) -> Callable[..., None]:
     return command
 
 
-for _name in names("generate.families"):
+for _name in names("family"):
     app.command(_name, help=f"Make trajectories of the family {_name}.", rich_help_panel=FAMILIES)(_command(_name))
 
 policies.register(app)

@@ -49,7 +49,7 @@ def _verdicts(console: Console, folder: Path) -> None:
     from critic_prm.cli.running import run_labelling
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import read_labels
-    from critic_prm.resources import resource
+    from critic_prm.registry import resource
 
     shutil.copyfile(resource("cache.db.example"), folder / "critic-prm.db")
     source, out = str(resource("examples/trajectories.jsonl")), folder / "examples.labels.jsonl"
@@ -105,7 +105,7 @@ def _evaluate(console: Console, folder: Path) -> None:
     from critic_prm.data.formats.convert import read_trajectories, write_trajectories
     from critic_prm.data.records.reading import read_records
     from critic_prm.evaluate.benchmarks.benchmark import open_benchmark, read_benchmarks
-    from critic_prm.resources import resource
+    from critic_prm.registry import resource
 
     held_out = {record.data["id"] for record in read_records(folder / "dataset" / "test.jsonl")}
     unseen = folder / "held-out.jsonl"

@@ -19,7 +19,7 @@ from critic_prm.data.trust import Origin
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.providers.models import ANY_TIER, Prices, abilities
 from critic_prm.providers.provider import Usage, service_tier
-from critic_prm.resources import resource
+from critic_prm.registry import resource
 
 Asks = Literal["policy", "judge", "nobody"]
 Needs = Literal["problems", "solutions", "runs", "nothing"]

@@ -48,7 +48,7 @@ def is_local(critic: str) -> bool:
 
     from critic_prm.registry import names
 
-    return Path(critic).is_dir() or critic in names("critics")
+    return Path(critic).is_dir() or critic in names("critic")
 
 
 def prices_of(critic: object) -> Prices | None:

@@ -1,8 +1,9 @@
-"""A critic written down in TOML -> that critic: a cascade or a mixture of others."""
+"""Open a critic by name: the rule checker, a verifier folder, a judge, rollouts, or a TOML file with a cascade or mixture."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def open_file(path: str | Path, judging: Judging) -> Critic:
         raise UsageError(f"{path} has the tables {', '.join(tables) or 'none'}; a critic has one, {_tables()}")
     try:
         origin = Origin(path, judging.trust)
-        critic: Critic = load("critics", kinds[0], "critic").from_table(tables[kinds[0]], origin, judging)
+        critic: Critic = import_module(f"critic_prm.critics.{kinds[0]}").from_table(tables[kinds[0]], origin, judging)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     except RecursionError:

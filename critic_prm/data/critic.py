@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from critic_prm import registry
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin, exists
@@ -15,10 +16,6 @@ from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Sampling
 
 Kind = Literal["verifier", "file", "rollout", "local", "judge"]
-NOT_LOCAL = ("llm", "consensus", "rollout", "cascade", "mixture")
-"""The modules of `critics/` that are not opened by their own name."""
-
-
 class Critic(Protocol):
     """Turns trajectories into judgements.
 
@@ -115,9 +112,7 @@ def kind_of(name: str) -> Kind | None:
 
 def local_critics() -> list[str]:
     """The critics that ask nobody and are opened by their name alone."""
-    from critic_prm import registry as plugins
-
-    return [name for name in plugins.names("critics") if name not in NOT_LOCAL]
+    return registry.names("critic")
 
 
 def critic_in_file(name: object, origin: Origin) -> str:
@@ -145,8 +140,6 @@ def open_critic(name: str, judging: Judging | None = None) -> Critic:
 
     Raises UsageError for a name that is none of these, ConfigError for a missing key, InputError for a damaged verifier.
     """
-    from critic_prm import registry as plugins
-
     kind = kind_of(name)
     if (name == "rules" or kind == "verifier") and judging is not None and judging.cluster is not None:
         from critic_prm.critics.remote import connect as connect_cluster
@@ -158,15 +151,13 @@ def open_critic(name: str, judging: Judging | None = None) -> Critic:
         verifier: Critic = load_verifier(name)
         return verifier
     if kind == "file":
-        from critic_prm.critics.open import open_file
-
         return open_file(name, judging or Judging())
     if kind == "rollout":
         from critic_prm.critics.rollout import connect as connect_rollout
 
         return connect_rollout(name.removeprefix("rollout:"), judging or Judging())
     if kind == "local":
-        critic: Critic = plugins.load("critics", name, "critic").connect()
+        critic: Critic = registry.load("critic", name).connect()
         return critic
     if kind is None:
         what = "is a folder without verifier.json" if Path(name).is_dir() else "is no critic"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from critic_prm import registry as plugins
+from critic_prm import registry
 from critic_prm.errors import InputError
 
 LONGEST = 100
@@ -58,11 +58,11 @@ class Origin:
     def provider(self, what: str, value: object) -> str:
         """ "provider/model" with a packaged provider. Where the model can be a path (scripted, vllm), it is one to read."""
         kind, slash, model = str(value).partition("/")
-        if kind not in plugins.names("providers") or not slash or not model:
+        if kind not in registry.names("provider") or not slash or not model:
             if self.trusted:
                 return str(value)
-            raise self.refusal(what, value, f"provider/MODEL; the providers are {', '.join(plugins.names('providers'))}")
-        may_be_path = getattr(plugins.load("providers", kind, "provider"), "MODEL_IS_PATH", False)
+            raise self.refusal(what, value, f"provider/MODEL; the providers are {', '.join(registry.names('provider'))}")
+        may_be_path = getattr(registry.load("provider", kind), "MODEL_IS_PATH", False)
         if may_be_path and (model[0] in "/\\~." or exists(self.folder / model) or exists(Path(model))):
             return f"{kind}/{self.path(what, model)}"
         return str(value)

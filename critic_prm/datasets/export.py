@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from critic_prm import registry as plugins
+from critic_prm import registry
 from critic_prm.data.formats import convert as formats
 from critic_prm.data.formats._convention import Dropped, settle
 from critic_prm.data.formats.convert import Options, Report
@@ -36,7 +36,7 @@ _SPLITS = ("train", "dev", "test")
 
 def targets() -> list[str]:
     """What can be exported to."""
-    return [FOLDER, TABLE, *(name for name in formats.names() if hasattr(plugins.load("formats", name, "format"), "write"))]
+    return [FOLDER, TABLE, *(name for name in formats.names() if hasattr(registry.load("format", name), "write"))]
 
 
 def export(
@@ -142,7 +142,7 @@ class _Job:
             yield training_row(row.trajectory, _targets(row), file)
 
     def _converted(self, row: Row) -> Iterator[dict[str, Any]]:
-        module: Any = plugins.load("formats", self.to, "format")
+        module: Any = registry.load("format", self.to)
         options = replace(self.options, after_error="keep")
         for trajectory in self._trajectories(row):
             yield module.write(settle(trajectory, options, self.said.hidden), options, self.said.unsaid)

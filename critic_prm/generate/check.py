@@ -10,9 +10,6 @@ from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import CriticPrmError, UsageError
 from critic_prm.registry import load, names
 
-FOLDER = "generate.checks"
-
-
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The first wrong step from 0, -1 when all are right, None when the solver does not say; then `note` says why."""
@@ -29,7 +26,7 @@ class Checker(Protocol):
 
 def checked_families() -> list[str]:
     """The families whose labels a solver can confirm."""
-    return names(FOLDER)
+    return names("check")
 
 
 def confirm(family: str, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
@@ -41,7 +38,7 @@ def confirm(family: str, trajectories: Iterable[Trajectory]) -> Iterator[Traject
     """
     if family.replace("_", "-") not in checked_families():
         raise UsageError(f"no solver checks the family {family!r}; those it can check are: {', '.join(checked_families())}")
-    checker = cast(Checker, load(FOLDER, family, "checker"))
+    checker = cast(Checker, load("check", family))
     return _confirm(checker, trajectories)
 
 

@@ -12,7 +12,6 @@ from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError, UsageError
 from critic_prm.registry import load, names
 
-FOLDER = "generate.families"
 LEVELS = (1, 5)
 PULL = 0.15
 """How strongly the share of wrong solutions so far is drawn to the one asked for."""
@@ -60,12 +59,12 @@ class Family(Protocol):
 
 def open_family(name: str) -> Family:
     """The family called `name`. Raises UsageError that lists the others."""
-    return cast(Family, load(FOLDER, name, "family"))
+    return cast(Family, load("family", name))
 
 
 def family_names() -> list[str]:
     """The names of all families."""
-    return names(FOLDER)
+    return names("family")
 
 
 def generate_family(

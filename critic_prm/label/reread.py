@@ -157,7 +157,7 @@ def stored_reply(raw: Mapping[str, Any]) -> Reply | None:
 def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:
     """The text of a stored body; None for a provider of the user's own, whose dialect is not known here, and "" for a body that
     is not a reply."""
-    if provider not in names("providers"):
+    if provider not in names("provider"):
         return None
     reply = stored_reply(raw)
     return "" if reply is None else reply.text

@@ -255,7 +255,7 @@ def asks_for_schema(wire: Mapping[str, Any]) -> bool:
 
 def official_addresses(kind: str) -> tuple[str, ...]:
     """The addresses of a packaged provider's own servers: nobody else sees a key that is sent there."""
-    return tuple(getattr(load("providers", kind, "provider"), "OFFICIAL", ())) if kind in names("providers") else ()
+    return tuple(getattr(load("provider", kind), "OFFICIAL", ())) if kind in names("provider") else ()
 
 
 def open_provider(name: str, base_url: str | None = None) -> Provider:
@@ -273,7 +273,7 @@ def open_provider(name: str, base_url: str | None = None) -> Provider:
         connect = getattr(import_module(module), factory)
     else:
         try:
-            connect = load("providers", kind, "provider").connect
+            connect = load("provider", kind).connect
         except UsageError as error:
             raise UsageError(f"{error}; and {name!r} is no folder with a verifier") from None
     provider: Provider = connect(model, base_url)

@@ -49,12 +49,12 @@ class Method(Protocol):
 
 def method_names() -> list[str]:
     """best-of-n, beam, dvts, lookahead, mcts."""
-    return names("search")
+    return names("search method")
 
 
 def open_method(name: str) -> Method:
     """The method called `name`. Raises UsageError that lists the others."""
-    return cast(Method, load("search", name, "method of search"))
+    return cast(Method, load("search method", name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Message
 from critic_prm.registry import load, names
-from critic_prm.resources import resource
+from critic_prm.registry import resource
 from critic_prm.styles.reader import Expect
 from critic_prm.styles.template import Problem, Shown, compile_template, render_block
 
@@ -89,7 +89,7 @@ def style_from_source(name: str, source: str, where: str | None = None) -> Style
     """A style from a template's text; `where` names it in errors. Raises UsageError as `open_style` does."""
     where = where or f"{name}.jinja"
     meta = _metadata(source, where)
-    only = getattr(load("readers", meta["reader"], "reader"), "PER", meta["per"])
+    only = getattr(load("reader", meta["reader"]), "PER", meta["per"])
     if only != meta["per"]:
         raise UsageError(f"{where}:1: the reader {meta['reader']} reads one verdict; it needs `per: {only}`")
     compile_template(source, where)
@@ -197,7 +197,7 @@ def transcript(style: Style, trajectory: Trajectory, step: int | None = None, *,
 
 def schema(style: Style, expected: Expect) -> Mapping[str, Any] | None:
     """The JSON schema a reply should obey, None for styles whose replies are plain text."""
-    make = getattr(load("readers", style.reader, "reader"), "schema", None)
+    make = getattr(load("reader", style.reader), "schema", None)
     return None if make is None else make(expected)
 
 
@@ -269,8 +269,8 @@ def _metadata(source: str, where: str) -> dict[str, Any]:
 
 
 def _reader(name: str | None, problem: Problem) -> str:
-    if name not in names("readers"):
-        raise problem.error("reader", name, f"one of {', '.join(names('readers'))}")
+    if name not in names("reader"):
+        raise problem.error("reader", name, f"one of {', '.join(names('reader'))}")
     return name
 
 

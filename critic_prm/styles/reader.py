@@ -91,7 +91,7 @@ def write_reply(style: Style, expect: Expect, verdicts: Sequence[Verdict]) -> st
     reader only reads. What a critique contains may keep it from being read back: see for yourself with `read_reply`."""
     from critic_prm.registry import load
 
-    write = getattr(load("readers", style.reader, "reader"), "write", None)
+    write = getattr(load("reader", style.reader), "write", None)
     return None if write is None else str(write(verdicts, expect))
 
 
@@ -146,5 +146,5 @@ def _blank(text: str, end: int) -> str:
 def _reader(name: str) -> Reader:
     from critic_prm.registry import load
 
-    read: Reader = load("readers", name, "reader").read
+    read: Reader = load("reader", name).read
     return read

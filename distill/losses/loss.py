@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
 
+from critic_prm import registry
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row, require_step_labels
 
@@ -90,16 +89,9 @@ class Loss(Protocol):
         ...
 
 
-def loss_names() -> list[str]:
-    """The losses there are: the modules of this package."""
-    return sorted(m.name.replace("_", "-") for m in iter_modules(import_module("distill.losses.loss").__path__))
-
-
 def open_loss(name: str) -> Loss:
-    """Import the loss called `name`. Raises UsageError that lists what there is instead."""
-    if name.replace("_", "-") not in loss_names():
-        raise UsageError(f"no loss is called {name!r}; there are: {', '.join(loss_names())}")
-    return cast(Loss, import_module(f"distill.losses.loss.{name.replace('-', '_')}"))
+    """Import the loss called `name`. Raises UsageError that lists the available ones."""
+    return cast(Loss, registry.load("loss", name))
 
 
 def check_settings(settings: Settings) -> None:
@@ -111,7 +103,7 @@ def check_settings(settings: Settings) -> None:
         if value
     ]
     if given and not loss.TAKES_WEIGHTS:
-        takes = ", ".join(name for name in loss_names() if open_loss(name).TAKES_WEIGHTS)
+        takes = ", ".join(name for name in registry.names("loss") if open_loss(name).TAKES_WEIGHTS)
         raise UsageError(f"the loss {settings.loss} has no {' and no '.join(given)}; these have: {takes}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from critic_prm import registry as plugins
+from critic_prm import registry
 from critic_prm.data.records.reading import write_records
 from critic_prm.errors import InputError, UsageError
 from critic_prm.evaluate.benchmarks.benchmark import Benchmark, headline_of, open_benchmark, read_benchmarks, sizes_of
@@ -98,9 +98,9 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         open_benchmark("missing.jsonl")
 
 
-@pytest.mark.parametrize("name", plugins.names("benchmarks"))
+@pytest.mark.parametrize("name", registry.names("benchmark"))
 def test_every_benchmark_says_what_it_is(name: str) -> None:
-    benchmark = plugins.load("benchmarks", name, "benchmark").BENCHMARK
+    benchmark = registry.load("benchmark", name).BENCHMARK
     assert isinstance(benchmark, Benchmark)
     assert benchmark.name == name.replace("-", "_")
     assert benchmark.source

@@ -33,7 +33,7 @@ from critic_prm.generate.perturb import (
 from critic_prm.generate.planting import KINDS, differs, place_of, plant
 from critic_prm.generate.policy.policy import with_provider
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.resources import resource
+from critic_prm.registry import resource
 
 EXAMPLES: Mapping[str, tuple[str, Sequence[str], int, str | None]] = {
     "number": ("A box has 12 eggs. How many are in 7?", ["7 boxes have 7 * 12 = 84 eggs.", "So 84."], 0, None),

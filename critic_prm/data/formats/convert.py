@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from critic_prm import registry as plugins
+from critic_prm import registry
 from critic_prm.data.formats import text
 from critic_prm.data.formats._convention import Convention, Dropped, Options, Report, options_from, settle
 from critic_prm.data.formats._refusals import refusal, refused
@@ -34,12 +34,12 @@ __all__ = [
 
 def names() -> list[str]:
     """The formats there are."""
-    return plugins.names("formats")
+    return registry.names("format")
 
 
 def table() -> list[tuple[str, str, bool, Convention]]:
     """Every format: its name, what it is in a line, whether it can be written, and its convention."""
-    modules: list[tuple[str, Any]] = [(name, plugins.load("formats", name, "format")) for name in names()]
+    modules: list[tuple[str, Any]] = [(name, registry.load("format", name)) for name in names()]
     return [(name, str(m.__doc__).split("\n")[0], hasattr(m, "write"), m.CONVENTION) for name, m in modules]
 
 
@@ -80,7 +80,7 @@ def read_trajectories(
 
     if format == "auto" and text.is_plain(path):
         format = "text"
-    module: Any = None if format == "auto" else plugins.load("formats", format, "format")
+    module: Any = None if format == "auto" else registry.load("format", format)
     if format == "text":
         records = text.records(path, on_error, broken)
     else:
@@ -88,7 +88,7 @@ def read_trajectories(
     if (first := next(records, None)) is not None:
         if module is None:
             format = _detect(first)
-            module = plugins.load("formats", format, "format")
+            module = registry.load("format", format)
         elif not (isinstance(first.data, dict) and module.score(first.data)):
             raise _wrong_format(first, format)
         if options.index_base is not None and module.CONVENTION.index_base is None:
@@ -137,9 +137,9 @@ def write_trajectories(
     An error on the way leaves the rows before it in the file. Raises UsageError for formats that are only read, and when a
     neutral step needs a choice that `options` leave open.
     """
-    module: Any = plugins.load("formats", format, "format")
+    module: Any = registry.load("format", format)
     if not hasattr(module, "write"):
-        writable = [name for name in names() if hasattr(plugins.load("formats", name, "format"), "write")]
+        writable = [name for name in names() if hasattr(registry.load("format", name), "write")]
         raise UsageError(f"{format} is only read, not written; there are: {', '.join(writable)}")
     report = report or Report()
     report.target, report.path = format, str(path)
@@ -159,7 +159,7 @@ def write_trajectories(
 def _detect(record: Record) -> str:
     row = record.data
     if isinstance(row, dict) and not refused(row):
-        scores = {name: plugins.load("formats", name, "format").score(row) for name in names()}
+        scores = {name: registry.load("format", name).score(row) for name in names()}
         best = max(scores, key=lambda name: scores[name])
         if scores[best]:
             return best

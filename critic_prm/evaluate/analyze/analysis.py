@@ -6,14 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from critic_prm import registry as plugins
+from critic_prm import registry
 from critic_prm.data.trajectory import Trajectory
 
 T = TypeVar("T")
 Cell: TypeAlias = str | int | float | None
-FOLDER = "analyze"
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of results; None is a cell that is not defined."""
@@ -41,12 +38,12 @@ class Analysis:
 
 def names() -> list[str]:
     """The analyses there are."""
-    return [name for name in plugins.names(FOLDER) if name != "guardrails"]
+    return registry.names("analysis")
 
 
 def numbers_of(name: str) -> Mapping[str, str]:
     """What the numbers of an analysis mean, by their names. Raises UsageError for an analysis that does not exist."""
-    module: Any = plugins.load(FOLDER, name, "analysis")
+    module: Any = registry.load("analysis", name)
     numbers: Mapping[str, str] = module.NUMBERS
     return numbers
 

@@ -8,7 +8,7 @@ from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Literal
 
-from critic_prm import registry as plugins
+from critic_prm import registry
 from critic_prm.data.hashing import unit
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError, UsageError
@@ -70,7 +70,7 @@ def open_benchmark(spec: str) -> list[Part]:
     name, colon, rest = spec.partition(":")
     if not colon or Path(spec).exists():
         name, rest = "labelled", spec
-    benchmark: Benchmark = plugins.load("benchmarks", name, "benchmark").BENCHMARK
+    benchmark: Benchmark = registry.load("benchmark", name).BENCHMARK
     path = Path(rest)
     if not path.exists():
         raise InputError(rest or spec, "there is no such file or folder", f"get it from {benchmark.source}")

@@ -17,7 +17,7 @@ from critic_prm.engine.client import Client
 from critic_prm.errors import UsageError
 from critic_prm.providers.models import check
 from critic_prm.providers.provider import Message, Provider, Request, Sampling, Usage, open_provider, request_key
-from critic_prm.resources import resource
+from critic_prm.registry import resource
 from critic_prm.styles.template import Shown, compile_template, render_block
 
 Came = Literal["ok", "truncated", "refused", "provider_error"]

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row
 from distill.losses import beta_binomial, freeprm, pqm
-from distill.losses.loss import Outputs, Targets, check_rows, check_settings, loss_names, open_loss
+from critic_prm.registry import names
+from distill.losses.loss import Outputs, Targets, check_rows, check_settings, open_loss
 from distill.training.settings import Settings
 
 NAN = math.nan
@@ -228,7 +229,7 @@ COMMON: dict[str, Callable[[], Targets]] = {
 }
 
 
-@pytest.mark.parametrize("name", loss_names())
+@pytest.mark.parametrize("name", names("loss"))
 class TestEveryLoss:
     def test_gradient(self, name: str) -> None:
         loss, how = open_loss(name), settings((0.5, 2.0), 0.05)
@@ -292,7 +293,7 @@ def row(**more: Any) -> Row:
 
 def test_every_loss_is_documented() -> None:
     text = (Path(__file__).parents[3] / "docs" / "losses.md").read_text("utf-8")
-    assert [name for name in loss_names() if f"| `{name}`" not in text] == []
+    assert [name for name in names("loss") if f"| `{name}`" not in text] == []
 
 
 class TestWhatALossWants:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distill.data import Row, TrainingSet
-from distill.losses.loss import loss_names
+from critic_prm.registry import names
 from distill.students.transformer import Transformer
 from distill.training.settings import Settings
 from tests.distill.tiny import sums, tiny_base
@@ -32,7 +32,7 @@ def rows(count: int, seed: int) -> tuple[Row, ...]:
     return tuple(found)
 
 
-@pytest.mark.parametrize("name", loss_names())
+@pytest.mark.parametrize("name", names("loss"))
 def test_it_learns(name: str, base: Path, tmp_path: Path) -> None:
     data = TrainingSet("d", rows(60, 1), rows(30, 2), ())
     settings = replace(SETTINGS, loss=name)

@@ -124,7 +124,7 @@ async def test_a_run_that_was_killed_goes_on_with_the_same_losses(
     (tmp_path / "chats" / "dev.jsonl").write_bytes((tmp_path / "chats" / "train.jsonl").read_bytes())
     settings = replace(QUICK, save_minutes=0.0)
     distill_sft(tmp_path / "chats", tmp_path / "whole", str(base), settings, measure_on=0)
-    import distill.loop
+    import distill.training.loop
 
     steps = iter(range(5))
 
@@ -133,11 +133,11 @@ async def test_a_run_that_was_killed_goes_on_with_the_same_losses(
             raise KeyboardInterrupt
         return one_step(*arguments)
 
-    one_step = distill.loop.one_step
-    monkeypatch.setattr(distill.loop, "one_step", killed)
+    one_step = distill.training.loop.one_step
+    monkeypatch.setattr(distill.training.loop, "one_step", killed)
     with pytest.raises(KeyboardInterrupt):
         distill_sft(tmp_path / "chats", tmp_path / "two", str(base), settings, measure_on=0)
-    monkeypatch.setattr(distill.loop, "one_step", one_step)
+    monkeypatch.setattr(distill.training.loop, "one_step", one_step)
     assert not (tmp_path / "two").exists()
     distill_sft(tmp_path / "chats", tmp_path / "two", str(base), settings, measure_on=0)
     first, second = (
