@@ -26,8 +26,8 @@ import orjson
 from aiohttp import web
 
 from critic_prm.critics.llm import with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.run import label
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.models import abilities
@@ -213,7 +213,7 @@ async def measure(model: str, case: Case, provider: type[AnthropicProvider] = An
     cache = PromptCache(able.cached_from or 4096)
     with TemporaryDirectory() as folder:
         async with serving(cache, REPLIES[case.style]) as (url, seen):
-            judging = Judging(style=case.style, db=Path(folder) / "cache.db", base_url=url, connections=16)
+            judging = JudgeOptions(style=case.style, db=Path(folder) / "cache.db", base_url=url, connections=16)
             critic = with_provider(provider(model, url, "key"), judging)
             async for _ in label(case.trajectories, critic, samples=case.samples, workers=16):
                 pass

@@ -32,12 +32,12 @@ MODEL = "bench"
 
 def bodies(count: int) -> list[dict[str, Any]]:
     from critic_prm.critics.llm import with_provider
-    from critic_prm.data.critic import Judging
+    from critic_prm.engine.options import JudgeOptions
     from critic_prm.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(MODEL, "http://127.0.0.1:1/v1", "none")
     with tempfile.TemporaryDirectory() as folder:
-        critic = with_provider(provider, Judging(db=Path(folder) / "x.db"))
+        critic = with_provider(provider, JudgeOptions(db=Path(folder) / "x.db"))
         return [provider.wire(request) for trajectory in trajectories(count) for request in critic.requests(trajectory)]
 
 
@@ -84,16 +84,16 @@ async def bare_aiohttp(url: str, wires: list[dict[str, Any]], inflight: int) -> 
 async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: Path, start: bool = True) -> None:
     """The whole way: trajectories, prompts, keys, cache, gate, money, retries, writer, reader, label file, progress."""
     from critic_prm.critics.llm import with_provider
-    from critic_prm.data.critic import Judging
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.engine.garbage import rare_collections
-    from critic_prm.engine.progress import watch
+    from critic_prm.engine.options import JudgeOptions
+    from critic_prm.label.progress import watch
     from critic_prm.label.run import Tally, label_into
     from critic_prm.providers.models import Prices
     from critic_prm.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(MODEL, url, "none", direct=direct)
-    judging = Judging(db=folder / "cache.db", connections=inflight, durable=True, budget_usd=1e6, prices=Prices(1, 2))
+    judging = JudgeOptions(db=folder / "cache.db", connections=inflight, durable=True, budget_usd=1e6, prices=Prices(1, 2))
     critic, tally = with_provider(provider, judging), Tally(total=count)
     watching = asyncio.create_task(watch(tally, critic.client))
     with RecordWriter(folder / "labels.jsonl") as sink, rare_collections():

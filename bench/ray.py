@@ -28,8 +28,10 @@ from typing import Any
 
 from bench.runs import Server, seen, trajectories
 from bench.server import Behaviour, serving
-from critic_prm.data.critic import Cluster, Critic, Judging, open_critic
+from critic_prm.critics.open import open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter
+from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.session import NAMESPACE, ray_module
 from critic_prm.label.run import Tally, label_into
 
@@ -84,7 +86,7 @@ class Machines:
         self.nodes.shutdown()
 
 
-async def _go(name: str, judging: Judging, count: int, out: Path, spoil: Spoil | None) -> Ran:
+async def _go(name: str, judging: JudgeOptions, count: int, out: Path, spoil: Spoil | None) -> Ran:
     critic, tally = open_critic(name, judging), Tally()
 
     quarter: list[tuple[float, int]] = []
@@ -124,8 +126,8 @@ def go(count: int, url: str, workers: int = 0, connections: int = 64, name: str 
     """Label `count` solutions; `workers` 0 is this process alone. `connections` are those of each worker."""
     spoil = more.pop("spoil", None)
     with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(workers) if workers else None
-        judging = Judging(
+        cluster = RayOptions(workers) if workers else None
+        judging = JudgeOptions(
             db=Path(folder) / "x.db", base_url=url, connections=connections * max(workers, 1), cluster=cluster, **more
         )
         return asyncio.run(_go(name, judging, count, Path(folder) / "out.jsonl", spoil))
@@ -196,8 +198,8 @@ def limits(machines: Machines, count: int) -> Iterator[str]:
             watching = asyncio.create_task(watch())
             jobs = []
             for job in ("a", "b"):
-                judging = Judging(
-                    db=Path(folder) / f"{job}.db", base_url=judge.url, connections=64, rpm=rpm, salt=job, cluster=Cluster(2)
+                judging = JudgeOptions(
+                    db=Path(folder) / f"{job}.db", base_url=judge.url, connections=64, rpm=rpm, salt=job, cluster=RayOptions(2)
                 )
                 jobs.append(_go("openai/bench", judging, each, Path(folder) / job, None))
             await asyncio.gather(*jobs)
@@ -230,7 +232,7 @@ def wire(machines: Machines, count: int) -> Iterator[str]:
         one = go(count // 4, server.url, 0, 128)
         spread = go(count // 4, server.url, 2, 64)
     provider = spread.critic.client.provider
-    critic = open_critic("openai/bench", Judging(db=Path(tempfile.mkdtemp()) / "x.db", base_url="http://127.0.0.1:1/v1"))
+    critic = open_critic("openai/bench", JudgeOptions(db=Path(tempfile.mkdtemp()) / "x.db", base_url="http://127.0.0.1:1/v1"))
     request = critic.requests(next(trajectories(1)))[0]  # type: ignore[attr-defined]
     there = len(pickle.dumps((1, provider.wire(request)), pickle.HIGHEST_PROTOCOL))
     yield f"a request to a worker: {there:,} bytes; its answer about {_answer_size():,}"

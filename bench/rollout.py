@@ -22,13 +22,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from critic_prm.critics.rollout import How, RolloutCritic
-from critic_prm.data.critic import Judging
+from critic_prm.critics.rollout import RolloutCritic
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import LLMPolicy, with_provider
 from critic_prm.generate.policy.problems import Problem
-from critic_prm.generate.policy.rollout import Prefixes
+from critic_prm.generate.policy.rollout import Prefixes, RolloutOptions
 from critic_prm.generate.policy.stopping import Enough
 from critic_prm.generate.tree import Growth, grow
 from critic_prm.label.run import label
@@ -81,7 +81,7 @@ class World:
     def __init__(self, chance: Chance, seed: int = 0) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.provider = pretended(chance, seed)
-        self.policy: LLMPolicy = with_provider(self.provider, Judging(db=Path(self.folder.name) / "cache.db"))
+        self.policy: LLMPolicy = with_provider(self.provider, JudgeOptions(db=Path(self.folder.name) / "cache.db"))
 
     @property
     def asked(self) -> int:
@@ -95,7 +95,7 @@ class World:
         self.folder.cleanup()
 
 
-async def errors_found(chance: Chance, how: How, count: int) -> tuple[float, float, int]:
+async def errors_found(chance: Chance, how: RolloutOptions, count: int) -> tuple[float, float, int]:
     """(share of planted first errors found among those that were said, share said, completions)."""
     async with World(chance) as world:
         critic = RolloutCritic(world.policy, how)
@@ -127,16 +127,16 @@ async def coverage(count: int) -> None:
 
 async def search(count: int) -> None:
     chance = erring((0.5, 0.95))
-    sequential = How(Enough(K), "every")
-    binary = How(Enough(K, "curtailed"), "halving", "hard")
-    plain = How(Enough(K), "halving", "hard")
+    sequential = RolloutOptions(Enough(K), "every")
+    binary = RolloutOptions(Enough(K, "curtailed"), "halving", "hard")
+    plain = RolloutOptions(Enough(K), "halving", "hard")
     _, _, everything = await errors_found(chance, sequential, count)
     right, _, asked = await errors_found(chance, binary, count)
     bar("binary search: planted first errors found", right, 0.99, least=True)
     bar("binary search: completions of the sequential method's", asked / everything, 0.40, least=False)
     right, _, asked = await errors_found(chance, plain, count)
     print(f"  with all {K} completions of each prefix: {right:.3f} found with {asked / everything:.2f} of the completions")
-    first = How(Enough(K, "curtailed"), "first", "hard")
+    first = RolloutOptions(Enough(K, "curtailed"), "first", "hard")
     right, _, asked = await errors_found(chance, first, count)
     print(f"  step by step up to the error, curtailed: {right:.3f} found with {asked / everything:.2f} of the completions")
 
@@ -144,10 +144,10 @@ async def search(count: int) -> None:
 async def noise(count: int) -> None:
     chance = erring((0.5, 0.95), (0.02, 0.10))
     for name, how in {
-        "sequential": How(Enough(K), "every", "hard"),
-        "binary": How(Enough(K, "curtailed"), "halving", "hard"),
-        "binary, rechecked": How(Enough(K, "curtailed"), "halving", "hard", recheck=True),
-        "binary, theta 0.25 of 16": How(Enough(16, "decided", 0.25), "halving", "hard"),
+        "sequential": RolloutOptions(Enough(K), "every", "hard"),
+        "binary": RolloutOptions(Enough(K, "curtailed"), "halving", "hard"),
+        "binary, rechecked": RolloutOptions(Enough(K, "curtailed"), "halving", "hard", recheck=True),
+        "binary, theta 0.25 of 16": RolloutOptions(Enough(16, "decided", 0.25), "halving", "hard"),
     }.items():
         right, said, asked = await errors_found(chance, how, count)
         print(f"  {name}: {right:.3f} right of {said:.0%} said, {asked / count:.1f} completions a solution")
@@ -178,8 +178,8 @@ async def adaptive(count: int) -> None:
                 print(f"  {what} {asked / everything:.2f}")
     # Hard labels of whole solutions: the same ones exactly.
     trees = erring((0.3, 0.95))
-    fixed, _, everything = await errors_found(trees, How(Enough(K), "first", "hard"), count // 4)
-    right, _, asked = await errors_found(trees, How(Enough(K, "curtailed"), "first", "hard"), count // 4)
+    fixed, _, everything = await errors_found(trees, RolloutOptions(Enough(K), "first", "hard"), count // 4)
+    right, _, asked = await errors_found(trees, RolloutOptions(Enough(K, "curtailed"), "first", "hard"), count // 4)
     bar(f"hard labels, curtailed: accuracy {right:.3f} (all: {fixed:.3f}), completions", asked / everything, 0.60, least=False)
 
 
@@ -197,7 +197,7 @@ async def tree(count: int) -> None:
     rng = Random(0)
     searched = right = made = 0
     with tempfile.TemporaryDirectory() as folder:
-        policy = with_provider(ScriptedProvider(script), Judging(db=Path(folder) / "cache.db"))
+        policy = with_provider(ScriptedProvider(script), JudgeOptions(db=Path(folder) / "cache.db"))
         for number in range(count):
             grown = await grow(Problem(str(number), f"Problem no. {number}", "42"), policy, Grader(), Growth())
             made += grown.rollouts

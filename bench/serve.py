@@ -38,7 +38,7 @@ HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 IN_PROCESS = """
 import asyncio, sys, time
 from itertools import cycle
-from critic_prm.data.critic import open_critic
+from critic_prm.critics.open import open_critic
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.label.run import label
 rows = list(read_trajectories(sys.argv[2]))

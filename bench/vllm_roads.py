@@ -20,8 +20,8 @@ from typing import Any
 import orjson
 
 from critic_prm.critics.llm import LLMCritic, connect
-from critic_prm.data.critic import Judging
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.run import label
 from critic_prm.providers import _vllm_inside as inside
 from critic_prm.providers.provider import Sampling
@@ -36,7 +36,7 @@ def rows(count: int) -> list[Trajectory]:
 
 
 def critic_for(model: Path, address: str | None, folder: Path) -> LLMCritic:
-    judging = Judging(
+    judging = JudgeOptions(
         style="yes-no", sampling=SAMPLING, db=folder / "x.db", base_url=address, follow_ups=0, force=False, reasks=0
     )
     return connect(f"vllm/{model}", judging)

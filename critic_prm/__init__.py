@@ -1,4 +1,4 @@
-"""Step verdicts from a generative critic, training sets from the verdicts, a small verifier from the training sets."""
+"""Label reasoning steps with LLM judges, build process-reward-model datasets, and distill a small local verifier."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from critic_prm.data.critic import Critic, Judging, open_critic
+    from critic_prm.critics.open import open_critic
+    from critic_prm.data.critic import Critic
     from critic_prm.data.formats.convert import read_trajectories, write_trajectories
     from critic_prm.data.judgement import Judgement, Label, Verdict
     from critic_prm.data.label_rows import read_labels
     from critic_prm.data.trajectory import Step, Trajectory, split_steps
+    from critic_prm.engine.options import JudgeOptions
     from critic_prm.errors import CriticPrmError
     from critic_prm.providers.provider import Provider, Sampling, open_provider
 
-_HOME = {
-    "critic": ("Critic", "Judging", "open_critic"),
+_MODULES = {
+    "critics.open": ("open_critic",),
+    "data.critic": ("Critic",),
+    "data.formats.convert": ("read_trajectories", "write_trajectories"),
+    "data.judgement": ("Judgement", "Label", "Verdict"),
+    "data.label_rows": ("read_labels",),
+    "data.trajectory": ("Step", "Trajectory", "split_steps"),
+    "engine.options": ("JudgeOptions",),
     "errors": ("CriticPrmError",),
-    "formats": ("read_trajectories", "write_trajectories"),
-    "judgement": ("Judgement", "Label", "Verdict"),
-    "labels": ("read_labels",),
-    "provider": ("Provider", "Sampling", "open_provider"),
-    "trajectory": ("Step", "Trajectory", "split_steps"),
+    "providers.provider": ("Provider", "Sampling", "open_provider"),
 }
 
 __all__ = [
     "Critic",
     "CriticPrmError",
+    "JudgeOptions",
     "Judgement",
-    "Judging",
     "Label",
     "Provider",
     "Sampling",
@@ -45,8 +49,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are found where they live when they are first asked for: `import critic_prm` itself costs nothing."""
-    for module, names in _HOME.items():
+    """Import a public name when it is first used, so that `import critic_prm` itself loads nothing."""
+    for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"critic_prm.{module}"), name)
     raise AttributeError(f"module 'critic_prm' has no attribute {name!r}")

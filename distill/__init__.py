@@ -1,1 +1,1 @@
-"""From training sets to a small discriminative PRM, and the verifier itself."""
+"""Train a small discriminative PRM from a training set, calibrate it, and score steps with it."""

@@ -20,9 +20,10 @@ from distill.data import Row, TrainingSet, labelled, read_training_set
 from distill.intervals import auroc_interval, brier_interval, f1_interval
 from distill.licences import licence_of
 from distill.store import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
+from distill.students.choose import open_student
 from distill.threshold import choose_threshold, first_below
 from distill.training.curve import draw
-from distill.types import Scorer, Student, open_student
+from distill.types import Scorer, Student
 from distill.verifier import fingerprint
 
 FEW = 50

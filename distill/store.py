@@ -16,7 +16,7 @@ from critic_prm.errors import CriticPrmError, InputError
 from distill.calibration import calibration_from_json
 from distill.inspection import check_folder, open_regular, read_json
 from distill.scoring.load import DEFAULT, Opening
-from distill.types import open_student, student_names
+from distill.students.choose import open_student, student_names
 from distill.verifier import Verifier, fingerprint
 
 FORMAT = "critic-prm-verifier"

@@ -1,4 +1,4 @@
-"""The parts of README.md that the code itself can tell: the table of formats, and the tree with a line per file.
+"""The generated parts of README.md: the table of formats and the tree of packages.
 
 `python docs/readme.py` writes them between their marks; tests/test_docs.py fails while they are out of date.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
 
@@ -31,12 +30,17 @@ AFTER = {
 }
 
 FLOORS = (
-    ("errors", "trajectory", "records", "aggregate", "plugins", "resources", "addresses"),
-    ("provider", "judgement", "votes", "critic", "prompt", "template", "reader", "cache", "models"),
-    ("formats", "readers", "labels", "arithmetic", "dataset", "metrics", "benchmarks"),
-    ("providers", "engine", "critics", "label", "reread", "generate", "evaluate", "judge_eval", "search", "rewards"),
+    ("errors", "registry", "providers"),
+    ("data",),
+    ("arithmetic", "styles", "engine", "metrics", "datasets"),
+    ("distill", "generate"),
+    ("critics", "search"),
+    ("label",),
+    ("evaluate", "serve"),
+    ("cli", "__main__"),
 )
-"""The order in which the tree shows the modules of critic_prm: as a trajectory meets them; others come after, the CLI last."""
+"""The packages by import floor, lowest first: a package imports only from lower floors, or from its own floor without a cycle.
+tests/test_house.py checks this, and the README's tree follows the same order."""
 
 
 def first_line(path: Path) -> str:
@@ -44,12 +48,12 @@ def first_line(path: Path) -> str:
 
 
 def tree() -> str:
-    """The tree as README.md shows it: a name a line, indented by folder, with what it is."""
+    """The tree of packages, lowest import floor first, each with its first line."""
     rows: list[tuple[int, str, str]] = [(0, _slashed(name), what) for name, what in TOP.items() if (ROOT / name).exists()]
-    for package in ("critic_prm", "distill"):
-        rows.append((0, f"{package}/", first_line(ROOT / package / "__init__.py")))
-        for path in sorted(_modules(ROOT / package), key=_rank):
-            rows.extend(_entry(path, 1))
+    rows.append((0, "critic_prm/", first_line(ROOT / "critic_prm" / "__init__.py")))
+    packages = (name for floor in FLOORS for name in floor if (ROOT / "critic_prm" / name).is_dir())
+    rows += [(1, f"{name}/", first_line(ROOT / "critic_prm" / name / "__init__.py")) for name in packages]
+    rows.append((0, "distill/", first_line(ROOT / "distill" / "__init__.py")))
     rows += [(0, _slashed(name), what) for name, what in AFTER.items()]
     names = max(len("  " * depth + name) for depth, name, _ in rows) + 2
     room = WIDTH - names - 4
@@ -76,26 +80,6 @@ def filled(readme: str) -> str:
         assert end, f"README.md has no mark for the end of {name}"
         readme = f"{head}{mark}{text}\n{end}{tail}"
     return readme
-
-
-def _modules(folder: Path) -> Iterator[Path]:
-    for path in folder.iterdir():
-        if (path.suffix == ".py" and not path.name.startswith("_")) or (path / "__init__.py").is_file():
-            yield path
-
-
-def _entry(path: Path, depth: int) -> Iterator[tuple[int, str, str]]:
-    if path.is_file():
-        yield depth, path.name, first_line(path)
-        return
-    yield depth, f"{path.name}/", first_line(path / "__init__.py")
-
-
-def _rank(path: Path) -> tuple[int, str]:
-    order = [name for floor in FLOORS for name in floor]
-    if path.stem in order:
-        return order.index(path.stem), ""
-    return len(order) + (path.stem == "cli"), path.name
 
 
 def _slashed(name: str) -> str:

@@ -11,10 +11,10 @@ import sqlite3
 from pathlib import Path
 
 from critic_prm.critics.llm import LLMCritic, connect
-from critic_prm.data.critic import Judging
 from critic_prm.data.records.reading import read_records
 from critic_prm.data.trajectory import trajectory_from_json
 from critic_prm.engine.cache import Cache, Entry
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.providers.provider import Request, Usage, request_key
 from critic_prm.registry import resource
 from critic_prm.styles.prompt import expect, render, schema
@@ -42,7 +42,7 @@ def entries(critic: LLMCritic) -> list[Entry]:
 def main() -> None:
     path = HERE.parent / "cache.db.example"
     path.unlink(missing_ok=True)
-    critic = connect(JUDGE, Judging(style="stepwise", db=path))
+    critic = connect(JUDGE, JudgeOptions(style="stepwise", db=path))
     rows = entries(critic)
     asyncio.run(critic.close())
     cache = Cache(path)

@@ -14,7 +14,7 @@ from bench.server import Behaviour, Judge, serving
 from critic_prm.cli.doctor_checks.golden import compare
 from critic_prm.cli.doctor_checks.run import Finding, examine
 from critic_prm.critics.llm import with_provider
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError
 from critic_prm.providers import vllm
 from critic_prm.providers.anthropic import AnthropicProvider
@@ -30,7 +30,7 @@ def server() -> Iterator[Judge]:
 
 def look(folder: Path, provider: Provider, patience: float = 20.0, style: str = "stepwise") -> dict[str, Finding]:
     async def run() -> list[Finding]:
-        critic = with_provider(provider, Judging(db=folder / "doctor.db", style=style))
+        critic = with_provider(provider, JudgeOptions(db=folder / "doctor.db", style=style))
         try:
             return await examine(critic, patience)
         finally:

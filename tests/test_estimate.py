@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.runs import trajectories
 from critic_prm.critics.llm import LLMCritic, with_provider
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.estimate import Estimate, estimate
 from critic_prm.label.run import label
 from critic_prm.label.sampling import Samples
@@ -27,7 +27,7 @@ def reply(wire: Wire) -> dict[str, Any]:
 
 
 def judge(db: Path, style: str = "stepwise", prices: Prices | None = None, **sampling: Any) -> LLMCritic:
-    judging = Judging(style=style, db=db, prices=prices, sampling=Sampling(**sampling))
+    judging = JudgeOptions(style=style, db=db, prices=prices, sampling=Sampling(**sampling))
     return with_provider(ScriptedProvider(reply), judging)
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.records.reading import write_records
-from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.data.trajectory import Step, Trajectory, blind
 from critic_prm.errors import InputError
-from critic_prm.evaluate.run import Evaluation, blind, evaluate, evaluation_to_json, read_predictions
+from critic_prm.evaluate.run import Evaluation, evaluate, evaluation_to_json, read_predictions
 from critic_prm.metrics.compare import compare
 
 

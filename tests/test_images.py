@@ -15,11 +15,11 @@ import orjson
 import pytest
 
 from critic_prm.critics.llm import with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.judgement import combine
 from critic_prm.data.label_rows import label_row, labelled_from_json
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.estimate import estimate
 from critic_prm.label.run import label
 from critic_prm.label.sampling import Samples
@@ -232,7 +232,7 @@ async def test_an_image_that_cannot_be_sent_costs_its_own_row_and_nothing_of_it_
     source.write_bytes(b"\n".join(map(orjson.dumps, rows)))
     text = "The step is \\boxed{correct}" if style == "stepwise" else "Is the step correct? Yes"
     provider = Watched([{"text": text}])
-    critic = with_provider(provider, Judging(style=style, db=folder / "x.db", follow_ups=0))
+    critic = with_provider(provider, JudgeOptions(style=style, db=folder / "x.db", follow_ups=0))
     assert estimate(critic, read_trajectories(source), Samples(1, 1)).rows == 3
     found = {t.id: done async for t, done in label(read_trajectories(source), critic)}
     await critic.close()

@@ -11,11 +11,11 @@ import pytest
 from critic_prm.cli import main
 from critic_prm.critics.consensus import Consensus, Ruling
 from critic_prm.critics.llm import LLMCritic, with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Verdict
 from critic_prm.data.label_rows import LabelledTrajectory, label_row, labelled_from_json
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.cache import Cache
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.label.reread import Changes, reread
 from critic_prm.label.run import label
@@ -51,7 +51,7 @@ def stepwise(wire: Wire) -> dict[str, Any]:
 
 
 def critic(db: Path, script: Any, **options: Any) -> LLMCritic:
-    return with_provider(ScriptedProvider(script), Judging(db=db, **options))
+    return with_provider(ScriptedProvider(script), JudgeOptions(db=db, **options))
 
 
 async def labelled(judge: Any, db: Path) -> list[LabelledTrajectory]:
@@ -99,7 +99,7 @@ async def test_answers_that_went_on_are_put_together_as_they_were(tmp_path: Path
         return {"text": f"{HALF}\n\nStep 2: hm", "finish": "length"}
 
     db = tmp_path / "x.db"
-    rows = await labelled(with_provider(Continuing(script), Judging(db=db, reasks=0)), db)
+    rows = await labelled(with_provider(Continuing(script), JudgeOptions(db=db, reasks=0)), db)
     assert {row.label.judgements[0].how for row in rows} == {("plain", "forced")}
     assert again(rows, db)[0] == rows
 

@@ -19,10 +19,11 @@ import pytest
 from critic_prm import registry
 from critic_prm.cli import build, main
 from critic_prm.cli.stages import ELSEWHERE, HOLDS
-from critic_prm.data.critic import Judging, open_critic
+from critic_prm.critics.open import open_critic
 from critic_prm.data.trust import Origin
 from critic_prm.engine.batch.ledger import Ledger
 from critic_prm.engine.keeping import Question
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.provider import open_provider, request_key
@@ -204,9 +205,9 @@ def test_each_file_is_trusted_for_itself(world: Path, canary: Canary) -> None:
     inner.write_text(mixture("canary_module:run/x"))
     for trust, file in (((), "outer.toml"), ((outer,), "inner.toml"), ((inner,), "outer.toml")):
         with pytest.raises(InputError, match=file):
-            open_critic(str(outer), Judging(trust=trust))
+            open_critic(str(outer), JudgeOptions(trust=trust))
     assert canary.ran == []
-    open_critic(str(outer), Judging(db=world / "c.db", trust=("theirs/outer.toml", inner)))
+    open_critic(str(outer), JudgeOptions(db=world / "c.db", trust=("theirs/outer.toml", inner)))
     assert canary.ran == ["x"]
 
 
@@ -240,14 +241,14 @@ def test_what_lies_in_the_folder_needs_no_trust(world: Path) -> None:
     (folder / "replies.jsonl").write_text('{"text": "x"}\n')
     (folder / "inner.toml").write_text(mixture("rules"))
     (folder / "c.toml").write_text(cascade("scripted/replies.jsonl", 'style = "own.jinja"', 'escalate = "people.jsonl"'))
-    opened: Any = open_critic(str(folder / "c.toml"), Judging(db=world / "c.db"))
+    opened: Any = open_critic(str(folder / "c.toml"), JudgeOptions(db=world / "c.db"))
     assert opened.judges[1][1].style.name == "own"
     assert opened.escalations.path == folder / "people.jsonl"
     (folder / "outer.toml").write_text(mixture(str(folder / "inner.toml")))
-    open_critic(str(folder / "outer.toml"), Judging())
+    open_critic(str(folder / "outer.toml"), JudgeOptions())
     for fine in ("rules", "openai/gpt-5", "rollout:openai/gpt-5", "vllm/Qwen/Qwen3-8B", "anthropic/claude"):
         (folder / "c.toml").write_text(mixture(fine))
-        open_critic(str(folder / "c.toml"), Judging(db=world / "c.db"))
+        open_critic(str(folder / "c.toml"), JudgeOptions(db=world / "c.db"))
 
 
 @pytest.mark.parametrize("source", ['{% include "private.jinja" %}', '{% import "private.jinja" as x %}'])
@@ -257,7 +258,7 @@ def test_a_prompt_in_the_folder_reads_no_other_file(source: str, world: Path) ->
     )
     (world / "theirs" / "c.toml").write_text(cascade("openai/x", 'style = "own.jinja"'))
     with pytest.raises(UsageError, match="a prompt is one file"):
-        open_critic(str(world / "theirs" / "c.toml"), Judging(db=world / "c.db"))
+        open_critic(str(world / "theirs" / "c.toml"), JudgeOptions(db=world / "c.db"))
 
 
 # Caches

@@ -1,4 +1,4 @@
-"""Text to the arithmetic that is written in it: what it claims, what that comes to, and whether it holds."""
+"""Parse and check the arithmetic that is written in a step."""
 
 from __future__ import annotations
 

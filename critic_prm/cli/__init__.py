@@ -1,4 +1,4 @@
-"""The command line: options -> library -> print, one command group a file; no logic."""
+"""The command line: one command per file, options in, library calls, printed results."""
 
 from __future__ import annotations
 

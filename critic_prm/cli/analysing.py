@@ -37,7 +37,7 @@ def read_solutions(source: str, format: str, limit: int | None) -> list[Trajecto
 
 def run(critic: Critic, analyse: Callable[[Critic, Tally], Coroutine[Any, Any, Analysis]]) -> tuple[Analysis, int]:
     """Run an analysis that asks a critic; also the exit code, 3 when requests failed."""
-    from critic_prm.engine.progress import describe, watch
+    from critic_prm.label.progress import describe, watch
     from critic_prm.label.run import Tally
 
     tally = Tally()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 app = typer.Typer(help="See what is wrong with a critic's scores.", no_args_is_help=True)
 
@@ -42,14 +42,14 @@ def counterfactual(
     bounds: Bounds = None,
     chance_seed: Chance = 0,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Corrupt, drop, mask and swap steps, and see how scores and the first error move; name a critic that does not react.
 
     Planted errors are shown to be errors by arithmetic, so solutions need equations. Costs about 5 judgements a changed step.
     """
     from critic_prm.cli.analysing import finish, read_solutions, run
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.evaluate.analyze.counterfactual import counterfactual as analyse
 
     solutions = read_solutions(source, format, limit)
@@ -76,14 +76,14 @@ def credit(
     bounds: Bounds = None,
     chance_seed: Chance = 0,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """What each step contributes to the score: Shapley values and leave-one-out.
 
     Exact for up to 6 steps, with 2^n judgements; sampled beyond, with about 2 n ORDERS.
     """
     from critic_prm.cli.analysing import finish, read_solutions, run
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.evaluate.analyze.credit import credit as analyse
 
     solutions = read_solutions(source, format, limit)

@@ -9,7 +9,7 @@ import typer
 
 from critic_prm import signals
 from critic_prm.cli.options import Trust, with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 app = typer.Typer(no_args_is_help=True, help="Batches: list, status, cancel, fetch, forget; export requests, import results.")
 
@@ -73,14 +73,14 @@ def export(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Write the requests that labelling would send now, for `vllm run-batch`, a provider's web page or another machine."""
     from dataclasses import replace
     from itertools import islice
 
     from critic_prm.cli.running import clients_of
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.engine.batch.ledger import Ledger
     from critic_prm.label.request_files import Exported, one_client

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from critic_prm.cli.running import clients_of, run_watched
-from critic_prm.data.critic import Critic, Judging
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Label, Prior
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.batch.ledger import Ledger
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import Pending, UsageError
 from critic_prm.label.batch_admin import away
 from critic_prm.label.batch_job import Job
@@ -26,7 +27,7 @@ def run_batched(
     read: Callable[[], Iterable[Trajectory]],
     critic: Critic,
     out: str,
-    judging: Judging,
+    judging: JudgeOptions,
     *,
     samples: Samples,
     wait: bool,
@@ -92,7 +93,7 @@ def run_batched(
         return news.exit_code
 
 
-def warn_of_batches(critic: Critic, judging: Judging) -> None:
+def warn_of_batches(critic: Critic, judging: JudgeOptions) -> None:
     """Before a run that asks online: what batches may bring, too."""
     if not judging.offline:
         for line in away(judging.db, [client.provider for client in clients_of(critic)]):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 app = typer.Typer(help="A cheap critic first, a judge where it is in doubt.", no_args_is_help=True)
 
@@ -46,7 +46,7 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Choose the band of P(error) in which the judge is asked: on half of DEV's problems, measured once on the other half.
 

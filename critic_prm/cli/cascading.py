@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic_prm import signals
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.terminal import safe_console
 
@@ -30,7 +30,7 @@ def run_tuning(
     first: Sequence[str],
     judge: str | None,
     judged: str | None,
-    judging: Judging,
+    judging: JudgeOptions,
     *,
     by: str | None,
     target: float | None,
@@ -41,7 +41,7 @@ def run_tuning(
     format: str,
 ) -> tuple[Tuned, dict[str, Any]]:
     from critic_prm.critics.cascade import BYS, open_first
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.evaluate.cascade_cases import hear
     from critic_prm.evaluate.cascade_tuning import tune

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 WHERE = "Where the work is done"
 
@@ -34,13 +34,13 @@ WorkerGpus = Annotated[
 ]
 
 
-def on_cluster(judging: Judging, engine: str, address: str | None, workers: int, gpus: float | None) -> Judging:
+def on_cluster(judging: JudgeOptions, engine: str, address: str | None, workers: int, gpus: float | None) -> JudgeOptions:
     """`judging` with the cluster that the options name. Raises UsageError for an engine that does not exist."""
-    from critic_prm.data.critic import Cluster
+    from critic_prm.engine.options import RayOptions
     from critic_prm.errors import UsageError
 
     if engine == "local":
         return judging
     if engine != "ray":
         raise UsageError(f"--engine is {engine!r}; it is local or ray")
-    return replace(judging, connections=judging.connections * workers, cluster=Cluster(workers, address, gpus))
+    return replace(judging, connections=judging.connections * workers, cluster=RayOptions(workers, address, gpus))

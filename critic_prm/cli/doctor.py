@@ -9,7 +9,7 @@ import typer
 
 from critic_prm import signals
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 
 @with_judging
@@ -21,7 +21,7 @@ def doctor(
         Path | None, typer.Option(help="Scores of one fixed question: written the first time, compared with afterwards.")
     ] = None,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Ask a judge one small question: what works, what a run with these options would send, and why anything is refused.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.terminal import safe_console
 
 
@@ -36,7 +36,7 @@ def evaluate(
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of the intervals.")] = 2000,
     bootstrap_seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Score a critic on benchmarks; gold labels, answers and notes are hidden from it.
 
@@ -46,7 +46,7 @@ def evaluate(
 
     from critic_prm.cli.evaluating import run_evaluation
     from critic_prm.cli.scoretable import print_comparison, print_evaluation
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.records.reading import encode, write_records
     from critic_prm.errors import UsageError
     from critic_prm.evaluate.benchmarks.benchmark import headline_of, open_benchmark, read_benchmarks, sizes_of

@@ -11,8 +11,8 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
-from critic_prm.engine.progress import watch
 from critic_prm.evaluate.run import Evaluation, evaluate
+from critic_prm.label.progress import watch
 from critic_prm.label.run import Tally
 
 

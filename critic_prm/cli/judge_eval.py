@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 
 @with_judging
@@ -32,7 +32,7 @@ def judge_eval(
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of the intervals.")] = 2000,
     bootstrap_seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """What a judge and a style are worth on step-labelled data: F1, calibration, unusable replies, tokens and cost.
 

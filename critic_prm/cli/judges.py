@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from critic_prm.data.critic import Critic, Judging, open_critic
+from critic_prm.critics.open import open_critic
+from critic_prm.data.critic import Critic
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.run import Account
 from critic_prm.label.sampling import Samples, Spent
 
 
-def open_judges(names: Sequence[str], judging: Judging, consensus: str, samples: Samples) -> tuple[Critic, list[Account]]:
+def open_judges(names: Sequence[str], judging: JudgeOptions, consensus: str, samples: Samples) -> tuple[Critic, list[Account]]:
     """One judge as it is, several as a consensus with an account of their agreement and costs."""
     spent: list[Account] = [] if samples.rule == "all" else [Spent(samples)]
     if len(names) == 1:

@@ -10,12 +10,13 @@ from typing import Any
 
 from critic_prm import signals
 from critic_prm.cli.judges import open_judges
-from critic_prm.data.critic import Critic, Judging
-from critic_prm.engine.progress import watch
+from critic_prm.data.critic import Critic
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.attacks import Resistance, attack, attacks
 from critic_prm.evaluate.benchmarks.benchmark import Part, read_benchmarks
 from critic_prm.evaluate.judges import Bill, Worth, side_by_side, worth
 from critic_prm.evaluate.run import Evaluation, evaluate
+from critic_prm.label.progress import watch
 from critic_prm.label.run import Tally
 from critic_prm.label.sampling import Samples
 from critic_prm.metrics.compare import Comparison
@@ -28,7 +29,7 @@ Compared = Sequence[tuple[Worth, Worth, Comparison]]
 class Run:
     """What holds for every pair of a judge and a style."""
 
-    judging: Judging
+    judging: JudgeOptions
     parts: Sequence[Part]
     limit: int | None
     samples: int

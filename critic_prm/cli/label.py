@@ -9,7 +9,7 @@ import typer
 
 from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 if TYPE_CHECKING:
     from critic_prm.data.trajectory import Trajectory
@@ -54,7 +54,7 @@ def label(
     workers: Workers = 2,
     worker_gpus: WorkerGpus = None,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Label every step: critique, verdict and votes. Run the same command again to go on where it stopped."""
     from dataclasses import replace

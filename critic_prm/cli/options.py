@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 if TYPE_CHECKING:
     from critic_prm.providers.models import Prices
@@ -167,7 +167,7 @@ def judging(
     salt: Salt = "",
     durable: Durable = False,
     trust: Trust = None,
-) -> Judging:
+) -> JudgeOptions:
     """The options above as the library takes them. Raises UsageError for --extra-body and --prices that cannot be read."""
     import json
 
@@ -182,7 +182,7 @@ def judging(
         raise UsageError(f"--extra-body is {extra!r}; it must be a JSON object")
     if service_tier is not None:
         extra["service_tier"] = service_tier
-    return Judging(
+    return JudgeOptions(
         style=style,
         sampling=Sampling(
             temperature=temperature,

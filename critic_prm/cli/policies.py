@@ -8,7 +8,7 @@ import typer
 
 from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
 from critic_prm.cli.options import with_policy
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 if TYPE_CHECKING:
     from critic_prm.cli.making import Made
@@ -44,7 +44,7 @@ def sample(
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """k solutions a problem, cut into steps, their final answers compared with the right one."""
     from dataclasses import replace
@@ -116,23 +116,24 @@ def rollout(
     workers: Workers = 2,
     worker_gpus: WorkerGpus = None,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Monte Carlo step labels: how many of K completions from after each step reach the gold answer."""
     from itertools import islice
 
     from critic_prm.cli.clusters import on_cluster
     from critic_prm.cli.running import run_labelling, told
-    from critic_prm.critics.rollout import How, connect
+    from critic_prm.critics.rollout import connect
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.generate.forecast import forecast_rollouts
     from critic_prm.generate.policy.policy import LLMPolicy
+    from critic_prm.generate.policy.rollout import RolloutOptions
     from critic_prm.generate.policy.stopping import Enough, parse_rollouts
 
     skipped: list[object] = []
     table = parse_rollouts(k)
     enough = Enough(max(n for _, n in table), stop, theta)  # type: ignore[arg-type]  # checked there
-    how = How(enough, search, target, epsilon, recheck, table if len(table) > 1 else ())  # type: ignore[arg-type]
+    how = RolloutOptions(enough, search, target, epsilon, recheck, table if len(table) > 1 else ())  # type: ignore[arg-type]
     judging = on_cluster(judging, engine, ray_address, workers, worker_gpus)
     critic = connect(policy, judging, how, prompt)
     trajectories = read_trajectories(
@@ -169,7 +170,7 @@ def tree(
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """OmegaPRM's tree: rollouts of a problem, the wrong ones searched for their first error, each used again."""
     from contextlib import nullcontext
@@ -238,14 +239,14 @@ def perturb(
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Plant one error in a right solution at a known step: by a program (the default), or written by a model."""
     from itertools import islice
 
     from critic_prm.cli.making import run_making
     from critic_prm.cli.running import told
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.errors import UsageError

@@ -62,14 +62,15 @@ def _verdicts(console: Console, folder: Path) -> None:
 
 
 def _judge(folder: Path) -> Critic:
-    from critic_prm.data.critic import Judging, open_critic
+    from critic_prm.critics.open import open_critic
+    from critic_prm.engine.options import JudgeOptions
 
-    return open_critic(JUDGE, Judging(style="stepwise", db=folder / "critic-prm.db", offline=True))
+    return open_critic(JUDGE, JudgeOptions(style="stepwise", db=folder / "critic-prm.db", offline=True))
 
 
 def _labels(folder: Path, trajectories: int, seed: int) -> None:
     from critic_prm.cli.running import run_labelling
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.records.reading import write_records
     from critic_prm.data.trajectory import trajectory_to_json
@@ -101,7 +102,7 @@ def _evaluate(console: Console, folder: Path) -> None:
     from rich.table import Table
 
     from critic_prm.cli.evaluating import run_evaluation
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories, write_trajectories
     from critic_prm.data.records.reading import read_records
     from critic_prm.evaluate.benchmarks.benchmark import open_benchmark, read_benchmarks

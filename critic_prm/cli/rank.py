@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 
 @with_judging
@@ -37,7 +37,7 @@ def rank(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Choose among candidates: best-of-N and weighted majority over final answers, by every aggregation in one pass.
 

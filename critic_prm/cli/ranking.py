@@ -12,9 +12,9 @@ from critic_prm import signals
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
-    from critic_prm.data.critic import Judging
     from critic_prm.data.judgement import Label
     from critic_prm.data.trajectory import Trajectory
+    from critic_prm.engine.options import JudgeOptions
     from critic_prm.search.rank_curve import Point
     from critic_prm.search.ranking import Choice, Ranking
 
@@ -34,7 +34,7 @@ def numbers(text: str | None) -> list[int] | None:
 def run_ranking(
     source: str,
     critic: str | None,
-    judging: Judging,
+    judging: JudgeOptions,
     *,
     by: str,
     pick: str,
@@ -48,11 +48,11 @@ def run_ranking(
 ) -> tuple[Ranking, dict[str, Any]]:
     """Rank and write the files that were asked for. Returns the ranking and the JSON that says all about it."""
     from critic_prm.cli.judges import accounts_of
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import AGGREGATIONS, open_aggregation
-    from critic_prm.data.critic import open_critic
-    from critic_prm.engine.progress import watch
     from critic_prm.errors import UsageError
     from critic_prm.generate.policy.answers import Grader
+    from critic_prm.label.progress import watch
     from critic_prm.label.run import Tally
     from critic_prm.search.ranking import Pick, group_candidates, rank
 
@@ -119,7 +119,7 @@ async def _stored(source: str, card: dict[str, Any]) -> AsyncIterator[tuple[Traj
 
 
 async def _judged(
-    source: str, critic: Any, format: str, samples: int, judging: Judging, tally: Any
+    source: str, critic: Any, format: str, samples: int, judging: JudgeOptions, tally: Any
 ) -> AsyncIterator[tuple[Trajectory, Label]]:
     """With the gold hidden: a judge that saw it would choose too well."""
     from critic_prm.data.formats.convert import read_trajectories

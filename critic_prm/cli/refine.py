@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 POLICY = "How the policy is asked (the judge has the options below)"
 
@@ -41,7 +41,7 @@ def refine(
     format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Find the weakest step, keep what stands before it, write the rest anew; take it if the critic's score rises.
 

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from critic_prm.data.critic import Judging
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.data.trajectory import Trajectory
+    from critic_prm.engine.options import JudgeOptions
     from critic_prm.search.refine import Refined, Refining
     from critic_prm.search.rewriting import LLMMender
 
@@ -19,7 +19,7 @@ def run_refining(
     trajectories: Iterable[Trajectory],
     policy: LLMMender,
     critic: str,
-    judging: Judging,
+    judging: JudgeOptions,
     *,
     settings: Refining,
     by: str,
@@ -33,8 +33,8 @@ def run_refining(
     import typer
 
     from critic_prm.cli.running import clients_of, run_watched
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import open_aggregation
-    from critic_prm.data.critic import open_critic
     from critic_prm.engine.order import in_order
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.label.run import Tally

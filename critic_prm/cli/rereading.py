@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from itertools import islice
 
-from critic_prm.data.critic import Judging
 from critic_prm.data.label_rows import is_labelled, label_row, read_labels
 from critic_prm.data.records.reading import RecordWriter, read_records
 from critic_prm.engine.cache import Cache
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.reread import Changes, reread
 
 
@@ -20,7 +20,7 @@ def is_label_file(source: str) -> bool:
     return first is not None and isinstance(first.data, dict) and is_labelled(first.data)
 
 
-def run_rereading(source: str, out: str, judging: Judging, limit: int | None) -> int:
+def run_rereading(source: str, out: str, judging: JudgeOptions, limit: int | None) -> int:
     """Write the label file anew and say what changed. Returns the exit code: 0, or 3 when labels are still unusable."""
     changes, failed = Changes(), 0
     cache = Cache(judging.db, readonly=True)

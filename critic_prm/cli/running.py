@@ -20,8 +20,8 @@ from critic_prm.data.records.reading import RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.engine.garbage import rare_collections
-from critic_prm.engine.progress import describe, watch
 from critic_prm.errors import CriticPrmError, Interrupted
+from critic_prm.label.progress import describe, watch
 from critic_prm.label.run import Account, Tally, label_into
 from critic_prm.label.sampling import Samples
 

@@ -39,10 +39,12 @@ def score(
     The output is a label file without critiques: `rank`, `report` and `analyze` read it.
     """
     from critic_prm.cli.clusters import on_cluster
-    from critic_prm.data.critic import Critic, Judging, open_critic
+    from critic_prm.critics.open import open_critic
+    from critic_prm.data.critic import Critic
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import label_row
     from critic_prm.data.records.reading import RecordWriter
+    from critic_prm.engine.options import JudgeOptions
     from critic_prm.errors import UsageError
     from critic_prm.label.run import label
     from distill.verifier import load_verifier
@@ -50,7 +52,7 @@ def score(
     plain = (backend, dtype, device, base_url) == ("torch", "auto", "auto", None)
     if engine != "local" and not plain:
         raise UsageError("--backend, --dtype, --device and --base-url are for a verifier in this process, not for a cluster")
-    judging = on_cluster(Judging(trust=tuple(trust or ())), engine, ray_address, workers, worker_gpus)
+    judging = on_cluster(JudgeOptions(trust=tuple(trust or ())), engine, ray_address, workers, worker_gpus)
     skipped: list[object] = []
 
     def complain(error: object) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 HOW, POLICY, LIMITS = "The method", "How the policy is asked (the judge has the options below)", "Limits of one problem"
 
@@ -54,7 +54,7 @@ def search(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many problems.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Step-wise generation guided by a critic: run the same command again to go on where it stopped, nothing is paid twice.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def asked_policy(
-    judging: Judging,
+    judging: JudgeOptions,
     critic: str,
     base_url: str | None,
     *,
     temperature: float | None,
     top_p: float | None,
     max_tokens: int | None,
-) -> tuple[Judging, Judging]:
+) -> tuple[JudgeOptions, JudgeOptions]:
     """How the policy is asked, and how the critic: with sampling of its own, and half of the run's budget each where the
     critic asks a model, too."""
     share = 1 if is_local(critic) else 2
@@ -63,7 +63,7 @@ def run_search(
     source: str,
     policy: LLMStepper,
     critic: str,
-    judging: Judging,
+    judging: JudgeOptions,
     *,
     method: str,
     settings: Settings,
@@ -81,8 +81,8 @@ def run_search(
     import typer
 
     from critic_prm.cli.running import clients_of, run_watched, told
+    from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import open_aggregation
-    from critic_prm.data.critic import open_critic
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.engine.order import in_order
     from critic_prm.generate.policy.answers import Grader

@@ -9,7 +9,7 @@ import typer
 
 from critic_prm import signals
 from critic_prm.cli.options import with_judging
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 
 LIMITS = "What is too much"
 
@@ -39,7 +39,7 @@ def serve(
     ] = 120.0,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line a request, without its text.")] = False,
     *,
-    judging: Judging,
+    judging: JudgeOptions,
 ) -> None:
     """Serve a critic over HTTP: /v1/score, /v1/rank, vLLM's /pooling, OpenRLHF's /get_reward, /health, /metrics, /openapi.json.
 
@@ -48,7 +48,7 @@ def serve(
     """
     import logging
 
-    from critic_prm.data.critic import open_critic
+    from critic_prm.critics.open import open_critic
     from critic_prm.serve.run import loop_factory, require_extra
     from critic_prm.serve.run import serve as run
     from critic_prm.serve.settings import Settings, check, find_token

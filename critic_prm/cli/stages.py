@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from critic_prm.cli.recipe import KEPT, Order, Recipe, steps_of
-from critic_prm.data.critic import critic_in_file
+from critic_prm.critics.open import critic_in_file
 from critic_prm.data.trust import Origin, is_below
 from critic_prm.errors import CriticPrmError
 from critic_prm.generate.policy.policy import prompt_names

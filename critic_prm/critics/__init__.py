@@ -1,1 +1,1 @@
-"""One critic a file, each with `connect(...) -> Critic`."""
+"""Critics, one per file: LLM judges, the rule checker, rollouts, consensus, cascades, mixtures."""

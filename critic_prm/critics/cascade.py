@@ -10,11 +10,13 @@ from typing import Any, Literal, get_args
 
 from critic_prm.critics._band import Band, in_doubt
 from critic_prm.critics.escalation import Escalations
+from critic_prm.critics.open import critic_in_file, open_critic
 from critic_prm.data.aggregate import spread
-from critic_prm.data.critic import Critic, Judging, critic_in_file, open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.together import together
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Usage
@@ -211,7 +213,7 @@ def _whole(found: Judgement, parts: Sequence[Judgement], sample: int, notes: tup
     )
 
 
-def from_table(table: Mapping[str, Any], origin: Origin, judging: Judging) -> Cascade:
+def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) -> Cascade:
     """The cascade that a TOML's table `[cascade]` describes: `first` (a critic, or several for their mean and spread),
     `judges`, `low`, `high`, and where wanted `spread`, `by`, `style`, `escalate`. Raises UsageError.
     """
@@ -239,7 +241,7 @@ def from_table(table: Mapping[str, Any], origin: Origin, judging: Judging) -> Ca
     )
 
 
-def open_first(named: str | Sequence[str], judging: Judging, origin: Origin | None = None) -> Critic:
+def open_first(named: str | Sequence[str], judging: JudgeOptions, origin: Origin | None = None) -> Critic:
     """The first critic: one, or several as a consensus, whose spread tells how sure it is. `origin` is the file that names it,
     None for the command line."""
     from critic_prm.critics.consensus import Consensus, parse_ruling

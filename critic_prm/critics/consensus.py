@@ -13,10 +13,12 @@ from typing import Any, Literal, get_args
 import orjson
 
 from critic_prm.critics.llm import LLMCritic
-from critic_prm.data.critic import Critic, Judging, open_critic
+from critic_prm.critics.open import open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Label, Verdict, VerdictValue, all_ways
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Usage
 
@@ -36,7 +38,7 @@ class Ruling:
     weights: tuple[float, ...]
 
 
-def connect_all(names: Sequence[str], judging: Judging, ruling: str = "majority") -> Consensus:
+def connect_all(names: Sequence[str], judging: JudgeOptions, ruling: str = "majority") -> Consensus:
     """Open several judges under one `ruling`: "majority", "unanimous", "weighted:0.82,0.74" with each judge's measured
     accuracy, or "weighted:FILE" with what `judge-eval -o FILE` found.
 

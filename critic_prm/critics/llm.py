@@ -9,23 +9,16 @@ from typing import Any
 
 from critic_prm.critics._ask import Asked, Asker, as_judgement, is_enough
 from critic_prm.critics._turns import Manner
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.cache import Cache
-from critic_prm.engine.client import Client, Settings
-from critic_prm.engine.door import Door
-from critic_prm.engine.gate import START, Gate
-from critic_prm.engine.money import Money
+from critic_prm.engine.client import Client
+from critic_prm.engine.open import SENT, open_client
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
-from critic_prm.providers.addresses import is_near
 from critic_prm.providers.images import ImageError
-from critic_prm.providers.models import abilities, check, did_you_mean
-from critic_prm.providers.provider import Message, Provider, Request, Sampling, open_provider, requested_tier
+from critic_prm.providers.models import abilities, check
+from critic_prm.providers.provider import Message, Provider, Request, Sampling, open_provider
 from critic_prm.styles.prompt import Style, open_style
-
-SENT = ("temperature", "top_p", "max_tokens", "seed", "effort", "logprobs")
-"""The sampling parameters that a label's card names."""
 
 FOR_CHANCES = ("yes-no",)
 """The readers whose styles are made for log-probabilities."""
@@ -35,12 +28,12 @@ ALTERNATIVES = 5
 token of a critique, so more would make the cache many times as large."""
 
 
-def connect(name: str, judging: Judging) -> LLMCritic:
+def connect(name: str, judging: JudgeOptions) -> LLMCritic:
     """Open the judge called "provider/model". Raises UsageError and ConfigError before anything is sent."""
     return with_provider(open_provider(name, judging.base_url), judging)
 
 
-def with_provider(provider: Provider, judging: Judging) -> LLMCritic:
+def with_provider(provider: Provider, judging: JudgeOptions) -> LLMCritic:
     """A critic over a provider that is already there: a scripted one in a test, one of the caller's own."""
     style = open_style(judging.style)
     manner = Manner(judging.follow_ups, judging.force, judging.think_rounds, judging.schema)
@@ -55,47 +48,6 @@ def with_provider(provider: Provider, judging: Judging) -> LLMCritic:
     check(provider.name, provider.model, sampling)
     client = open_client(provider, judging)
     return LLMCritic(client, style, sampling, judging.reference, manner, judging.image_root)
-
-
-def open_client(provider: Provider, judging: Judging) -> Client:
-    """What asks `provider` as `judging` says: its cache, gate, prices and limits. Raises UsageError."""
-    prices = judging.prices or abilities(provider.name, provider.model).prices
-    if judging.budget_usd is not None and prices is None:
-        raise UsageError(
-            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown"
-            f"{did_you_mean(provider.name, provider.model)};"
-            " name it with --prices IN,OUT (USD per million tokens), or use --max-requests"
-        )
-    tier = requested_tier(judging.sampling.extra)
-    if judging.budget_usd is not None and prices is not None and prices.factor(tier) is None:
-        raise UsageError(
-            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} in service tier {tier!r} is unknown;"
-            " name what you pay with --prices IN,OUT (USD per million tokens), or use --max-requests"
-        )
-    if hasattr(provider, "max_reply_bytes"):
-        provider.max_reply_bytes = judging.max_reply_bytes
-    # A server of one's own, or a model in this process, has no limits to find out about: it may be filled at once.
-    near = is_near(provider.base_url) or "near" in getattr(provider, "gives", ())
-    start = judging.connections if near else START
-    gate: Door = Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
-    if judging.cluster is not None:
-        from critic_prm.engine.ray.provider import spread
-
-        provider, gate = spread(provider, judging, start)
-    return Client(
-        provider,
-        lambda: Cache(judging.db, durable=judging.durable, readonly=judging.offline),
-        gate,
-        Money(prices, judging.budget_usd, judging.max_requests),
-        Settings(
-            retries=judging.retries,
-            reasks=judging.reasks,
-            timeout=judging.timeout,
-            grace=judging.grace,
-            salt=judging.salt,
-            offline=judging.offline,
-        ),
-    )
 
 
 def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int | None:

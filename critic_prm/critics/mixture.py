@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from critic_prm.data.critic import Critic, Judging, critic_in_file, open_critic
+from critic_prm.critics.open import critic_in_file, open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict, all_ways, combine, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.together import together
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Usage
@@ -184,7 +186,7 @@ async def _ask(part: Part, trajectories: Sequence[Trajectory], sample: int) -> l
     return found
 
 
-def from_table(table: Mapping[str, Any], origin: Origin, judging: Judging) -> Mixture:
+def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) -> Mixture:
     """The mixture that a TOML's table `[mixture]` describes: `part` (an array of tables with `critic` and the fields of Part),
     and where wanted `how` and `threshold`. Raises UsageError."""
     from critic_prm.critics.open import check

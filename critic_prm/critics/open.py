@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from critic_prm.data.critic import Critic, Judging
+from critic_prm import registry
+from critic_prm.data.critic import Critic
 from critic_prm.data.toml_files import read_toml
-from critic_prm.data.trust import Origin
+from critic_prm.data.trust import Origin, exists
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
-from critic_prm.registry import load
 
 KINDS = ("cascade", "mixture")
 
 
-def open_file(path: str | Path, judging: Judging) -> Critic:
+def open_file(path: str | Path, judging: JudgeOptions) -> Critic:
     """Open the critic in a TOML file with one table, [cascade] or [mixture]. Paths in it are relative to it. Raises InputError
     for a file that cannot be read or names what it may not, and UsageError for what does not fit."""
     try:
@@ -49,3 +50,79 @@ def check(table: Mapping[str, Any], name: str, needed: Set[str], allowed: Set[st
     if unknown := table.keys() - needed - allowed:
         known = ", ".join(sorted(needed | allowed))
         raise UsageError(f"[{name}] has no {', '.join(sorted(unknown))}; there are: {known}")
+
+
+Kind = Literal["verifier", "file", "rollout", "local", "judge"]
+
+
+def kind_of(name: str) -> Kind | None:
+    """What `open_critic` takes a name for; None for one that it refuses."""
+    if exists(Path(name) / "verifier.json"):
+        return "verifier"
+    if name.endswith(".toml"):
+        return "file"
+    if name.startswith("rollout:"):
+        return "rollout"
+    if name in local_critics():
+        return "local"
+    return "judge" if "/" in name and not (exists(Path(name)) and Path(name).is_dir()) else None
+
+
+def local_critics() -> list[str]:
+    """The critics that ask nobody and are opened by their name alone."""
+    return registry.names("critic")
+
+
+def critic_in_file(name: object, origin: Origin) -> str:
+    """The name of a critic that a file names, as `open_critic` may be given it: a path beside the file where there is one, else
+    as it is. Raises InputError for a name that the file may not use (see `Origin`)."""
+    text = str(name)
+    if exists(origin.folder / text):
+        return str(origin.path("a critic", name))
+    if origin.trusted:
+        return text
+    kind = kind_of(text)
+    if kind in ("local", None):  # what is no critic at all is for open_critic to say
+        return text
+    if kind == "rollout":
+        return "rollout:" + origin.provider("a critic", text.removeprefix("rollout:"))
+    if kind == "judge":
+        return origin.provider("a critic", name)
+    what = f"{', '.join(local_critics())}, provider/MODEL, or a verifier or .toml in its own folder"
+    raise origin.refusal("a critic", name, what)
+
+
+def open_critic(name: str, judging: JudgeOptions | None = None) -> Critic:
+    """Open "rules", the folder of a verifier, a judge as "provider/model", Monte Carlo as "rollout:provider/model", or a
+    cascade or mixture of such critics, written down in a file with the suffix .toml.
+
+    Raises UsageError for a name that is none of these, ConfigError for a missing key, InputError for a damaged verifier.
+    """
+    kind = kind_of(name)
+    if (name == "rules" or kind == "verifier") and judging is not None and judging.cluster is not None:
+        from critic_prm.critics.remote import connect as connect_cluster
+
+        return connect_cluster(name, judging.cluster)
+    if kind == "verifier":
+        from distill.verifier import load_verifier
+
+        verifier: Critic = load_verifier(name)
+        return verifier
+    if kind == "file":
+        return open_file(name, judging or JudgeOptions())
+    if kind == "rollout":
+        from critic_prm.critics.rollout import connect as connect_rollout
+
+        return connect_rollout(name.removeprefix("rollout:"), judging or JudgeOptions())
+    if kind == "local":
+        critic: Critic = registry.load("critic", name).connect()
+        return critic
+    if kind is None:
+        what = "is a folder without verifier.json" if Path(name).is_dir() else "is no critic"
+        raise UsageError(
+            f"{name!r} {what}; a critic is {', '.join(local_critics())}, a verifier's folder, a judge such as openai/MODEL,"
+            " rollout:openai/MODEL, or a .toml with a cascade or mixture of them"
+        )
+    from critic_prm.critics.llm import connect
+
+    return connect(name, judging or JudgeOptions())

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from critic_prm.data.critic import Cluster, Critic, open_critic
+from critic_prm.critics.open import open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.options import RayOptions
 from critic_prm.engine.ray.line import Lost
 from critic_prm.engine.ray.pool import Needs, Pool
 from critic_prm.errors import ConfigError, InputError
@@ -21,7 +23,7 @@ AHEAD = 2
 """Parts a worker has at once, so that it never waits for the driver."""
 
 
-def connect(name: str, cluster: Cluster) -> RemoteCritic:
+def connect(name: str, cluster: RayOptions) -> RemoteCritic:
     """A critic that computes, `rules` or a verifier's folder, spread over the workers of a cluster.
 
     It is opened here, too: for its name in label files, and to say at once what is wrong with it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from critic_prm.data.critic import open_critic
+from critic_prm.critics.open import open_critic
 from critic_prm.data.judgement import combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError

@@ -1,1 +1,13 @@
-"""Trajectories, judgements and labels, and the files they are read from and written to."""
+"""The vocabulary: trajectories, judgements and labels, and the files they are read from and written to.
+
+A `Trajectory` is a problem with the `Step`s of one solution. A `Critic` turns it into a `Judgement`: one `Verdict` per step,
+read from one or more `Reply`s of a model (each with its token `Usage`), or computed. A `Label` is what all judgements of one
+trajectory add up to.
+"""
+
+from critic_prm.data.critic import Critic
+from critic_prm.data.judgement import Judgement, Label, Verdict
+from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.providers.provider import Reply, Usage
+
+__all__ = ["Critic", "Judgement", "Label", "Reply", "Step", "Trajectory", "Usage", "Verdict"]

@@ -241,3 +241,15 @@ def _say(value: Any) -> str:
     shown = repr(value)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     return f"{kinds.get(type(value), 'a list' if isinstance(value, list) else 'an object')} {shown}"
+
+
+def blind(trajectory: Trajectory) -> Trajectory:
+    """What a critic sees of a solution: problem, steps, its own answer, images and tools; nothing that tells the gold."""
+    return Trajectory(
+        id=trajectory.id,
+        problem=trajectory.problem,
+        steps=trajectory.steps,
+        final_answer=trajectory.final_answer,
+        images=trajectory.images,
+        tools=trajectory.tools,
+    )

@@ -1,1 +1,1 @@
-"""Many requests through one narrow door: gate, retries, budget, writer, progress."""
+"""Send requests and keep replies: cache, rate limiter, retries, budget, batches, Ray."""

@@ -15,9 +15,8 @@ import numpy as np
 from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.data.trajectory import Step, Trajectory, blind
 from critic_prm.errors import InputError
-from critic_prm.evaluate.run import blind
 from critic_prm.label.run import Tally, label
 from critic_prm.metrics.bootstrap import Interval, cluster_bootstrap
 from critic_prm.metrics.scores import Array

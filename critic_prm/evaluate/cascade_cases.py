@@ -9,11 +9,10 @@ from critic_prm.critics.cascade import By, judge_step, verdict_on
 from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Label, combine
-from critic_prm.data.trajectory import Trajectory
+from critic_prm.data.trajectory import Trajectory, blind
 from critic_prm.engine.order import in_order
 from critic_prm.engine.together import together
 from critic_prm.evaluate.cascade_tuning import Heard
-from critic_prm.evaluate.run import blind
 
 
 @dataclass(frozen=True, slots=True)

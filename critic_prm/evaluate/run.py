@@ -11,7 +11,7 @@ from typing import Any
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Label
 from critic_prm.data.label_rows import label_row, read_labels
-from critic_prm.data.trajectory import Trajectory
+from critic_prm.data.trajectory import Trajectory, blind
 from critic_prm.errors import InputError
 from critic_prm.label.run import Tally, label
 from critic_prm.metrics.scorecard import Case, Scorecard, ThresholdFrom, case_of, has_gold, score
@@ -50,18 +50,6 @@ class Evaluation:
             "oracle": "chosen on these very solutions, so F1 is an upper bound",
         }
         return f"threshold {scores.threshold:.4g}, {words[scores.threshold_from]}"
-
-
-def blind(trajectory: Trajectory) -> Trajectory:
-    """What a critic sees of a solution: problem, steps, its own answer, images and tools; nothing that tells the gold."""
-    return Trajectory(
-        id=trajectory.id,
-        problem=trajectory.problem,
-        steps=trajectory.steps,
-        final_answer=trajectory.final_answer,
-        images=trajectory.images,
-        tools=trajectory.tools,
-    )
 
 
 async def predict(

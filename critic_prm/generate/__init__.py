@@ -1,1 +1,1 @@
-"""Trajectories out of nothing but a seed: one source a module; the families with exact labels are in `families/`."""
+"""Make trajectories: sample policies, roll out, search trees, plant errors, exact problem families."""

@@ -10,6 +10,7 @@ from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import CriticPrmError, UsageError
 from critic_prm.registry import load, names
 
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The first wrong step from 0, -1 when all are right, None when the solver does not say; then `note` says why."""

@@ -8,14 +8,14 @@ from math import ceil, floor, log2
 
 import orjson
 
-from critic_prm.critics.rollout import How
-from critic_prm.data.critic import Judging
 from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.generate.perturb import Perturbing, Plan, writing_request
 from critic_prm.generate.planting import KINDS
 from critic_prm.generate.policy.answers import final_answer
 from critic_prm.generate.policy.policy import LLMPolicy
 from critic_prm.generate.policy.problems import Problem
+from critic_prm.generate.policy.rollout import RolloutOptions
 from critic_prm.generate.tree import Growth
 from critic_prm.providers.models import Prices, abilities
 from critic_prm.providers.provider import Request, Usage, requested_tier
@@ -55,7 +55,7 @@ class Forecast:
         return [*lines, f"cost: {cost}"]
 
 
-def forecast_samples(policy: LLMPolicy, judging: Judging, problems: Iterable[Problem], k: int) -> Forecast:
+def forecast_samples(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[Problem], k: int) -> Forecast:
     """Of `generate sample`: exactly k requests a problem."""
     found = Forecast()
     for problem in problems:
@@ -66,7 +66,9 @@ def forecast_samples(policy: LLMPolicy, judging: Judging, problems: Iterable[Pro
     return _priced(found, policy, judging)
 
 
-def forecast_rollouts(policy: LLMPolicy, judging: Judging, trajectories: Iterable[Trajectory], how: How) -> Forecast:
+def forecast_rollouts(
+    policy: LLMPolicy, judging: JudgeOptions, trajectories: Iterable[Trajectory], how: RolloutOptions
+) -> Forecast:
     """Of `generate rollout`: how many depends on what comes back, so a lowest and a highest number."""
     found = Forecast()
     most = max([n for _, n in how.table] or [how.enough.most])
@@ -90,7 +92,7 @@ def forecast_rollouts(policy: LLMPolicy, judging: Judging, trajectories: Iterabl
     return _priced(found, policy, judging)
 
 
-def forecast_trees(policy: LLMPolicy, judging: Judging, problems: Iterable[Problem], growth: Growth) -> Forecast:
+def forecast_trees(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[Problem], growth: Growth) -> Forecast:
     """Of `generate tree`: at least the rollouts of the problem itself, at most the budget and the search that it ends in."""
     found = Forecast()
     most = max(growth.budget, growth.rollouts) + growth.rollouts * (floor(log2(LONG)) + 1)
@@ -104,7 +106,7 @@ def forecast_trees(policy: LLMPolicy, judging: Judging, problems: Iterable[Probl
     return _priced(found, policy, judging)
 
 
-def forecast_writing(policy: LLMPolicy, judging: Judging, plans: Iterable[Plan], what: Perturbing) -> Forecast:
+def forecast_writing(policy: LLMPolicy, judging: JudgeOptions, plans: Iterable[Plan], what: Perturbing) -> Forecast:
     """Of `generate perturb`: a request for each step a model writes, and one for each solution that it goes on with."""
     found = Forecast()
     for plan in plans:
@@ -123,7 +125,7 @@ def forecast_writing(policy: LLMPolicy, judging: Judging, plans: Iterable[Plan],
     return _priced(found, policy, judging)
 
 
-def _count(found: Forecast, policy: LLMPolicy, judging: Judging, requests: Sequence[Request], each: int) -> None:
+def _count(found: Forecast, policy: LLMPolicy, judging: JudgeOptions, requests: Sequence[Request], each: int) -> None:
     found.stored += policy.stored(judging.db, [(request, sample) for request in requests for sample in range(each)])
     _measure(found, policy, requests, each)
 
@@ -134,7 +136,7 @@ def _measure(found: Forecast, policy: LLMPolicy, requests: Sequence[Request], ea
     found.tokens_out = (found.tokens_out[0] + len(requests) * each, 0)  # all that could be asked, until `_priced`
 
 
-def _priced(found: Forecast, policy: LLMPolicy, judging: Judging) -> Forecast:
+def _priced(found: Forecast, policy: LLMPolicy, judging: JudgeOptions) -> Forecast:
     size, possible = found.tokens_in[0], found.tokens_out[0]
     left = max(found.high - found.stored, 0)
     share = left / possible if possible else 0.0

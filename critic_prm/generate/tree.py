@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from critic_prm.critics.rollout import How, judgement_of
 from critic_prm.data.judgement import combine
 from critic_prm.data.label_rows import label_row
 from critic_prm.data.trajectory import Step, Trajectory
@@ -16,7 +15,7 @@ from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Policy, unmarked
 from critic_prm.generate.policy.problems import Problem
-from critic_prm.generate.policy.rollout import Estimate, Found, Prefixes, Rollout
+from critic_prm.generate.policy.rollout import Estimate, Found, Prefixes, Rollout, RolloutOptions, judgement_of
 from critic_prm.generate.policy.stopping import Enough
 
 
@@ -144,7 +143,7 @@ async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth)
 
 def tree_rows(tree: Tree, growth: Growth, card: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tree's solutions as rows of a label file: a step has a label where its prefix was rolled out."""
-    how = How(Enough(growth.rollouts), "halving")
+    how = RolloutOptions(Enough(growth.rollouts), "halving")
     growing = {"searches": growth.searches, "budget": growth.budget, "alpha": growth.alpha, "beta": growth.beta}
     rows = []
     for number, (steps, found) in enumerate(tree.solutions(growth)):

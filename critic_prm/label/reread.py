@@ -16,10 +16,8 @@ from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.cache import Cache
-from critic_prm.errors import ProviderError, UsageError
-from critic_prm.providers.anthropic import AnthropicProvider
-from critic_prm.providers.openai import read_chat
-from critic_prm.providers.provider import Reply, reading_answer
+from critic_prm.errors import UsageError
+from critic_prm.providers.stored import stored_reply
 from critic_prm.registry import names
 from critic_prm.styles.prompt import Style, expect, open_style, questions, style_in_data
 from critic_prm.styles.reader import read_reply
@@ -143,15 +141,6 @@ class _Rereader:
                 return None
             talk = talk.heard(reply)
         return talk
-
-
-def stored_reply(raw: Mapping[str, Any]) -> Reply | None:
-    """A stored body, of whichever provider: its shape says which dialect it is in. None for one that cannot be read."""
-    try:
-        with reading_answer():
-            return AnthropicProvider("", None, None).read(raw) if isinstance(raw.get("content"), list) else read_chat(raw)
-    except ProviderError:
-        return None
 
 
 def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:

@@ -1,1 +1,1 @@
-"""One provider a file, each with `connect(model, base_url) -> Provider`."""
+"""Model APIs, one provider per file: a request in, a raw reply out."""

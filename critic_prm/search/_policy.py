@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, get_args
 
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.policy import Came, Completion, LLMPolicy, continuation, open_policy, unmarked
 from critic_prm.providers.provider import Request, Usage
@@ -103,7 +103,7 @@ def tidied(step: str) -> str:
     return re.sub(r"(?:\n\s*(?:\*\*|#+))+\s*$", "", unmarked(step)).strip()
 
 
-def open_stepper(name: str, judging: Judging, prompt: str = "solve", cut: str = "stop", ends: str = ENDS) -> LLMStepper:
+def open_stepper(name: str, judging: JudgeOptions, prompt: str = "solve", cut: str = "stop", ends: str = ENDS) -> LLMStepper:
     """Open the policy called "provider/model" to be led step by step. Raises UsageError and ConfigError.
 
     A sampling seed is not sent: with it a server could give every sample the same answer. What tells samples apart is their

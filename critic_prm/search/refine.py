@@ -10,9 +10,8 @@ from critic_prm.data.aggregate import Aggregation, aggregate, open_aggregation
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.label_rows import without_labels
-from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
+from critic_prm.data.trajectory import Step, Trajectory, blind, trajectory_to_json
 from critic_prm.engine.together import together
-from critic_prm.evaluate.run import blind
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.providers.provider import Usage

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.generate.policy.policy import Completion, LLMPolicy, continuation, marked, open_policy, open_prompt, unmarked
 from critic_prm.providers.provider import Message, Request
 from critic_prm.styles.template import Shown, compile_template, render_block
@@ -80,7 +80,7 @@ def _plain(steps: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for step in steps if (text := unmarked(step)))
 
 
-def open_mender(name: str, judging: Judging, prompt: str = "solve", feedback: str = "feedback") -> LLMMender:
+def open_mender(name: str, judging: JudgeOptions, prompt: str = "solve", feedback: str = "feedback") -> LLMMender:
     """Open the policy called "provider/model". Raises UsageError, also for a prompt that is none, and ConfigError."""
     open_prompt(feedback, folder="refine")
     return LLMMender(open_policy(name, judging, prompt), feedback)

@@ -1,1 +1,1 @@
-"""Any critic behind HTTP: requests in, scores out; many requests become one batch, and none can bring the server down."""
+"""Serve any critic over HTTP, and as a reward function for RL trainers."""

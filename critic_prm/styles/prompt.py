@@ -14,8 +14,7 @@ from typing import Any, Literal
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Message
-from critic_prm.registry import load, names
-from critic_prm.registry import resource
+from critic_prm.registry import load, names, resource
 from critic_prm.styles.reader import Expect
 from critic_prm.styles.template import Problem, Shown, compile_template, render_block
 

@@ -24,7 +24,7 @@ def stored_in(db: Path | None) -> Stored | None:
     if db is None:
         return None
     from critic_prm.engine.cache import Cache
-    from critic_prm.label.reread import stored_reply
+    from critic_prm.providers.stored import stored_reply
 
     cache = Cache(db, readonly=True)
 

@@ -309,7 +309,7 @@ def test_a_run_online_is_warned_of_batches_that_run(bench: Bench) -> None:
 
 def test_it_says_what_is_waited_for_as_long_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every half minute where stderr is no terminal."""
-    monkeypatch.setattr("critic_prm.engine.progress.EVERY", 0.02)
+    monkeypatch.setattr("critic_prm.label.progress.EVERY", 0.02)
     bench.office.begin(Fate(0.4))
     assert bench.label("--batch", "--wait") == 0
     waiting = [line for line in bench.said.splitlines() if line.startswith("waiting for batch 1 (")]

@@ -15,9 +15,11 @@ import pytest
 
 from bench.runs import trajectories
 from bench.server import Behaviour, Judge, serving
-from critic_prm.data.critic import Cluster, Critic, Judging, open_critic
+from critic_prm.critics.open import open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.session import NAMESPACE, ray_module
 from critic_prm.label.run import Tally, label_into
 
@@ -88,15 +90,15 @@ class Run:
     folder: Path
     done: int = 0
 
-    def judging(self, judge: Judge, cluster: Cluster | None = None, **more: Any) -> Judging:
+    def judging(self, judge: Judge, cluster: RayOptions | None = None, **more: Any) -> JudgeOptions:
         self.done += 1
         settings: dict[str, Any] = {"db": self.folder / f"{self.done}.db", "base_url": judge.url, "connections": 16, **more}
-        return Judging(cluster=cluster, **settings)
+        return JudgeOptions(cluster=cluster, **settings)
 
     async def go(
         self,
         name: str,
-        judging: Judging,
+        judging: JudgeOptions,
         rows: int | Sequence[Trajectory],
         meanwhile: Callable[[Critic, Tally], Coroutine[Any, Any, None]] | None = None,
     ) -> Ran:

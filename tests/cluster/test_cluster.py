@@ -14,7 +14,8 @@ import pytest
 from bench.runs import trajectories
 from bench.server import Behaviour, Judge
 from critic_prm.critics.remote import RemoteCritic
-from critic_prm.data.critic import Cluster, Critic, Judging
+from critic_prm.data.critic import Critic
+from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray import session
 from critic_prm.engine.ray.provider import RemoteProvider
 from critic_prm.errors import ConfigError, UsageError
@@ -25,7 +26,7 @@ from tests.effort import until_async
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """The judge's end of a connection whose other end was killed is collected as it is."""
 
-TWO = Cluster(workers=2)
+TWO = RayOptions(workers=2)
 
 
 def pool_of(critic: Any) -> Any:
@@ -63,7 +64,7 @@ async def test_what_the_cache_can_answer_needs_no_cluster(judge: Judge, run: Run
     judging = run.judging(judge)
     first = await run.go("openai/bench", judging, 5)
 
-    def refuse(cluster: Cluster) -> None:
+    def refuse(cluster: RayOptions) -> None:
         raise AssertionError("Ray was started")
 
     monkeypatch.setattr(session, "join", refuse)
@@ -74,7 +75,7 @@ async def test_what_the_cache_can_answer_needs_no_cluster(judge: Judge, run: Run
 
 async def test_a_limit_of_requests_holds_for_all_workers_and_jobs(two: Nodes, judge: Judge, run: Run) -> None:
     """40 requests a second, asked for by two jobs with a worker each: 80 requests take two seconds and not one."""
-    jobs = [run.go("openai/bench", run.judging(judge, Cluster(workers=1), rpm=2400, salt=salt), 40) for salt in ("a", "b")]
+    jobs = [run.go("openai/bench", run.judging(judge, RayOptions(workers=1), rpm=2400, salt=salt), 40) for salt in ("a", "b")]
     await together(*jobs)
     stats = judge.seen.stats()
     assert stats["requests"] == 80
@@ -97,7 +98,7 @@ async def test_rollouts_are_made_by_workers(two: Nodes, judge: Judge, run: Run) 
     rows = [replace(trajectory, gold_answer="42") for trajectory in trajectories(3)]
     one = await run.go("rollout:openai/bench", run.judging(judge), rows)
     judge.behave(judge.behaviour)
-    spread = await run.go("rollout:openai/bench", run.judging(judge, Cluster(workers=1)), rows)
+    spread = await run.go("rollout:openai/bench", run.judging(judge, RayOptions(workers=1)), rows)
     assert spread.rows == one.rows
     assert judge.seen.stats()["requests"] == spread.counts["paid"] > 0
 
@@ -107,18 +108,18 @@ async def test_a_worker_that_cannot_be_placed_says_what_the_cluster_has(
 ) -> None:
     monkeypatch.setattr("critic_prm.engine.ray.pool.PATIENCE", 0.5)
     with pytest.raises(ConfigError, match=r"1 CPU and 4 GPU.* of 0 GPUs free.*--workers"):
-        await run.go("openai/bench", run.judging(judge, Cluster(1, gpus=4.0)), 3)
+        await run.go("openai/bench", run.judging(judge, RayOptions(1, gpus=4.0)), 3)
 
 
 def test_options_name_the_cluster() -> None:
     from critic_prm.cli.clusters import on_cluster
 
-    judging = on_cluster(Judging(connections=10), "ray", "1.2.3.4:6379", 3, 0.5)
-    assert judging.cluster == Cluster(3, "1.2.3.4:6379", 0.5)
+    judging = on_cluster(JudgeOptions(connections=10), "ray", "1.2.3.4:6379", 3, 0.5)
+    assert judging.cluster == RayOptions(3, "1.2.3.4:6379", 0.5)
     assert judging.connections == 30  # each worker has its own
-    assert on_cluster(Judging(), "local", None, 3, None) == Judging()
+    assert on_cluster(JudgeOptions(), "local", None, 3, None) == JudgeOptions()
     with pytest.raises(UsageError, match=r"'dask'.*local or ray"):
-        on_cluster(Judging(), "dask", None, 3, None)
+        on_cluster(JudgeOptions(), "dask", None, 3, None)
 
 
 def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ from critic_prm.critics.cascade import By, Cascade
 from critic_prm.critics.consensus import Consensus, parse_ruling
 from critic_prm.critics.escalation import Escalations, read_answers
 from critic_prm.critics.llm import with_provider
-from critic_prm.data.critic import Judging, open_critic
+from critic_prm.critics.open import open_critic
 from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.scripted import ScriptedProvider
 
@@ -124,7 +125,7 @@ async def test_by_step_nothing_is_asked_after_an_error_and_an_earlier_one_counts
 
 async def test_a_judge_with_a_question_per_step_gets_that_question_alone(tmp_path: Path) -> None:
     provider = ScriptedProvider([{"text": "Yes, it is right.\nVerdict: correct"}, {"text": "Yes"}])
-    judge = with_provider(provider, Judging(style="yes-no", db=tmp_path / "c.db", follow_ups=0))
+    judge = with_provider(provider, JudgeOptions(style="yes-no", db=tmp_path / "c.db", follow_ups=0))
     first = Fake(lambda t: scored(0.01, 0.02, 0.4, 0.02))
     await cascade(first, judge, band=Band(0.3, 0.6), by="step").judge([solution()])
     assert len(provider.asked) == 1
@@ -217,7 +218,7 @@ async def test_a_cascade_is_opened_from_a_file(tmp_path: Path) -> None:
         f'[cascade]\nfirst = "rules"\njudges = ["scripted/{tmp_path}/judge.jsonl"]\nlow = 0.1\nhigh = 0.9\n'
         'style = "first-error"\nescalate = "e.jsonl"\n'
     )
-    critic = open_critic(str(path), Judging(db=tmp_path / "c.db"))
+    critic = open_critic(str(path), JudgeOptions(db=tmp_path / "c.db"))
     assert isinstance(critic, Cascade)
     (found,) = await critic.judge([solution()])
     assert found.first_error == -1

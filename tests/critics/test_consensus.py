@@ -10,10 +10,10 @@ import pytest
 
 from critic_prm.cli.judges import open_judges
 from critic_prm.critics.consensus import Ruling, connect_all, merge, parse_ruling
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Judgement, Verdict, combine, judgement_from_json, judgement_to_json
 from critic_prm.data.label_rows import label_row, labelled_from_json
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.label.agreement import Agreement
 from critic_prm.label.run import label
@@ -116,9 +116,9 @@ def test_rulings_that_cannot_be(tmp_path: Path) -> None:
 
 def test_what_one_cannot_ask_of_several() -> None:
     with pytest.raises(UsageError, match="named twice"):
-        connect_all(["rules", "rules"], Judging())
+        connect_all(["rules", "rules"], JudgeOptions())
     with pytest.raises(UsageError, match="--base-url names one server"):
-        connect_all(["openai/a", "anthropic/b"], Judging(base_url="http://localhost:1"))
+        connect_all(["openai/a", "anthropic/b"], JudgeOptions(base_url="http://localhost:1"))
 
 
 def test_agreement_is_counted_where_all_judged() -> None:
@@ -145,7 +145,7 @@ async def test_two_judges_end_to_end_with_their_cards_and_their_words(tmp_path: 
     for name, text in replies.items():
         (tmp_path / name).write_bytes(orjson.dumps({"text": text}))
     names = [f"scripted/{tmp_path / name}" for name in replies]
-    critic, accounts = open_judges(names, Judging(db=tmp_path / "x.db"), "weighted:0.9,0.7", Samples(1, 1))
+    critic, accounts = open_judges(names, JudgeOptions(db=tmp_path / "x.db"), "weighted:0.9,0.7", Samples(1, 1))
     trajectory = Trajectory("t", "p", (Step("one"), Step("two")))
     try:
         [(_, found)] = [pair async for pair in label([trajectory], critic)]

@@ -17,9 +17,9 @@ from aiohttp import web
 from critic_prm.critics._obeyed import obeyed
 from critic_prm.critics._talk import joined
 from critic_prm.critics.llm import LLMCritic, connect, with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.providers.provider import Reply, Sampling, TokenLogprob, Usage, Wire
 from critic_prm.providers.scripted import ScriptedProvider
@@ -86,7 +86,7 @@ async def judged(critic: LLMCritic, sample: int = 0) -> Judgement:
 
 def scripted(db: Path, script: Any, **options: Any) -> tuple[LLMCritic, ScriptedProvider]:
     provider = ScriptedProvider(script)
-    return with_provider(provider, Judging(db=db / "x.db", **options)), provider
+    return with_provider(provider, JudgeOptions(db=db / "x.db", **options)), provider
 
 
 def asked_schema(body: Wire) -> Any:
@@ -120,7 +120,7 @@ async def test_the_same_label_comes_out_of_every_server(
 ) -> None:
     logprobs = 5 if answer is gives_logprobs else None
     async with server(answer) as (url, seen):
-        judging = Judging(style="json", db=tmp_path / "x.db", base_url=url, sampling=Sampling(logprobs=logprobs))
+        judging = JudgeOptions(style="json", db=tmp_path / "x.db", base_url=url, sampling=Sampling(logprobs=logprobs))
         judgement = await judged(connect(f"{provider}/m", judging))
     assert asked_schema(seen[0]) is not None
     assert (judgement.status, judgement.first_error, judgement.how) == ("ok", 1, how)
@@ -140,7 +140,7 @@ async def test_anthropic_is_asked_in_its_own_words(tmp_path: Path, monkeypatch: 
         return {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "usage": {}}
 
     async with server(answer) as (url, seen):
-        judging = Judging(style="json", db=tmp_path / "x.db", base_url=url.removesuffix("/v1"))
+        judging = JudgeOptions(style="json", db=tmp_path / "x.db", base_url=url.removesuffix("/v1"))
         judgement = await judged(connect("anthropic/claude-x", judging))
     assert seen[0]["output_config"]["format"]["type"] == "json_schema"
     assert (judgement.first_error, judgement.how) == (1, ("schema",))
@@ -266,7 +266,7 @@ async def test_where_a_server_can_go_on_a_cut_reply_goes_on_to_its_verdict(
         return completion(cut, "length")
 
     async with server(answer) as (url, seen):
-        critic = connect("vllm/m", Judging(style=style, db=tmp_path / "x.db", base_url=url, reasks=0))
+        critic = connect("vllm/m", JudgeOptions(style=style, db=tmp_path / "x.db", base_url=url, reasks=0))
         judgement = await judged(critic)
     assert (judgement.status, judgement.first_error) == ("ok", 1)
     assert judgement.how[:2] == ("plain", "forced")
@@ -343,7 +343,7 @@ async def test_a_style_made_for_log_probabilities_asks_where_they_exist(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-    judging = Judging(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(effort=effort))
+    judging = JudgeOptions(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(effort=effort))
     critic = connect(judge, judging)
     assert critic.sampling.logprobs == expected
     await critic.close()

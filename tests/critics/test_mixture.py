@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from critic_prm.critics.mixture import HOWS, Mixture, Part
-from critic_prm.data.critic import open_critic
+from critic_prm.critics.open import open_critic
 from critic_prm.data.judgement import Judgement, Status, Verdict
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError

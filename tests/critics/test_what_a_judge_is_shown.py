@@ -14,9 +14,9 @@ import pytest
 from aiohttp import web
 
 from critic_prm.critics.llm import LLMCritic, connect, with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 
@@ -90,7 +90,7 @@ async def test_images_arrive_as_bytes_and_the_key_is_of_the_bytes(
     other.write_bytes(PNG + b"!")
     same = replace(trajectory, images=(str(copy), JPEG))
     changed = replace(trajectory, images=(str(other), JPEG))
-    critic = connect(judge, Judging(db=tmp_path / "x.db", base_url=f"{site.name}{path}"))
+    critic = connect(judge, JudgeOptions(db=tmp_path / "x.db", base_url=f"{site.name}{path}"))
     found = await judged(critic, [trajectory, same, changed])
     await runner.cleanup()
     content = seen[0]["messages"][-1]["content"]
@@ -106,7 +106,7 @@ async def test_a_reference_is_shown_when_asked_for_and_never_else(tmp_path: Path
     shown = {}
     for reference in (False, True):
         provider = ScriptedProvider([{"text": "?"}])
-        judging = Judging(style=style, db=tmp_path / f"{reference}.db", reference=reference, follow_ups=0)
+        judging = JudgeOptions(style=style, db=tmp_path / f"{reference}.db", reference=reference, follow_ups=0)
         critic = with_provider(provider, judging)
         await judged(critic, [trajectory])
         shown[reference] = "forty-two" in provider.asked[0]["messages"][-1]["content"]
@@ -119,7 +119,7 @@ async def test_an_agent_is_shown_with_its_tools_and_what_they_gave_long_ones_sho
     long = "BEGIN " + "filler " * 4000 + "END"
     steps = (Step("search(q='x')", long), Step("The answer is y."))
     provider = ScriptedProvider([{"text": "It is sensible.\n\nVerdict: correct"}])
-    critic = with_provider(provider, Judging(style="agent", db=tmp_path / "x.db"))
+    critic = with_provider(provider, JudgeOptions(style="agent", db=tmp_path / "x.db"))
     [judgement] = await judged(critic, [Trajectory("t", "Find y.", steps, tools=(tool,))])
     assert (judgement.status, judgement.first_error, len(judgement.verdicts)) == ("ok", -1, 2)
     first, second = (body["messages"][-1]["content"] for body in provider.asked)

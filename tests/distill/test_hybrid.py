@@ -15,11 +15,12 @@ from critic_prm.errors import InputError, UsageError
 from distill.data import TrainingSet, row_from_json
 from distill.run import distill
 from distill.students import hybrid
+from distill.students.choose import choose_student
 from distill.students.hybrid import Hybrid
 from distill.students.probe import fit_probe, probe_from_arrays
 from distill.students.token_statistics import NAMES, Marks, View, summarize
 from distill.training.settings import Settings
-from distill.types import Item, choose_student
+from distill.types import Item
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, sums, tiny_base
 

@@ -13,9 +13,9 @@ import pytest
 from bench.runs import trajectories
 from bench.server import BROKEN, Behaviour, Judge, serving
 from critic_prm.critics.llm import LLMCritic, with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Label
 from critic_prm.engine import retries
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.retries import REFUSED
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError
 from critic_prm.label.run import label
@@ -46,7 +46,7 @@ def provider(road: str, judge: Judge, key: str = "sk-the-key-of-this-test") -> P
 
 def critic(road: str, judge: Judge, db: Path, **judging: Any) -> LLMCritic:
     given = {"connections": 32, "timeout": 20.0, "follow_ups": 0, "force": False, **judging}
-    return with_provider(provider(road, judge), Judging(db=db, **given))
+    return with_provider(provider(road, judge), JudgeOptions(db=db, **given))
 
 
 async def drain(rows: AsyncIterator[Any]) -> list[Any]:

@@ -13,7 +13,6 @@ import orjson
 import pytest
 
 from critic_prm.critics.llm import with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine import retries
 from critic_prm.engine.batch.intake import _row
@@ -23,14 +22,15 @@ from critic_prm.engine.client import Client, Settings
 from critic_prm.engine.gate import Gate
 from critic_prm.engine.keeping import Question
 from critic_prm.engine.money import Money
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import CriticPrmError, ProviderError
-from critic_prm.label.reread import stored_reply
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.models import Prices
 from critic_prm.providers.openai import read_chat
 from critic_prm.providers.provider import MOST_TOKENS, Message, Request, Usage, Wire, stated_usage, token_count
 from critic_prm.providers.scripted import ScriptedProvider
+from critic_prm.providers.stored import stored_reply
 from critic_prm.styles.reader import read_reply
 
 
@@ -340,7 +340,7 @@ async def test_a_reply_longer_than_any_judgement_is_kept_and_not_read(db: Path, 
     monkeypatch.setattr("critic_prm.critics._ask.LONGEST", 1000)
     monkeypatch.setattr("critic_prm.styles.reader.LONGEST", 1000)
     provider = ScriptedProvider(lambda wire: chat("Step 1 is \\boxed{correct}\n" * 100))
-    critic = with_provider(provider, Judging(db=db))
+    critic = with_provider(provider, JudgeOptions(db=db))
     [found] = await critic.judge([Trajectory("a", "2+2?", (Step("4"),))])
     await critic.close()
     assert found.status == "unparseable"
@@ -357,7 +357,7 @@ async def test_a_long_reply_is_read_in_a_thread(db: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("critic_prm.critics._ask.read_reply", read)
     texts = ["The step is \\boxed{correct}", "so " * 30_000 + "the step is \\boxed{correct}"]
-    critic = with_provider(ScriptedProvider([chat(text) for text in texts]), Judging(db=db))
+    critic = with_provider(ScriptedProvider([chat(text) for text in texts]), JudgeOptions(db=db))
     for sample in range(2):
         await critic.judge([Trajectory("a", "2+2?", (Step("4"),))], sample)
     await critic.close()

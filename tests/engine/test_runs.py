@@ -259,7 +259,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_damages_nothing(server: Judge, t
 def test_no_key_and_no_prompt_in_any_log_or_file(server: Judge, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever the libraries below say about their work: at INFO and above nothing of a prompt, and never the key."""
     from critic_prm.critics.llm import with_provider
-    from critic_prm.data.critic import Judging
+    from critic_prm.engine.options import JudgeOptions
     from critic_prm.label.run import label
     from critic_prm.providers.anthropic import AnthropicProvider
     from critic_prm.providers.openai import OpenAIProvider
@@ -275,7 +275,7 @@ def test_no_key_and_no_prompt_in_any_log_or_file(server: Judge, tmp_path: Path, 
             AnthropicProvider("claude-test", server.url.removesuffix("/v1"), key),
         ]
         for k, provider in enumerate(providers):
-            critic = with_provider(provider, Judging(db=tmp_path / f"{k}.db"))
+            critic = with_provider(provider, JudgeOptions(db=tmp_path / f"{k}.db"))
             found = [row async for row in label(trajectories(20), critic)]
             assert len(found) == 20
             await critic.close()

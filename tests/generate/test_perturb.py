@@ -15,9 +15,9 @@ import pytest
 
 from critic_prm.cli import build
 from critic_prm.critics.rules import RuleCritic
-from critic_prm.data.critic import Judging
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json, trajectory_to_json
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.generate.family import generate_family
 from critic_prm.generate.perturb import (
@@ -219,7 +219,7 @@ def test_kinds_and_their_templates() -> None:
     for kinds in ({"nonsense": 1.0}, {"number": 0.0}):
         with pytest.raises(UsageError):
             Perturbing(kinds)
-    # Judging styles are one thing, these prompts another.
+    # JudgeOptions styles are one thing, these prompts another.
     assert not {path.stem for path in resource("prompts").glob("*.jinja")} & set(written_kinds())
 
 
@@ -230,7 +230,7 @@ async def write(kind: str, reply: str, tmp_path: Path, **settings: Any) -> tuple
     provider = ScriptedProvider(
         lambda wire: {"text": reply if "<rewritten>" in str(wire["messages"][0]) else "Step 3: \\boxed{9}"}
     )
-    policy = with_provider(provider, Judging(db=tmp_path / "cache.db"))
+    policy = with_provider(provider, JudgeOptions(db=tmp_path / "cache.db"))
     account, what = Account(), Perturbing({kind: 1.0}, **settings)
     try:
         plan = next(iter(plans([SOLUTION], what, account)))
@@ -265,7 +265,7 @@ async def test_a_model_writes_the_step_that_it_is_asked_for(tmp_path: Path) -> N
 )
 async def test_what_a_model_writes_is_checked(reply: str, why: str, tmp_path: Path) -> None:
     provider = ScriptedProvider(lambda wire: {"text": reply})
-    policy = with_provider(provider, Judging(db=tmp_path / "cache.db"))
+    policy = with_provider(provider, JudgeOptions(db=tmp_path / "cache.db"))
     account, what = Account(), Perturbing({"deception": 1.0})
     one = right(SOLUTION.problem, SOLUTION.texts[:1])
     assert [await carry_out(plan, what, policy, None, account) for plan in plans([one], what, account)] == [None]

@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-from critic_prm.critics.rollout import How, RolloutCritic
-from critic_prm.data.critic import Judging, open_critic
+from critic_prm.critics.open import open_critic
+from critic_prm.critics.rollout import RolloutCritic
 from critic_prm.data.judgement import combine
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import Came, Completion, with_provider
-from critic_prm.generate.policy.rollout import Prefixes, every_step, halving
+from critic_prm.generate.policy.rollout import Prefixes, RolloutOptions, every_step, halving
 from critic_prm.generate.policy.stopping import Enough, interval, parse_rollouts, rollouts_for
 from critic_prm.generate.policy.targets import dual_sided, progress_labels, progress_ratios, rescue_rate
 from critic_prm.label.run import label
@@ -234,7 +235,7 @@ async def test_math_shepherds_worked_example() -> None:
 
     trajectory = solution("x", 4)
     for target, expected in (("soft", (1, 0.75, 0.25, 0)), ("hard", (1, 1, 1, 0))):
-        critic = RolloutCritic(Counting(erring(0)), How(Enough(4), "every", target))  # type: ignore[arg-type]
+        critic = RolloutCritic(Counting(erring(0)), RolloutOptions(Enough(4), "every", target))  # type: ignore[arg-type]
         found = combine(await critic.judge([trajectory]), 4)
         assert list(found.p_correct) == list(expected)
         assert found.first_error == 3
@@ -258,14 +259,14 @@ def test_labels_from_both_sides_worked_example() -> None:
 
 
 async def test_progress_skips_what_the_policy_never_solves_and_labels_the_rest() -> None:
-    critic = RolloutCritic(Simulated(flat(0.0)), How(Enough(8), "every", "progress"))
+    critic = RolloutCritic(Simulated(flat(0.0)), RolloutOptions(Enough(8), "every", "progress"))
     judgement = (await critic.judge([solution("x")]))[0]
     assert judgement.status == "ok"
     assert judgement.first_error is None
     assert not judgement.verdicts
     assert "no completion of the problem itself" in judgement.notes[0]
     policy = Simulated(erring(3, 0.9))
-    critic = RolloutCritic(policy, How(Enough(), "every", "progress", table=parse_rollouts("128@0,64@0.1,32@0.9")))
+    critic = RolloutCritic(policy, RolloutOptions(Enough(), "every", "progress", table=parse_rollouts("128@0,64@0.1,32@0.9")))
     judgement = (await critic.judge([solution("y")]))[0]
     assert judgement.first_error == 3
     assert {v.votes[1] for v in judgement.verdicts[:-1] if v.votes} <= {32, 64}
@@ -281,7 +282,7 @@ def test_numbers_of_rollouts_by_pass_rate() -> None:
 
 
 async def test_steps_between_what_was_asked_about_have_no_label() -> None:
-    critic = RolloutCritic(Simulated(erring(5, 1.0)), How(Enough(8, "curtailed"), "halving", "hard"))
+    critic = RolloutCritic(Simulated(erring(5, 1.0)), RolloutOptions(Enough(8, "curtailed"), "halving", "hard"))
     found = combine(await critic.judge([solution("x")]), 8)
     assert found.first_error == 5
     assert found.p_correct == (None, None, None, 1.0, 1.0, 0.0, None, None)
@@ -307,7 +308,7 @@ async def test_what_cannot_be_rolled_out_says_why() -> None:
 
 
 def test_what_does_not_go_together_is_refused() -> None:
-    for how in (How(target="progress"), How(Enough(8, "curtailed")), How(recheck=True)):
+    for how in (RolloutOptions(target="progress"), RolloutOptions(Enough(8, "curtailed")), RolloutOptions(recheck=True)):
         with pytest.raises(UsageError):
             how.check()
     with pytest.raises(UsageError):
@@ -325,23 +326,23 @@ def scripted(rng: Random, chance: Callable[[int], float]) -> ScriptedProvider:
 
 
 async def test_nothing_is_rolled_out_twice(tmp_path: Path) -> None:
-    judging = Judging(db=tmp_path / "cache.db")
+    judging = JudgeOptions(db=tmp_path / "cache.db")
     first = scripted(Random(1), lambda shown: 0.7 if shown <= 3 else 0.0)
     trajectories = [solution(str(i)) for i in range(5)]
 
-    async def run(provider: ScriptedProvider, how: How) -> list[Any]:
+    async def run(provider: ScriptedProvider, how: RolloutOptions) -> list[Any]:
         critic = RolloutCritic(with_provider(provider, judging), how)
         try:
             return [found async for _, found in label(trajectories, critic)]
         finally:
             await critic.close()
 
-    every = await run(first, How(Enough(8), "every"))
+    every = await run(first, RolloutOptions(Enough(8), "every"))
     assert len(first.asked) == 5 * 7 * 8
     again = ScriptedProvider(lambda wire: pytest.fail("it was asked again"))
     # The same, with less, and another way through the same prefixes: all of it is in the cache.
-    assert await run(again, How(Enough(8), "every")) == every
-    assert [f.first_error for f in await run(again, How(Enough(8, "curtailed"), "halving", "hard"))] == [3] * 5
+    assert await run(again, RolloutOptions(Enough(8), "every")) == every
+    assert [f.first_error for f in await run(again, RolloutOptions(Enough(8, "curtailed"), "halving", "hard"))] == [3] * 5
     more = ScriptedProvider(first.script)
-    await run(more, How(Enough(10), "every"))
+    await run(more, RolloutOptions(Enough(10), "every"))
     assert len(more.asked) == 5 * 7 * 2

@@ -14,9 +14,9 @@ import orjson
 import pytest
 
 from critic_prm.cli import build
-from critic_prm.data.critic import Judging
 from critic_prm.data.label_rows import labelled_from_json
 from critic_prm.data.trajectory import trajectory_from_json
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 from critic_prm.generate.policy import answers
 from critic_prm.generate.policy.answers import Grader, final_answer, plainly_same
@@ -161,7 +161,7 @@ def test_problems_of_real_files(shared_data: Path) -> None:
 
 def policy(script: Callable[[Wire], Mapping[str, Any]], folder: Path) -> tuple[LLMPolicy, ScriptedProvider]:
     provider = ScriptedProvider(script)
-    return with_provider(provider, Judging(db=folder / "cache.db")), provider
+    return with_provider(provider, JudgeOptions(db=folder / "cache.db")), provider
 
 
 PROBLEM = Problem("p", "What is 6 * 7?", "42")

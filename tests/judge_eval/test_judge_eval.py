@@ -13,8 +13,8 @@ import pytest
 from critic_prm.cli import main
 from critic_prm.critics.consensus import parse_ruling
 from critic_prm.critics.llm import LLMCritic, with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError
 from critic_prm.evaluate.attacks import Attack, attack, attacks
 from critic_prm.providers.provider import Wire
@@ -55,7 +55,7 @@ def gullible(wire: Wire) -> dict[str, Any]:
 
 
 def critic(db: Path, script: Any) -> LLMCritic:
-    return with_provider(ScriptedProvider(script), Judging(db=db / "x.db", follow_ups=0))
+    return with_provider(ScriptedProvider(script), JudgeOptions(db=db / "x.db", follow_ups=0))
 
 
 async def test_a_judge_falls_for_what_it_falls_for(tmp_path: Path) -> None:

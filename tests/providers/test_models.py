@@ -14,8 +14,8 @@ from bench.runs import write_input
 from bench.server import Behaviour, Judge, serving
 from critic_prm.cli.label import label
 from critic_prm.critics.llm import with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.engine.limits import widened
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.providers.models import abilities, check, did_you_mean, fits
 from critic_prm.providers.openai import OpenAIProvider
@@ -208,4 +208,4 @@ def test_a_dry_run_and_a_budget_suggest_the_name(tmp_path: Path) -> None:
     done = CliRunner().invoke(app(), [str(source), "--db", db, "--judge", "openai/gpt5.4-mini", "--dry-run"])
     assert "price unknown, did you mean gpt-5.4-mini?" in done.output
     with pytest.raises(UsageError, match=r"did you mean gpt-5\.4-mini"):
-        with_provider(OpenAIProvider("gpt5.4-mini", None, "sk-x"), Judging(db=tmp_path / "c.db", budget_usd=1.0))
+        with_provider(OpenAIProvider("gpt5.4-mini", None, "sk-x"), JudgeOptions(db=tmp_path / "c.db", budget_usd=1.0))

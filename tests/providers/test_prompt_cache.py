@@ -200,11 +200,11 @@ def test_a_single_sample_of_a_whole_solution_writes_nothing_that_nobody_reads() 
 def test_replies_of_earlier_versions_are_not_bought_again(tmp_path: Path) -> None:
     from bench.claude_cache import serving
     from critic_prm.critics.llm import with_provider
-    from critic_prm.data.critic import Judging
+    from critic_prm.engine.options import JudgeOptions
 
     async def run(kind: type[AnthropicProvider]) -> tuple[int, int]:
         async with serving(PromptCache(512), REPLIES["agent"]) as (url, seen):
-            judging = Judging(style="agent", db=tmp_path / "cache.db", base_url=url)
+            judging = JudgeOptions(style="agent", db=tmp_path / "cache.db", base_url=url)
             critic = with_provider(kind("claude-haiku-5-5", url, "key"), judging)
             await critic.judge([agent_run(5)])
             counts = critic.client.counts["paid"], len(seen.bodies)

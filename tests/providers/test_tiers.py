@@ -12,13 +12,13 @@ import pytest
 from critic_prm.cli import main
 from critic_prm.cli.options import judging
 from critic_prm.critics.llm import LLMCritic, with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Judgement, judgement_from_json, judgement_to_json
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client
 from critic_prm.engine.gate import Gate
 from critic_prm.engine.money import Money
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError, UsageError
 from critic_prm.evaluate.judges import Bill
 from critic_prm.label.estimate import estimate
@@ -200,7 +200,7 @@ def test_an_hour_of_caching_that_the_user_asks_for_is_set_aside() -> None:
 
 def critic(db: Path, tier: str, budget: float | None = None) -> LLMCritic:
     sampling = Sampling(max_tokens=100, extra={"service_tier": tier})
-    return with_provider(ScriptedProvider([]), Judging(db=db, prices=TIERED, sampling=sampling, budget_usd=budget))
+    return with_provider(ScriptedProvider([]), JudgeOptions(db=db, prices=TIERED, sampling=sampling, budget_usd=budget))
 
 
 def test_the_estimate_is_of_the_tier_that_is_asked_for(tmp_path: Path) -> None:

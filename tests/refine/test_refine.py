@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import Completion
@@ -164,7 +164,7 @@ async def test_new_steps_have_no_old_labels_and_the_row_says_what_happened() -> 
 
 async def test_the_policy_is_shown_what_was_wrong_and_its_reply_is_read(tmp_path: Path) -> None:
     provider = ScriptedProvider([{"text": "Step 2: 2 + 2 = 4\n\nStep 3: \\boxed{4}", "usage": {"completion_tokens": 9}}])
-    mender = LLMMender(policy_over(provider, Judging(db=tmp_path / "c.db")))
+    mender = LLMMender(policy_over(provider, JudgeOptions(db=tmp_path / "c.db")))
     found = await mender.mend("the problem", ("begin",), "2 + 2 = 5", "false: it is 4")
     assert found.steps == ("2 + 2 = 4", "\\boxed{4}")
     assert (await mender.complete("the problem", ("begin",))).steps == found.steps

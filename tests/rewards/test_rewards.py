@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError, InputError, UsageError
 from critic_prm.serve.rewards.reward import DENSE, Dense, Guards, Reward, Solution, read_reward, shared_reward
 from tests.rewards.conftest import Oracle
@@ -237,7 +237,7 @@ async def test_a_judge_is_asked_once_whatever_thread_asks(tmp_path: Path) -> Non
         {"contains": "broken", "text": "I would rather not say."},
     ]
     replies.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    judging = Judging(db=tmp_path / "cache.db", follow_ups=0, force=False, reasks=0)
+    judging = JudgeOptions(db=tmp_path / "cache.db", follow_ups=0, force=False, reasks=0)
     made = Reward(f"scripted/{replies}", judging=judging, samples=2)
     solutions = [Solution("sum", "2 + 2 = 4\n\n4 + 1 = 6"), Solution("sum", "broken\n\nsteps")]
     first = await made.of_async(solutions)

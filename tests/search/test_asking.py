@@ -12,7 +12,7 @@ import pytest
 
 from critic_prm.cli import main
 from critic_prm.critics.llm import with_provider as judge_over
-from critic_prm.data.critic import Judging
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import with_provider as policy_over
@@ -55,7 +55,7 @@ def policy(db: Path, cut: Cut = "stop", **judging: Any) -> tuple[LLMStepper, Scr
         return write(wire, turns[key])
 
     provider = ScriptedProvider(answer)
-    return LLMStepper(policy_over(provider, Judging(db=db, **judging)), cut), provider
+    return LLMStepper(policy_over(provider, JudgeOptions(db=db, **judging)), cut), provider
 
 
 async def test_a_step_is_cut_off_by_a_stop_string(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def test_without_stop_strings_the_first_step_is_split_off(tmp_path: Path) 
             return super().wire(request)
 
     provider: Provider = NoStops(lambda wire: write(wire, 0))
-    stepper = LLMStepper(policy_over(provider, Judging(db=tmp_path / "c.db")))
+    stepper = LLMStepper(policy_over(provider, JudgeOptions(db=tmp_path / "c.db")))
     first = await stepper.step("p", ())
     assert first.step.startswith(("right 1", "wrong 1"))
     assert "2." not in first.step
@@ -103,10 +103,10 @@ async def test_a_cut_or_refused_reply_is_no_step(tmp_path: Path) -> None:
     provider = ScriptedProvider(
         [{"text": "Step 1: half a", "finish": "length", "contains": "long"}, {"text": "", "contains": "no"}]
     )
-    stepper = LLMStepper(policy_over(provider, Judging(db=tmp_path / "c.db", reasks=0)))
+    stepper = LLMStepper(policy_over(provider, JudgeOptions(db=tmp_path / "c.db", reasks=0)))
     assert (await stepper.step("long", ())).came == "truncated"
     assert (await stepper.step("no", ())).came == "refused"
-    failing = LLMStepper(policy_over(ScriptedProvider([]), Judging(db=tmp_path / "d.db", retries=0)))
+    failing = LLMStepper(policy_over(ScriptedProvider([]), JudgeOptions(db=tmp_path / "d.db", retries=0)))
     found = await search(Task("1", "p"), failing, SimulatedCritic(), Grader(), settings=Settings(n=4))
     assert found.came == "provider_error"
     await stepper.close()
@@ -123,7 +123,7 @@ async def test_a_search_that_is_cut_short_and_run_again_buys_nothing_twice(tmp_p
     async def once(db: Path, most: int | None) -> list[Any]:
         stepper, provider = policy(db, cut, max_requests=most)
         judge = ScriptedProvider([{"text": "\\boxed{-1}"}], model="judge")
-        critic = judge_over(judge, Judging(style="first-error", db=db))
+        critic = judge_over(judge, JudgeOptions(style="first-error", db=db))
         try:
             found = await search(Task("1", "p", "1"), stepper, critic, Grader(), method=method, settings=settings)
             return [search_row(found, "min"), *tree_rows(found)]
@@ -199,7 +199,7 @@ def test_a_seed_is_not_sent(tmp_path: Path) -> None:
     from critic_prm.providers.provider import Sampling
 
     (tmp_path / "p.jsonl").write_text('{"text": "x"}\n')
-    opened = open_stepper(f"scripted/{tmp_path / 'p.jsonl'}", Judging(db=tmp_path / "c.db", sampling=Sampling(seed=3)))
+    opened = open_stepper(f"scripted/{tmp_path / 'p.jsonl'}", JudgeOptions(db=tmp_path / "c.db", sampling=Sampling(seed=3)))
     assert opened.policy.sampling.seed is None
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from critic_prm.cli import main
 from critic_prm.critics.llm import connect
-from critic_prm.data.critic import Judging
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import ConfigError, ProviderError
 from critic_prm.providers import _vllm_inside as inside
 from critic_prm.providers.provider import Message, Reply, Request, Sampling, open_provider
@@ -77,7 +77,7 @@ async def test_the_loop_goes_on_while_the_model_is_loaded_and_stdout_stays_clean
 
 async def test_trajectories_are_labelled(engine: str, tmp_path: Path) -> None:
     """The second question about a trajectory finds the prefix of the first."""
-    settings = Judging(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(max_tokens=80, seed=3, extra=YES_NO))
+    settings = JudgeOptions(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(max_tokens=80, seed=3, extra=YES_NO))
     critic = connect(engine, settings)
     try:
         found = [(await critic.judge([one]))[0] for one in SUMS]
@@ -134,7 +134,7 @@ async def test_structured_outputs_and_seeds(engine: str) -> None:
 
 async def test_what_is_wrong_with_a_row_is_said_and_the_rest_goes_on(engine: str, tmp_path: Path) -> None:
     huge = Trajectory("huge", "What is " + "1 + " * 9000 + "1?", (Step("2."),))
-    critic = connect(engine, Judging(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(max_tokens=80, extra=YES_NO)))
+    critic = connect(engine, JudgeOptions(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(max_tokens=80, extra=YES_NO)))
     try:
         found = await critic.judge([huge, SUMS[0]])
         assert [one.status for one in found] == ["provider_error", "ok"]

@@ -13,9 +13,9 @@ import pytest
 
 from critic_prm.cli import main
 from critic_prm.critics.llm import connect, with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import ConfigError, ProviderError
 from critic_prm.providers import vllm
 from critic_prm.providers.provider import Message, Reply, Request, Sampling
@@ -40,11 +40,11 @@ def server(judge: Path) -> Iterator[str]:
         yield address
 
 
-def judging(folder: Path, server: str, **more: Any) -> Judging:
-    return Judging(db=folder / "x.db", base_url=server, **more)
+def judging(folder: Path, server: str, **more: Any) -> JudgeOptions:
+    return JudgeOptions(db=folder / "x.db", base_url=server, **more)
 
 
-async def judged(judge: Path, settings: Judging, *trajectories: Trajectory, sample: int = 0) -> list[Judgement]:
+async def judged(judge: Path, settings: JudgeOptions, *trajectories: Trajectory, sample: int = 0) -> list[Judgement]:
     critic = connect(f"vllm/{judge}", settings)
     try:
         return await critic.judge(trajectories or SUMS, sample)

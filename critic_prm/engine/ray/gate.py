@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from critic_prm.data.critic import Cluster
 from critic_prm.engine.gate import Gate
+from critic_prm.engine.options import RayOptions
 from critic_prm.engine.ray import session
 from critic_prm.engine.ray.desk import Desk, result_of
 from critic_prm.engine.ray.line import Line, Lost
@@ -130,7 +130,7 @@ class LeasedGate:
         self,
         most: int,
         provider: Provider,
-        cluster: Cluster,
+        cluster: RayOptions,
         *,
         rpm: float | None = None,
         tpm: float | None = None,

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from critic_prm.data.critic import Cluster
+from critic_prm.engine.options import RayOptions
 from critic_prm.engine.ray import session
 from critic_prm.engine.ray.desk import Desk, Work, own_version, result_of
 from critic_prm.engine.ray.line import Line, Lost
@@ -39,7 +39,7 @@ class Pool:
     `lost` counts workers that went away in the middle, `places` are the host and process of each one's last.
     """
 
-    def __init__(self, cluster: Cluster, opener: Callable[[], Work], needs: Needs = Needs()) -> None:
+    def __init__(self, cluster: RayOptions, opener: Callable[[], Work], needs: Needs = Needs()) -> None:
         self.cluster, self.needs = cluster, needs
         self.lost = 0
         self.places: dict[int, tuple[str, int]] = {}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from critic_prm.data.critic import Cluster, Judging
 from critic_prm.engine.door import Door
+from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.gate import LeasedGate
 from critic_prm.engine.ray.line import Lost
 from critic_prm.engine.ray.pool import Needs, Pool
@@ -19,7 +19,7 @@ from critic_prm.providers._vllm_inside import ENGINE, engine_arguments
 from critic_prm.providers.provider import Arrival, Marked, Provider, Reply, Request, Wire
 
 
-def spread(provider: Provider, judging: Judging, start: int) -> tuple[RemoteProvider, Door]:
+def spread(provider: Provider, judging: JudgeOptions, start: int) -> tuple[RemoteProvider, Door]:
     """The provider whose requests are completed by the workers of `judging.cluster`, and the gate that they all go through.
 
     A server's limits are kept by one gate for the whole cluster, whoever asks; a model that each worker loads for itself has
@@ -83,7 +83,7 @@ class RemoteProvider:
         await self.inner.close()
 
 
-def _needs(cluster: Cluster, loads: bool) -> Needs:
+def _needs(cluster: RayOptions, loads: bool) -> Needs:
     """A worker that loads a model asks for the GPUs that one copy of it is spread over, where the cluster has any."""
     if cluster.gpus is not None or not loads:
         return Needs(gpus=cluster.gpus or 0.0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from critic_prm.data.critic import Cluster
+from critic_prm.engine.options import RayOptions
 from critic_prm.errors import ConfigError
 
 NAMESPACE = "critic-prm"
@@ -47,7 +47,7 @@ def ray_module() -> ModuleType:
     return module
 
 
-def join(cluster: Cluster) -> None:
+def join(cluster: RayOptions) -> None:
     """Connect to the cluster, or start one on this machine, unless that is done. Blocks for seconds. Raises ConfigError."""
     ray = ray_module()
     with _session.lock:
@@ -69,7 +69,7 @@ def leave() -> None:
                 _session.folder = None
 
 
-def _connect(ray: ModuleType, cluster: Cluster) -> None:
+def _connect(ray: ModuleType, cluster: RayOptions) -> None:
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     common: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
     try:

@@ -11,6 +11,8 @@ from critic_prm.data.trajectory import Trajectory
 
 T = TypeVar("T")
 Cell: TypeAlias = str | int | float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table of results; None is a cell that is not defined."""

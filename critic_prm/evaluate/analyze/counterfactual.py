@@ -12,11 +12,10 @@ from critic_prm.data.aggregate import aggregate, open_aggregation
 from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.data.trajectory import Step, Trajectory, blind
 from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze._statistics import mean_effect
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, shares
-from critic_prm.evaluate.run import blind
 from critic_prm.generate.planting import place_of, plant
 from critic_prm.label.run import Tally, label
 

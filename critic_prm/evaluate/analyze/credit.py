@@ -11,10 +11,9 @@ from statistics import fmean
 
 from critic_prm.data.aggregate import aggregate, open_aggregation
 from critic_prm.data.critic import Critic
-from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.data.trajectory import Step, Trajectory, blind
 from critic_prm.errors import InputError, UsageError
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, shares
-from critic_prm.evaluate.run import blind
 from critic_prm.label.run import Tally, label
 
 NUMBERS = {

@@ -9,11 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from critic_prm.critics.llm import SENT, open_client
-from critic_prm.data.critic import Judging
 from critic_prm.data.trajectory import split_steps
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client
+from critic_prm.engine.open import SENT, open_client
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.providers.models import check
 from critic_prm.providers.provider import Message, Provider, Request, Sampling, Usage, open_provider, request_key
@@ -110,12 +110,12 @@ class LLMPolicy:
             cache.close()
 
 
-def open_policy(name: str, judging: Judging, prompt: str = SOLVE) -> LLMPolicy:
+def open_policy(name: str, judging: JudgeOptions, prompt: str = SOLVE) -> LLMPolicy:
     """Open the policy called "provider/model", asked as `judging` says. Raises UsageError and ConfigError."""
     return with_provider(open_provider(name, judging.base_url), judging, prompt)
 
 
-def with_provider(provider: Provider, judging: Judging, prompt: str = SOLVE) -> LLMPolicy:
+def with_provider(provider: Provider, judging: JudgeOptions, prompt: str = SOLVE) -> LLMPolicy:
     """A policy over a provider that is already there: a scripted one in a test, one of the caller's own."""
     opened = open_prompt(prompt)
     check(provider.name, provider.model, judging.sampling)

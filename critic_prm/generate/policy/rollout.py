@@ -4,14 +4,19 @@ does any more."""
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
+from critic_prm.data.judgement import Judgement, Status, Verdict
 from critic_prm.data.trajectory import Trajectory
+from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Came, Completion, Policy
 from critic_prm.generate.policy.stopping import MOST, Enough, interval
+from critic_prm.generate.policy.targets import EPSILON, TARGETS, Target, dual_sided, progress_labels
+from critic_prm.providers.provider import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +219,91 @@ def card_of(policy: Policy, enough: Enough, **how: Any) -> dict[str, Any]:
     """Who rolled out and how, for label files."""
     rule = {"rollouts": enough.most, "rule": enough.rule, "theta": enough.theta}
     return {"provider": "rollout", "policy": dict(policy.card), **rule, **how}
+
+
+Search = Literal["first", "every", "halving"]
+
+
+SEARCHES: tuple[Search, ...] = get_args(Search)
+
+
+NEEDS_ALL = ("progress", "dual")
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutOptions:
+    """How steps are labelled by rollouts.
+
+    `search`: "first" rolls out after one step after the other up to the first error, "every" after all of them, "halving"
+    finds the first error by binary search. `target`: what becomes a step's P(correct): "soft", the share of right completions;
+    "hard", 1 or 0; "progress", 1 or 0 by GenPRM's ratio; "dual", MedS3's label, clipped to [0, 1]. A verdict is "correct"
+    where the prefix is good (see `Enough`) or, by "progress", where the ratio is at least `epsilon`. `table` gives the
+    rollouts by pass rate, instead of `enough.most`.
+    """
+
+    enough: Enough = field(default_factory=Enough)
+    search: Search = "first"
+    target: Target = "soft"
+    epsilon: float = EPSILON
+    recheck: bool = False
+    table: tuple[tuple[float, int], ...] = ()
+
+    def check(self) -> None:
+        """Raises UsageError for what does not exist or does not go together."""
+        for name, value, names in (("search", self.search, SEARCHES), ("target", self.target, TARGETS)):
+            if value not in names:
+                raise UsageError(f"--{name} is {value!r}; it is {', '.join(names[:-1])} or {names[-1]}")
+        if self.target in NEEDS_ALL and self.search != "every":
+            raise UsageError(f"the target {self.target!r} compares every step with the one before it; it needs --search every")
+        if self.target in ("soft", *NEEDS_ALL) and self.enough.rule == "curtailed":
+            raise UsageError(
+                f"rollouts that are curtailed tell good from bad and nothing more, the target {self.target!r} needs shares;"
+                " use --target hard, or --stop all"
+            )
+        if self.recheck and self.search != "halving":
+            raise UsageError("--recheck looks again at the error that --search halving found; it needs that search")
+
+
+def judgement_of(found: Found, how: RolloutOptions, steps: int, sample: int = 0) -> Judgement:
+    """What estimates say, as a judgement: a verdict for each step that was rolled out from, with its votes k of n."""
+    told = {step: estimate for step, estimate in sorted(found.at.items()) if estimate.n}
+    rolled = found.rollouts
+    keys = tuple(dict.fromkeys(rollout.completion.key for rollout in rolled if rollout.completion.key))
+    usage = sum((rollout.completion.usage for rollout in rolled), Usage())
+    notes = list(found.notes)
+    if found.lost:
+        notes.append(
+            "rollouts that came to no end: " + ", ".join(f"{came} {n}" for came, n in Counter(found.lost).most_common())
+        )
+    if found.root is not None:
+        notes.append(f"the problem itself: {found.root.words}")
+    if found.lost and (not told or (len(told) < len(found.at) and found.first_error is None)):
+        status: Status = Counter(found.lost).most_common(1)[0][0]
+        return Judgement(status, sample=sample, keys=keys, notes=tuple(notes), usage=usage)
+    if not told:  # the policy never gets there: that was found out, and says nothing of the steps
+        return Judgement("ok", sample=sample, keys=keys, notes=tuple(notes), usage=usage)
+    verdicts = _verdicts(told, found.root, how)
+    if how.search != "every" and found.first_error is not None and found.first_error >= 0:
+        verdicts = [verdict for verdict in verdicts if verdict.step <= found.first_error]
+    first = found.first_error
+    if how.target == "progress":
+        first = next((verdict.step for verdict in verdicts if verdict.value == "incorrect"), -1)
+    return Judgement("ok", tuple(verdicts), first, sample, keys, tuple(notes), ("plain",), usage=usage)
+
+
+def _verdicts(told: Mapping[int, Estimate], root: Estimate | None, how: RolloutOptions) -> list[Verdict]:
+    shares = [estimate.share for estimate in told.values()]
+    goods = [estimate.good for estimate in told.values()]
+    if how.target == "progress":
+        assert root is not None
+        goods = [bool(label) for label in progress_labels(root.share, shares, how.epsilon)]
+    if how.target in ("progress", "hard"):
+        chances = [float(good) for good in goods]
+    elif how.target == "dual":
+        chances = [min(max(label, 0.0), 1.0) for label in dual_sided(shares)]
+    else:
+        chances = shares
+    return [
+        Verdict(step, "correct" if good else "incorrect", estimate.words, chance, votes=(estimate.k, estimate.n))
+        for (step, estimate), good, chance in zip(told.items(), goods, chances, strict=True)
+    ]

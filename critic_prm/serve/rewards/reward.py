@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from critic_prm.critics.open import critic_in_file, open_critic
 from critic_prm.data.aggregate import aggregate, open_aggregation
-from critic_prm.data.critic import Critic, Judging, critic_in_file, open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Label
 from critic_prm.data.toml_files import read_toml
 from critic_prm.data.trajectory import Step, Trajectory, content_id, split_steps
 from critic_prm.data.trust import Origin
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.label.run import label
@@ -77,7 +79,7 @@ class Reward:
     """
 
     critic: str | Critic
-    judging: Judging = field(default_factory=Judging)
+    judging: JudgeOptions = field(default_factory=JudgeOptions)
     aggregation: str = "min"
     process: float = 1.0
     outcome: float = 0.0
@@ -199,7 +201,7 @@ def _trajectory(solution: Solution, separator: str) -> Trajectory:
 
 
 def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
-    """A Reward from a TOML file: its fields but `judging` at the top, [guards], and in [judging] those of `Judging`, with
+    """A Reward from a TOML file: its fields but `judging` at the top, [guards], and in [judging] those of `JudgeOptions`, with
     `sampling` a table of its own. Paths in it are relative to it.
 
     `trust` are files that may name code, servers, and paths outside their folder: this one, or a cascade that it names. Raises
@@ -220,7 +222,7 @@ def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
     if "sampling" in judging:
         judging["sampling"] = _built(Sampling, judging["sampling"], f"{path} [judging.sampling]")
     guards = _built(Guards, table.pop("guards", {}), f"{path} [guards]")
-    how = replace(_built(Judging, judging, f"{path} [judging]"), trust=origin.trust)
+    how = replace(_built(JudgeOptions, judging, f"{path} [judging]"), trust=origin.trust)
     given = {**table, "guards": guards, "judging": how}
     if "critic" not in table:
         raise InputError(str(path), "it names no critic", 'add critic = "verifier", or whatever else judges')

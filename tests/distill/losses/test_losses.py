@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from critic_prm.errors import InputError, UsageError
+from critic_prm.registry import names
 from distill.data import Row
 from distill.losses import beta_binomial, freeprm, pqm
-from critic_prm.registry import names
 from distill.losses.loss import Outputs, Targets, check_rows, check_settings, open_loss
 from distill.training.settings import Settings
 

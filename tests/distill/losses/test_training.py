@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distill.data import Row, TrainingSet
 from critic_prm.registry import names
+from distill.data import Row, TrainingSet
 from distill.students.transformer import Transformer
 from distill.training.settings import Settings
 from tests.distill.tiny import sums, tiny_base

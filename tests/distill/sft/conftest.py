@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from critic_prm.critics.llm import with_provider
-from critic_prm.data.critic import Judging
 from critic_prm.data.judgement import Verdict
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.run import Tally, label_into
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
@@ -61,7 +61,7 @@ async def judge(trajectories: Sequence[Trajectory], out: Path, say: Script, styl
         asked[found.group(1)] = turn + 1
         return {"text": say(next(t for t in trajectories if t.id == f"s{found.group(1)}"), turn)}
 
-    judging = Judging(style=style, db=out.with_suffix(".db"), follow_ups=0, schema=False)
+    judging = JudgeOptions(style=style, db=out.with_suffix(".db"), follow_ups=0, schema=False)
     critic = with_provider(ScriptedProvider(script), judging)
     with RecordWriter(out) as writer:
         await label_into(writer, trajectories, critic, Tally(), samples=samples)

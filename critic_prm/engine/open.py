@@ -1,0 +1,58 @@
+"""Open a client: the provider with its cache, rate limiter, prices and budget."""
+
+from __future__ import annotations
+
+from critic_prm.engine.cache import Cache
+from critic_prm.engine.client import Client, Settings
+from critic_prm.engine.door import Door
+from critic_prm.engine.gate import START, Gate
+from critic_prm.engine.money import Money
+from critic_prm.engine.options import JudgeOptions
+from critic_prm.errors import UsageError
+from critic_prm.providers.addresses import is_near
+from critic_prm.providers.models import abilities, did_you_mean
+from critic_prm.providers.provider import Provider, requested_tier
+
+SENT = ("temperature", "top_p", "max_tokens", "seed", "effort", "logprobs")
+"""The sampling parameters that a label's card names."""
+
+
+def open_client(provider: Provider, judging: JudgeOptions) -> Client:
+    """What asks `provider` as `judging` says: its cache, gate, prices and limits. Raises UsageError."""
+    prices = judging.prices or abilities(provider.name, provider.model).prices
+    if judging.budget_usd is not None and prices is None:
+        raise UsageError(
+            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown"
+            f"{did_you_mean(provider.name, provider.model)};"
+            " name it with --prices IN,OUT (USD per million tokens), or use --max-requests"
+        )
+    tier = requested_tier(judging.sampling.extra)
+    if judging.budget_usd is not None and prices is not None and prices.factor(tier) is None:
+        raise UsageError(
+            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} in service tier {tier!r} is unknown;"
+            " name what you pay with --prices IN,OUT (USD per million tokens), or use --max-requests"
+        )
+    if hasattr(provider, "max_reply_bytes"):
+        provider.max_reply_bytes = judging.max_reply_bytes
+    # A server of one's own, or a model in this process, has no limits to find out about: it may be filled at once.
+    near = is_near(provider.base_url) or "near" in getattr(provider, "gives", ())
+    start = judging.connections if near else START
+    gate: Door = Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
+    if judging.cluster is not None:
+        from critic_prm.engine.ray.provider import spread
+
+        provider, gate = spread(provider, judging, start)
+    return Client(
+        provider,
+        lambda: Cache(judging.db, durable=judging.durable, readonly=judging.offline),
+        gate,
+        Money(prices, judging.budget_usd, judging.max_requests),
+        Settings(
+            retries=judging.retries,
+            reasks=judging.reasks,
+            timeout=judging.timeout,
+            grace=judging.grace,
+            salt=judging.salt,
+            offline=judging.offline,
+        ),
+    )

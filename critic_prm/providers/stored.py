@@ -1,0 +1,20 @@
+"""Read the stored body of a reply, whichever provider it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from critic_prm.errors import ProviderError
+from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.openai import read_chat
+from critic_prm.providers.provider import Reply, reading_answer
+
+
+def stored_reply(raw: Mapping[str, Any]) -> Reply | None:
+    """A stored body, of whichever provider: its shape says which dialect it is in. None for one that cannot be read."""
+    try:
+        with reading_answer():
+            return AnthropicProvider("", None, None).read(raw) if isinstance(raw.get("content"), list) else read_chat(raw)
+    except ProviderError:
+        return None
