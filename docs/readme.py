@@ -30,7 +30,7 @@ AFTER = {
 }
 
 FLOORS = (
-    ("errors", "registry", "providers"),
+    ("errors", "registry", "signals", "safe_text", "terminal", "providers"),
     ("data",),
     ("arithmetic", "styles", "engine", "metrics", "datasets"),
     ("distill", "generate"),

@@ -9,43 +9,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-FLOORS = {
-    1: (
-        *("errors", "images", "trajectory", "aggregate", "plugins", "resources"),
-        *("records", "addresses", "signals", "trust", "safe_text", "terminal", "toml_files"),
-    ),
-    2: ("judgement", "votes", "prompt", "provider", "critic", "cache", "models", "reader", "sandbox", "template", "votes"),
-    3: ("readers", "formats", "labels", "metrics", "dataset", "benchmarks", "arithmetic", "distill"),
-    4: (
-        "providers",
-        "critics",
-        "engine",
-        "batch",
-        "label",
-        "estimate",
-        "reread",
-        "generate",
-        "evaluate",
-        "analyze",
-        "judge_eval",
-        "search",
-        "rank",
-        "refine",
-        "cascading",
-        "cluster",
-        "escalation",
-        "rewards",
-    ),
-    5: ("quickstart", "recipe", "serve", "report", "doctor"),
-    6: ("cli", "__main__"),
-}
-"""Module or package of critic_prm (distill stands on a floor of its own name) -> where it lives."""
+
+def floors() -> dict[str, int]:
+    """The floor of each package, from the one list that the README's tree uses too."""
+    spec = spec_from_file_location("readme", ROOT / "docs" / "readme.py")
+    assert spec
+    assert spec.loader
+    spec.loader.exec_module(readme := module_from_spec(spec))
+    return {name: number for number, names in enumerate(readme.FLOORS, start=1) for name in names}
+
+
+FLOOR = floors()
 
 HEAVY = {"openai", "anthropic", "httpx2", "aiohttp", "sklearn", "scipy", "torch", "transformers", "ray", "vllm", "pyarrow"}
 AT_START = HEAVY | {"numpy", "jinja2", "sqlite_utils", "tenacity", "rich.progress"}
@@ -60,11 +42,30 @@ def modules() -> list[Path]:
     )
 
 
-def floor_of(dotted: str) -> int | None:
-    """The floor of "critic_prm.engine.gate" or "distill.data"; None for anything that is not ours."""
+def package_of(dotted: str) -> str:
+    """The package or top-level module of "critic_prm.engine.client" ("engine") or "distill.data" ("distill")."""
     parts = dotted.split(".")
-    name = "distill" if parts[0] == "distill" else parts[1] if parts[0] == "critic_prm" and len(parts) > 1 else None
-    return next((floor for floor, names in FLOORS.items() if name in names), None)
+    return parts[1] if parts[0] == "critic_prm" and len(parts) > 1 else parts[0]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module of ours that a file imports, inside functions and for type checkers included."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from (name for name in names if name.split(".")[0] in ("critic_prm", "distill"))
+
+
+@cache
+def edges() -> dict[tuple[str, str], str]:
+    """(importing package, imported package) -> one import that does it. The lazy public names of `critic_prm` are left out."""
+    found = {}
+    for path in modules():
+        for name in imports(path):
+            if (a := package_of(dotted_name(path))) != (b := package_of(name)) and a != "critic_prm":
+                found[a, b] = f"{dotted_name(path)} imports {name}"
+    return found
 
 
 def dotted_name(path: Path) -> str:
@@ -90,19 +91,30 @@ def imported_at_start(path: Path) -> Iterator[str]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
-def test_every_module_stands_on_a_floor() -> None:
-    homeless = [dotted_name(path) for path in modules() if floor_of(dotted_name(path)) is None]
-    assert not homeless, "name them in FLOORS, if the house really needs these modules"
+def test_every_package_has_a_floor() -> None:
+    assert {package_of(dotted_name(path)) for path in modules()} <= set(FLOOR), "add it to FLOORS in docs/readme.py"
 
 
 def test_imports_run_downward() -> None:
-    upward = [
-        f"{dotted_name(path)} imports {name}"
-        for path in modules()
-        for name in imported_at_start(path)
-        if (floor_of(name) or 0) > (floor_of(dotted_name(path)) or 0)
-    ]
-    assert not upward
+    assert [told for (a, b), told in edges().items() if FLOOR.get(b, 0) > FLOOR[a]] == []
+
+
+def test_the_packages_have_no_import_cycle() -> None:
+    graph: dict[str, set[str]] = {}
+    for a, b in edges():
+        graph.setdefault(a, set()).add(b)
+    list(TopologicalSorter(graph).static_order())  # raises CycleError, which names the cycle
+
+
+def test_no_underscore_module_is_imported_from_another_package() -> None:
+    modules_of_ours = {dotted_name(path) for path in modules()}
+    found = []
+    for path in modules():
+        for name in imports(path):
+            module = name if name in modules_of_ours else name.rpartition(".")[0]
+            if "._" in module.replace("__", "") and package_of(module) != package_of(dotted_name(path)):
+                found.append(f"{dotted_name(path)} imports {module}")
+    assert not found, "give it a public name, or import something else"
 
 
 @cache
