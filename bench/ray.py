@@ -243,7 +243,7 @@ def wire(machines: Machines, count: int) -> Iterator[str]:
 def _answer_size() -> int:
     import urllib.request
 
-    from critic_prm.engine.ray.desk import Outcome
+    from critic_prm.engine.ray.worker_actor import Outcome
     from critic_prm.providers.provider import Arrival
 
     with Server("--latency", "0") as server:

@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from distill.scoring.memory import Remembering
+from distill.scoring.prefix_cache import Remembering
 from distill.scoring.scorer import TransformerScorer, scorer_of
 from distill.sequences import make_encoder
 from distill.training.network import open_network, open_tokenizer, plain_model

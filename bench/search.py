@@ -16,9 +16,9 @@ import time
 from dataclasses import replace
 
 from critic_prm.generate.policy.answers import Grader
-from critic_prm.search._account import Account, share
-from critic_prm.search._simulated import Policy, SimulatedCritic, chance
 from critic_prm.search.search import Settings, Task, method_names, search
+from critic_prm.search.simulated import Policy, SimulatedCritic, chance
+from critic_prm.search.stats import Account, share
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from critic_prm.critics.llm import LLMCritic, connect
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.run import label
-from critic_prm.providers import _vllm_inside as inside
+from critic_prm.providers import vllm_in_process as inside
 from critic_prm.providers.provider import Sampling
 from tests.vllm.conftest import ENGINE, QUIET, serving
 from tests.vllm.tiny_model import make_judge

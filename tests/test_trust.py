@@ -22,7 +22,7 @@ from critic_prm.cli.stages import ELSEWHERE, HOLDS
 from critic_prm.critics.open import open_critic
 from critic_prm.data.trust import Origin
 from critic_prm.engine.batch.ledger import Ledger
-from critic_prm.engine.keeping import Question
+from critic_prm.engine.entries import Question
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.openai import OpenAIProvider

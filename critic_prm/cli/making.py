@@ -10,7 +10,7 @@ from critic_prm.cli.running import Closing, run_watched
 from critic_prm.data.judgement import Status
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.engine.client import Client
-from critic_prm.engine.order import in_order
+from critic_prm.engine.ordered_map import in_order
 from critic_prm.label.run import Tally
 
 Item = TypeVar("Item")

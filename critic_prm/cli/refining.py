@@ -35,7 +35,7 @@ def run_refining(
     from critic_prm.cli.running import clients_of, run_watched
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import open_aggregation
-    from critic_prm.engine.order import in_order
+    from critic_prm.engine.ordered_map import in_order
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.label.run import Tally
     from critic_prm.search.refine import refine, refined_row

@@ -63,8 +63,8 @@ def search(
     """
     from critic_prm.cli.searching import asked_policy, run_search
     from critic_prm.errors import UsageError
-    from critic_prm.search._policy import ENDS, open_stepper
     from critic_prm.search.search import Budget, Settings
+    from critic_prm.search.stepper import ENDS, open_stepper
 
     for name, value, allowed in (
         ("--prior", prior, ("critic", "uniform")),

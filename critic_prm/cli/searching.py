@@ -15,8 +15,8 @@ from critic_prm.errors import UsageError
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
     from critic_prm.providers.models import Prices
-    from critic_prm.search._policy import LLMStepper
     from critic_prm.search.search import Budget, Settings, Task
+    from critic_prm.search.stepper import LLMStepper
 
 
 def asked_policy(
@@ -84,14 +84,14 @@ def run_search(
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import open_aggregation
     from critic_prm.data.records.reading import RecordWriter
-    from critic_prm.engine.order import in_order
+    from critic_prm.engine.ordered_map import in_order
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.generate.policy.problems import read_problems
     from critic_prm.label.run import Tally
-    from critic_prm.search._account import Account
-    from critic_prm.search._scorer import for_growing
+    from critic_prm.search.prefix_scorer import for_growing
     from critic_prm.search.ranking import Pick
     from critic_prm.search.search import Pricing, Task, open_method, search, search_row, tree_rows
+    from critic_prm.search.stats import Account
 
     settings.check(method, by.replace("-", "_"))
     open_method(method)

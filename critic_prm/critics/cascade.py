@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from critic_prm.critics._band import Band, in_doubt
+from critic_prm.critics.doubt_band import Band, in_doubt
 from critic_prm.critics.escalation import Escalations
 from critic_prm.critics.open import critic_in_file, open_critic
 from critic_prm.data.aggregate import spread

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from critic_prm.critics._ask import Asked, Asker, as_judgement, is_enough
-from critic_prm.critics._turns import Manner
+from critic_prm.critics.follow_ups import Manner
+from critic_prm.critics.question import Asked, Asker, as_judgement, is_enough
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client

@@ -12,7 +12,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.options import RayOptions
-from critic_prm.engine.ray.line import Lost
+from critic_prm.engine.ray.connection import Lost
 from critic_prm.engine.ray.pool import Needs, Pool
 from critic_prm.errors import ConfigError, InputError
 

@@ -11,7 +11,7 @@ import orjson
 
 from critic_prm import registry
 from critic_prm.data.formats import convert as formats
-from critic_prm.data.formats._convention import Dropped, settle
+from critic_prm.data.formats.common import Dropped, settle
 from critic_prm.data.formats.convert import Options, Report
 from critic_prm.data.label_rows import labelled_from_json, without_labels
 from critic_prm.data.records.reading import RecordWriter

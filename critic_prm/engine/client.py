@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from critic_prm import signals
+from critic_prm.engine.budget import Money
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.deadlines import Deadlines
-from critic_prm.engine.door import Door
-from critic_prm.engine.keeping import Question, cached_reply, fresh_reply, is_whole, kept, kept_failure, roomier_question
+from critic_prm.engine.entries import Question, cached_reply, fresh_reply, is_whole, kept, kept_failure, roomier_question
 from critic_prm.engine.limits import widened
-from critic_prm.engine.money import Money
+from critic_prm.engine.rate_limiter import Door
 from critic_prm.engine.retries import Luck, try_again
 from critic_prm.engine.sharing import Sharing
 from critic_prm.engine.writer import Writer

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from critic_prm.engine.adaptive_limiter import START, Gate
+from critic_prm.engine.budget import Money
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client, Settings
-from critic_prm.engine.door import Door
-from critic_prm.engine.gate import START, Gate
-from critic_prm.engine.money import Money
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.engine.rate_limiter import Door
 from critic_prm.errors import UsageError
 from critic_prm.providers.addresses import is_near
 from critic_prm.providers.models import abilities, did_you_mean

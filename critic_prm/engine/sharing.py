@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from critic_prm.engine.keeping import Question
+from critic_prm.engine.entries import Question
 from critic_prm.providers.provider import Provider
 
 KEPT = 240.0

@@ -10,7 +10,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.trajectory import Trajectory, blind
-from critic_prm.engine.order import in_order
+from critic_prm.engine.ordered_map import in_order
 from critic_prm.engine.together import together
 from critic_prm.evaluate.cascade_tuning import Heard
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from critic_prm.data.trust import Origin
-from critic_prm.engine.batch.desk import Desk
 from critic_prm.engine.batch.ledger import Batch, Ledger
+from critic_prm.engine.batch.manager import Desk
 from critic_prm.engine.cache import connect
 from critic_prm.errors import InputError, UsageError
 from critic_prm.label.request_files import import_results, register

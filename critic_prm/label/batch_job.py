@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.batch.desk import TOO_LARGE, Desk
-from critic_prm.engine.batch.gather import Deferred, Gatherer
+from critic_prm.engine.batch.builder import Deferred, Gatherer
 from critic_prm.engine.batch.ledger import Ledger
+from critic_prm.engine.batch.manager import TOO_LARGE, Desk
 from critic_prm.engine.batch.send import LONGEST_WAIT, Say, send
 from critic_prm.engine.client import Client
 from critic_prm.errors import BudgetError, ConfigError, Interrupted, Pending

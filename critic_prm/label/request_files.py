@@ -12,12 +12,12 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter, read_records
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
-from critic_prm.engine.batch.gather import Deferred, verdict_so_far
-from critic_prm.engine.batch.intake import Taken, store
+from critic_prm.engine.batch.builder import Deferred, verdict_so_far
+from critic_prm.engine.batch.import_results import Taken, store
 from critic_prm.engine.batch.ledger import PART, Ledger
 from critic_prm.engine.batch.results import read_result
 from critic_prm.engine.client import Answer, Client
-from critic_prm.engine.keeping import Question
+from critic_prm.engine.entries import Question
 from critic_prm.errors import InputError, UsageError
 from critic_prm.label.run import judgements
 from critic_prm.label.sampling import Samples

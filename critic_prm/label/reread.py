@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from critic_prm.critics._ask import Asked, as_judgement, is_enough
-from critic_prm.critics._talk import Talk
 from critic_prm.critics.consensus import Ruling, merge
+from critic_prm.critics.conversation import Talk
+from critic_prm.critics.question import Asked, as_judgement, is_enough
 from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.data.trajectory import Trajectory

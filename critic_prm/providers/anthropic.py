@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import orjson
 
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.providers._http import answer, unshaped
-from critic_prm.providers._post import MAX_REPLY_BYTES, AsTheSDK, Post
 from critic_prm.providers.addresses import is_near, secrets_in
 from critic_prm.providers.finish import finish_of
+from critic_prm.providers.http import answer, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import abilities
 from critic_prm.providers.openai import TIMEOUT
+from critic_prm.providers.post import MAX_REPLY_BYTES, AsTheSDK, Post
 from critic_prm.providers.provider import (
     MOST_TOKENS,
     Arrival,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import httpx2
     from anthropic import AsyncAnthropic
 
-    from critic_prm.providers._anthropic_batches import AnthropicBatches
+    from critic_prm.providers.anthropic_batches import AnthropicBatches
 
 OFFICIAL = ("https://api.anthropic.com",)
 """Anthropic's own address, for a cache that names it."""
@@ -159,7 +159,7 @@ class AnthropicProvider:
 
     def batches(self) -> AnthropicBatches:
         """Message Batches. Raises ConfigError without a key."""
-        from critic_prm.providers._anthropic_batches import AnthropicBatches
+        from critic_prm.providers.anthropic_batches import AnthropicBatches
 
         self._need_key()
         return AnthropicBatches(self._connect_alone, self.secrets)

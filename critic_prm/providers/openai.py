@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.providers._http import answer, failed, unshaped
-from critic_prm.providers._post import MAX_REPLY_BYTES, AsTheSDK, Direct, Post
 from critic_prm.providers.addresses import basic_credentials, is_near, secrets_in, with_path
 from critic_prm.providers.finish import finish_of
+from critic_prm.providers.http import answer, failed, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import MOST_STOPS, Abilities, abilities
+from critic_prm.providers.post import MAX_REPLY_BYTES, AsTheSDK, Direct, Post
 from critic_prm.providers.provider import Arrival, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
 
 if TYPE_CHECKING:
     import httpx2
     from openai import AsyncOpenAI
 
-    from critic_prm.providers._openai_batches import OpenAIBatches
+    from critic_prm.providers.openai_batches import OpenAIBatches
 
 OFFICIAL = tuple(f"https://{region}api.openai.com/v1" for region in ("", "us.", "eu."))
 """OpenAI's own addresses, for a cache that names one."""
@@ -80,7 +80,7 @@ class OpenAIProvider:
 
     def batches(self) -> OpenAIBatches:
         """The Batch API, at OpenAI or a server that has it, too. Raises ConfigError without a key."""
-        from critic_prm.providers._openai_batches import OpenAIBatches
+        from critic_prm.providers.openai_batches import OpenAIBatches
 
         self._need_key()
         return OpenAIBatches(self._connect_alone, self.secrets)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
-from critic_prm.providers._vllm_inside import Inside
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.provider import Arrival, Reply, Request, Wire
+from critic_prm.providers.vllm_in_process import Inside
 
 DEFAULT_URL = "http://localhost:8000/v1"
 MODEL_IS_PATH = True

@@ -12,11 +12,11 @@ from critic_prm.data.judgement import Label
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.registry import load, names
-from critic_prm.search._policy import Stepper, open_stepper
-from critic_prm.search._settings import Settings
-from critic_prm.search._tree import Budget, Node, Pricing, Spent, Tree, open_tree
 from critic_prm.search.methods.best_of_n import spend
 from critic_prm.search.ranking import Choice, Group, Pick, choose, group_candidates
+from critic_prm.search.settings import Settings
+from critic_prm.search.stepper import Stepper, open_stepper
+from critic_prm.search.tree import Budget, Node, Pricing, Spent, Tree, open_tree
 
 __all__ = [
     "Budget",

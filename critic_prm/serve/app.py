@@ -17,14 +17,14 @@ import orjson
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.serve.batching import Batcher
+from critic_prm.serve.bodies import SHAPES, Shape
 from critic_prm.serve.connections import CONNECTION
+from critic_prm.serve.errors import App, Receive, Refused, Scope, Send, drained, refusal_of
+from critic_prm.serve.errors import refuse as answer
 from critic_prm.serve.metrics import CONTENT_TYPE, Meters
 from critic_prm.serve.openapi import document
-from critic_prm.serve.refusals import App, Receive, Refused, Scope, Send, drained, refusal_of
-from critic_prm.serve.refusals import refuse as answer
 from critic_prm.serve.schemas import SCHEMAS, STEPS, complaint
 from critic_prm.serve.settings import Settings, is_loopback
-from critic_prm.serve.shapes import SHAPES, Shape
 
 if TYPE_CHECKING:
     from starlette.requests import Request

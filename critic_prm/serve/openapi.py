@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from critic_prm.serve.bodies import SHAPES, Shape
 from critic_prm.serve.metrics import CONTENT_TYPE
 from critic_prm.serve.schemas import SCHEMAS, ref
-from critic_prm.serve.shapes import SHAPES, Shape
 
 ERRORS = {
     400: ("bad_request", "The body is not JSON"),

@@ -14,7 +14,7 @@ from distill.scoring.load import Floats, Opening, Runner
 from distill.types import Item
 
 if TYPE_CHECKING:
-    from distill.scoring.machine import Machine
+    from distill.scoring.model import Machine
     from distill.sequences import Encoder
 
 SCORING = "scoring.json"
@@ -69,8 +69,8 @@ def open_model(folder: Path, opening: Opening) -> tuple[Any, dict[str, Any]]:
 
 def scorer_of(model: Any, more: dict[str, Any], encoder: Encoder, stored: dict[str, Any]) -> TransformerScorer:
     """The scorer of a plain model, as `network.plain_model` gives it."""
-    from distill.scoring.machine import open_machine
-    from distill.scoring.running import runner_of
+    from distill.scoring.model import open_machine
+    from distill.scoring.runners import runner_of
 
     machine = open_machine(model, more, stored["causal"])
     return TransformerScorer(runner_of(machine, encoder.tokenizer.pad_token_id), encoder, stored, machine, more)
@@ -113,7 +113,7 @@ class TransformerScorer:
         """The same for solutions that grow: a step that is appended costs that step. Itself where it cannot remember."""
         if self.machine is None or not self.machine.packs:
             return self
-        from distill.scoring.memory import Remembering
+        from distill.scoring.prefix_cache import Remembering
 
         return replace(self, runner=Remembering(self.machine))
 

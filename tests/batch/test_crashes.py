@@ -12,11 +12,11 @@ import pytest
 from bench.batch import four_roads, killed
 from bench.batch_server import Fate
 from critic_prm.engine.batch.ledger import Ledger
-from critic_prm.engine.keeping import Question
+from critic_prm.engine.entries import Question
 from critic_prm.errors import ProviderError
-from critic_prm.providers._anthropic_batches import AnthropicBatches
-from critic_prm.providers._openai_batches import OpenAIBatches
+from critic_prm.providers.anthropic_batches import AnthropicBatches
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.openai_batches import OpenAIBatches
 from tests.batch.conftest import Bench
 
 WRITES = ("begin", "add", "note", "record", "end", "drop", "settle")
@@ -206,7 +206,7 @@ def test_results_that_break_off_are_fetched_again(bench: Bench, monkeypatch: pyt
             yield line
 
     monkeypatch.setattr(api, "results", breaking)
-    monkeypatch.setattr("critic_prm.engine.batch.intake.PART", 8)
+    monkeypatch.setattr("critic_prm.engine.batch.import_results.PART", 8)
     assert bench.label("--batch", "--wait") == 0
     assert "its results could not be fetched" in bench.said
     assert bench.sql("SELECT count(*) FROM reply") == [30]

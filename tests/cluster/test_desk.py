@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from critic_prm.engine.ray import desk as desks
-from critic_prm.engine.ray.desk import Desk, failure, result_of
+from critic_prm.engine.ray import worker_actor as desks
+from critic_prm.engine.ray.worker_actor import Desk, failure, result_of
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, InputError, ProviderError
 from tests.effort import until_async
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from critic_prm.engine.gate import Gate
-from critic_prm.engine.ray.gate import Doorkeeper, Enter, Join, Leave, Throttled, door_name
+from critic_prm.engine.adaptive_limiter import Gate
+from critic_prm.engine.ray.shared_limiter import Doorkeeper, Enter, Join, Leave, Throttled, door_name
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.provider import Allowance
 

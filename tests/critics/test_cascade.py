@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critics._band import Band, in_doubt
 from critic_prm.critics.cascade import By, Cascade
 from critic_prm.critics.consensus import Consensus, parse_ruling
+from critic_prm.critics.doubt_band import Band, in_doubt
 from critic_prm.critics.escalation import Escalations, read_answers
 from critic_prm.critics.llm import with_provider
 from critic_prm.critics.open import open_critic

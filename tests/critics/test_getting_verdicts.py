@@ -14,9 +14,9 @@ import orjson
 import pytest
 from aiohttp import web
 
-from critic_prm.critics._obeyed import obeyed
-from critic_prm.critics._talk import joined
+from critic_prm.critics.conversation import joined
 from critic_prm.critics.llm import LLMCritic, connect, with_provider
+from critic_prm.critics.schema_check import obeyed
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from critic_prm.engine import retries
+from critic_prm.engine.adaptive_limiter import Gate
+from critic_prm.engine.budget import Money
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client, Settings
-from critic_prm.engine.gate import Gate
-from critic_prm.engine.money import Money
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, Failure, Interrupted, ProviderError
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Arrival, Message, Request, Sampling, Usage, Wire

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from critic_prm.engine.gate import Gate
+from critic_prm.engine.adaptive_limiter import Gate
 from critic_prm.providers.provider import Allowance
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from critic_prm.engine.order import in_order
+from critic_prm.engine.ordered_map import in_order
 
 
 async def doubled(part: Sequence[int]) -> list[int]:

@@ -16,13 +16,13 @@ import pytest
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import is_typeddict
 
-from critic_prm.critics._talk import Talk
-from critic_prm.critics._turns import Manner, next_turn
+from critic_prm.critics.conversation import Talk
+from critic_prm.critics.follow_ups import Manner, next_turn
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.providers._anthropic_batches import AnthropicBatches
-from critic_prm.providers._openai_batches import OpenAIBatches
 from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.anthropic_batches import AnthropicBatches
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.openai_batches import OpenAIBatches
 from critic_prm.providers.provider import Provider, Reply, Request, Sampling, Wire
 from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.styles.prompt import expect, open_style, questions, render, schema, style_names

@@ -16,14 +16,14 @@ from bench.server import Behaviour, Judge, serving
 from critic_prm.engine.batch.results import read_result
 from critic_prm.engine.retries import REFUSED, Luck
 from critic_prm.errors import ProviderError
-from critic_prm.providers._anthropic_batches import AnthropicBatches
-from critic_prm.providers._http import arrival
-from critic_prm.providers._openai_batches import OpenAIBatches
-from critic_prm.providers._post import Answered, no_answer
 from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.anthropic_batches import AnthropicBatches
 from critic_prm.providers.batches import BatchAPI
 from critic_prm.providers.failures import RULES
+from critic_prm.providers.http import arrival
 from critic_prm.providers.openai import OpenAIProvider
+from critic_prm.providers.openai_batches import OpenAIBatches
+from critic_prm.providers.post import Answered, no_answer
 
 
 def anthropic(kind: str, message: str, **more: Any) -> dict[str, Any]:

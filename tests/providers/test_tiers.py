@@ -14,10 +14,10 @@ from critic_prm.cli.options import judging
 from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.data.judgement import Judgement, judgement_from_json, judgement_to_json
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.adaptive_limiter import Gate
+from critic_prm.engine.budget import Money
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client
-from critic_prm.engine.gate import Gate
-from critic_prm.engine.money import Money
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError, UsageError
 from critic_prm.evaluate.judges import Bill

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import pytest
 
 from critic_prm.errors import ConfigError, ProviderError, UsageError
-from critic_prm.providers import _vllm_inside as inside
 from critic_prm.providers import vllm
-from critic_prm.providers._vllm_dialect import chat_of
+from critic_prm.providers import vllm_in_process as inside
 from critic_prm.providers.provider import Message, Request, Sampling, request_key
+from critic_prm.providers.vllm_dialect import chat_of
 from tests.effort import until_async
 
 HELLO = Message("user", "hello")

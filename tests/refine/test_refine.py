@@ -20,10 +20,10 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.generate.policy.policy import with_provider as policy_over
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.search._simulated import Policy, SimulatedCritic
 from critic_prm.search.refine import Refined, Refining, refine, refined_row, weakest
 from critic_prm.search.refine_stats import Account
 from critic_prm.search.rewriting import LLMMender
+from critic_prm.search.simulated import Policy, SimulatedCritic
 
 LENGTH, Q = 4, 0.6
 NEAR = 0.02

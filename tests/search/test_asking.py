@@ -18,10 +18,10 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import with_provider as policy_over
 from critic_prm.providers.provider import Provider, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.search._policy import CUTS, Cut, LLMStepper, open_stepper, tidied
-from critic_prm.search._simulated import SimulatedCritic, chance
-from critic_prm.search._tree import open_tree
 from critic_prm.search.search import Budget, Pricing, Settings, Task, search, search_row, tree_rows
+from critic_prm.search.simulated import SimulatedCritic, chance
+from critic_prm.search.stepper import CUTS, Cut, LLMStepper, open_stepper, tidied
+from critic_prm.search.tree import open_tree
 
 STEPS = 3
 

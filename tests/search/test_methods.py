@@ -11,11 +11,11 @@ import pytest
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.providers.models import Prices
-from critic_prm.search._simulated import Policy, SimulatedCritic, is_right
-from critic_prm.search._tree import Node, open_tree
 from critic_prm.search.methods.dvts import search as dvts
 from critic_prm.search.methods.mcts import Place, priors, urgency
 from critic_prm.search.search import Budget, Found, Pricing, Settings, Task, method_names, search, search_row, tree_rows
+from critic_prm.search.simulated import Policy, SimulatedCritic, is_right
+from critic_prm.search.tree import Node, open_tree
 
 PROBLEMS = 2000
 NEAR = 0.02

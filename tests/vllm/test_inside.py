@@ -18,7 +18,7 @@ from critic_prm.critics.llm import connect
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import ConfigError, ProviderError
-from critic_prm.providers import _vllm_inside as inside
+from critic_prm.providers import vllm_in_process as inside
 from critic_prm.providers.provider import Message, Reply, Request, Sampling, open_provider
 from tests.vllm.conftest import ENGINE, QUIET, SUMS, ending_texts, likeliest
 

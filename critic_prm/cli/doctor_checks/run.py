@@ -13,7 +13,7 @@ import orjson
 
 from critic_prm.critics.llm import LLMCritic
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.engine.keeping import fresh_reply
+from critic_prm.engine.entries import fresh_reply
 from critic_prm.engine.limits import NAMES
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.providers.addresses import without_secrets

@@ -11,8 +11,8 @@ import orjson
 from critic_prm.cli.doctor_checks.run import Finding
 from critic_prm.cli.doctor_checks.vllm import NOT_VLLM, headers, root, visit
 from critic_prm.errors import ProviderError, UsageError
-from critic_prm.providers._post import MAX_REPLY_BYTES, body_within
 from critic_prm.providers.addresses import secrets_in
+from critic_prm.providers.post import MAX_REPLY_BYTES, body_within
 from critic_prm.safe_text import without_keys
 
 ITEMS: tuple[tuple[str, tuple[str, ...]], ...] = (

@@ -11,8 +11,8 @@ import orjson
 from critic_prm.cli.doctor_checks.run import Finding, State
 from critic_prm.engine.limits import reply_limit
 from critic_prm.errors import ProviderError
-from critic_prm.providers._post import MAX_REPLY_BYTES, body_within
 from critic_prm.providers.addresses import basic_credentials, without_credentials
+from critic_prm.providers.post import MAX_REPLY_BYTES, body_within
 from critic_prm.providers.provider import Message, Reply, Request, Sampling, Wire
 from critic_prm.providers.vllm import VLLMProvider
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Dropped, Options, count, has, known, rating, rest, say, unsaid
-from critic_prm.data.formats._messages import conversation, kept_messages, messages_of
+from critic_prm.data.formats.common import Convention, Dropped, Options, count, has, known, rating, rest, say, unsaid
+from critic_prm.data.formats.messages import conversation, kept_messages, messages_of
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import StepLabel, Trajectory
 from critic_prm.errors import InputError

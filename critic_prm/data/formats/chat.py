@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Options, count, id_of, rest, unsaid
-from critic_prm.data.formats._messages import conversation, kept_messages, messages_of
+from critic_prm.data.formats.common import Convention, Options, count, id_of, rest, unsaid
+from critic_prm.data.formats.messages import conversation, kept_messages, messages_of
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError

@@ -11,8 +11,8 @@ from typing import Any
 
 from critic_prm import registry
 from critic_prm.data.formats import text
-from critic_prm.data.formats._convention import Convention, Dropped, Options, Report, options_from, settle
-from critic_prm.data.formats._refusals import refusal, refused
+from critic_prm.data.formats.common import Convention, Dropped, Options, Report, options_from, settle
+from critic_prm.data.formats.not_trajectories import refusal, refused
 from critic_prm.data.records.containers import name_of
 from critic_prm.data.records.reading import Complain, OnError, Record, RecordWriter, read_records
 from critic_prm.data.trajectory import Trajectory, content_id

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Dropped, Options, has, id_of, judged, known, rest, text_of, unsaid
+from critic_prm.data.formats.common import Convention, Dropped, Options, has, id_of, judged, known, rest, text_of, unsaid
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Options, first_error_from, has
+from critic_prm.data.formats.common import Convention, Options, first_error_from, has
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 

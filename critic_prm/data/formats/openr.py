@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Options, answer_of, has, id_of, judged, rest, say, text_of, unsaid
+from critic_prm.data.formats.common import Convention, Options, answer_of, has, id_of, judged, rest, say, text_of, unsaid
 from critic_prm.data.formats.math_shepherd import TAG, marked, unmarked
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory

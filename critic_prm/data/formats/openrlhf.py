@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Dropped, Options, has, id_of, judged, rest, say, text_of, unsaid
+from critic_prm.data.formats.common import Convention, Dropped, Options, has, id_of, judged, rest, say, text_of, unsaid
 from critic_prm.data.formats.math_shepherd import TAG, marked, unmarked
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import StepLabel, Trajectory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Options, answer_of, has, id_of, rest, say, text_of, texts_of
+from critic_prm.data.formats.common import Convention, Options, answer_of, has, id_of, rest, say, text_of, texts_of
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError

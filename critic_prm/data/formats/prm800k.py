@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from critic_prm.data.formats._convention import (
+from critic_prm.data.formats.common import (
     Convention,
     Dropped,
     Options,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from critic_prm.data.formats._convention import (
+from critic_prm.data.formats.common import (
     Convention,
     Options,
     beyond_first_error,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Dropped, Options, id_of, judged, known, rest, say, unsaid
+from critic_prm.data.formats.common import Convention, Dropped, Options, id_of, judged, known, rest, say, unsaid
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError

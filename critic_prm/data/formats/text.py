@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from critic_prm.data.formats._convention import Convention, Options, answer_of, id_of, rest
+from critic_prm.data.formats.common import Convention, Options, answer_of, id_of, rest
 from critic_prm.data.records.containers import chunks, name_of, open_input, peek
 from critic_prm.data.records.reading import Complain, OnError, Record, records_in
 from critic_prm.data.trajectory import Step, Trajectory, split_steps

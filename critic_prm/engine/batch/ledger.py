@@ -21,7 +21,7 @@ from sqlite_utils import Database, Migrations
 
 from critic_prm.data.records.parts import LOCK_FILE
 from critic_prm.engine.cache import Attempt, Cache, Entry
-from critic_prm.engine.keeping import Question
+from critic_prm.engine.entries import Question
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.batches import custom_id

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from critic_prm.errors import ProviderError
-from critic_prm.providers._http import failed
 from critic_prm.providers.batches import Result
+from critic_prm.providers.http import failed
 from critic_prm.providers.provider import reading_answer
 
 UNRUN = {"batch_expired": "expired", "batch_cancelled": "cancelled", "expired": "expired", "canceled": "cancelled"}

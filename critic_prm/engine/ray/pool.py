@@ -10,8 +10,8 @@ from typing import Any
 
 from critic_prm.engine.options import RayOptions
 from critic_prm.engine.ray import session
-from critic_prm.engine.ray.desk import Desk, Work, own_version, result_of
-from critic_prm.engine.ray.line import Line, Lost
+from critic_prm.engine.ray.connection import Line, Lost
+from critic_prm.engine.ray.worker_actor import Desk, Work, own_version, result_of
 from critic_prm.errors import ConfigError, CriticPrmError
 
 PATIENCE = 120.0

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from critic_prm.engine.door import Door
 from critic_prm.engine.options import JudgeOptions, RayOptions
-from critic_prm.engine.ray.gate import LeasedGate
-from critic_prm.engine.ray.line import Lost
+from critic_prm.engine.rate_limiter import Door
+from critic_prm.engine.ray.connection import Lost
 from critic_prm.engine.ray.pool import Needs, Pool
+from critic_prm.engine.ray.shared_limiter import LeasedGate
 from critic_prm.errors import ProviderError
-from critic_prm.providers._vllm_inside import ENGINE, engine_arguments
 from critic_prm.providers.provider import Arrival, Marked, Provider, Reply, Request, Wire
+from critic_prm.providers.vllm_in_process import ENGINE, engine_arguments
 
 
 def spread(provider: Provider, judging: JudgeOptions, start: int) -> tuple[RemoteProvider, Door]:

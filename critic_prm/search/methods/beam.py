@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from critic_prm.search._settings import Settings
-from critic_prm.search._tree import Node, Tree
+from critic_prm.search.settings import Settings
+from critic_prm.search.tree import Node, Tree
 
 
 async def search(tree: Tree, settings: Settings) -> list[Node]:

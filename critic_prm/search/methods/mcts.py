@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from critic_prm.search._settings import Settings
-from critic_prm.search._tree import Node, Tree
+from critic_prm.search.settings import Settings
+from critic_prm.search.tree import Node, Tree
 
 FIRST_PLAY = 0.1
 """A step that was not tried yet, and has no score, is taken to be so much worse than its prefix has been so far."""

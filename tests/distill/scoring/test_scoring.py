@@ -20,8 +20,8 @@ from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from distill.export import export_onnx, items_to_check
 from distill.run import distill
-from distill.scoring.memory import Remembering
-from distill.scoring.running import Packed, Rows
+from distill.scoring.prefix_cache import Remembering
+from distill.scoring.runners import Packed, Rows
 from distill.scoring.tree import grow, packs
 from distill.students.transformer import Transformer
 from distill.training.settings import Settings

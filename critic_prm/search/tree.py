@@ -12,8 +12,8 @@ from critic_prm.data.critic import Critic
 from critic_prm.engine.together import together
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Usage
-from critic_prm.search._policy import Stepper
-from critic_prm.search._scorer import Path, Scorer, Scores
+from critic_prm.search.prefix_scorer import Path, Scorer, Scores
+from critic_prm.search.stepper import Stepper
 
 APART = 1_000_000
 """Samples that belong to one seed: another seed asks for others."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from critic_prm.errors import ProviderError
-from critic_prm.providers._http import failed, without_echoes
-from critic_prm.providers._post import no_answer
+from critic_prm.providers.http import failed, without_echoes
+from critic_prm.providers.post import no_answer
 from critic_prm.providers.provider import reading_answer
 
 CHUNK = 1 << 20

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from critic_prm.errors import ProviderError
-from critic_prm.providers._post import Answered, Post
 from critic_prm.providers.failures import DAILY, Heard, verdict
+from critic_prm.providers.post import Answered, Post
 from critic_prm.providers.provider import Allowance, Arrival, Wire, reading_answer
 from critic_prm.safe_text import safe_text, without_keys
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
-from critic_prm.critics._talk import Talk
+from critic_prm.critics.conversation import Talk
 from critic_prm.errors import UsageError
 from critic_prm.styles.prompt import Style
 from critic_prm.styles.reader import Expect, Reading

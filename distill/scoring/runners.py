@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from distill.scoring.attention import pack_of
 from distill.scoring.load import Found, Runner
-from distill.scoring.machine import Machine, found
+from distill.scoring.model import Machine, found
 from distill.scoring.tree import grow, packs
 from distill.sequences import Encoded
 from distill.training.batches import collate, micro

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from distill.scoring.attention import Layers, pack_of
 from distill.scoring.load import Found
-from distill.scoring.machine import Machine, found
+from distill.scoring.model import Machine, found
 from distill.scoring.tree import grow, overlap
 from distill.sequences import Encoded, Ints
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from critic_prm.engine.batch.ledger import PART, Ledger, Try
 from critic_prm.engine.client import Answer, Client, stored_answer
-from critic_prm.engine.keeping import Question, roomier_question
+from critic_prm.engine.entries import Question, roomier_question
 from critic_prm.errors import ConfigError, Failure, ProviderError
 from critic_prm.providers.batches import BatchAPI, custom_id
 from critic_prm.providers.provider import Usage

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from critic_prm.data.formats._convention import say
+from critic_prm.data.formats.common import say
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from critic_prm.critics._obeyed import obeyed
-from critic_prm.critics._talk import Talk
-from critic_prm.critics._turns import Kind, Manner, next_turn
+from critic_prm.critics.conversation import Talk
+from critic_prm.critics.follow_ups import Kind, Manner, next_turn
+from critic_prm.critics.schema_check import obeyed
 from critic_prm.data.judgement import Judgement, all_ways, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Answer, Client

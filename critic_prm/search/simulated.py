@@ -11,7 +11,7 @@ from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.providers.provider import Usage
-from critic_prm.search._policy import Proposal
+from critic_prm.search.stepper import Proposal
 
 
 def chance(*key: object) -> float:

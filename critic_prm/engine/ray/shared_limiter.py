@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from critic_prm.engine.gate import Gate
+from critic_prm.engine.adaptive_limiter import Gate
 from critic_prm.engine.options import RayOptions
 from critic_prm.engine.ray import session
-from critic_prm.engine.ray.desk import Desk, result_of
-from critic_prm.engine.ray.line import Line, Lost
+from critic_prm.engine.ray.connection import Line, Lost
+from critic_prm.engine.ray.worker_actor import Desk, result_of
 from critic_prm.errors import ConfigError
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.provider import Allowance, Provider

@@ -11,8 +11,8 @@ import orjson
 
 from critic_prm.errors import CriticPrmError
 from critic_prm.serve.batching import Full
+from critic_prm.serve.bodies import Unusable
 from critic_prm.serve.openapi import ERRORS
-from critic_prm.serve.shapes import Unusable
 from critic_prm.serve.texts import TooManyParts
 
 Scope: TypeAlias = MutableMapping[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from critic_prm.search._tree import Spent
+from critic_prm.search.tree import Spent
 
 PICKS = ("best", "vote", "majority", "pass")
 NAMES = {"best": "best score", "vote": "weighted majority", "majority": "majority", "pass": "any candidate right"}

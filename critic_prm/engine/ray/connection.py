@@ -9,8 +9,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from critic_prm.engine.ray.desk import NO_ANSWER, result_of
 from critic_prm.engine.ray.session import ray_module
+from critic_prm.engine.ray.worker_actor import NO_ANSWER, result_of
 
 LINGER = 0.002
 """Seconds that an item may wait for others to travel with: a call costs the driver as much as twenty more items in it."""

@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 
 from critic_prm.errors import ConfigError, CriticPrmError, ProviderError, UsageError
-from critic_prm.providers._vllm_dialect import body_of, chat_of, sampling_of
 from critic_prm.providers.provider import Wire
+from critic_prm.providers.vllm_dialect import body_of, chat_of, sampling_of
 
 ENGINE = "CRITIC_PRM_VLLM_ENGINE"
 """The environment variable with arguments of `vllm.LLM`, as a JSON object."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from critic_prm.engine.batch.ledger import PART, Ledger
 from critic_prm.engine.batch.results import result_in
 from critic_prm.engine.cache import Attempt, Entry
-from critic_prm.engine.keeping import Question, fresh_reply, kept, kept_failure
+from critic_prm.engine.entries import Question, fresh_reply, kept, kept_failure
 from critic_prm.errors import ProviderError
-from critic_prm.providers._http import without_echoes
 from critic_prm.providers.batches import Result
+from critic_prm.providers.http import without_echoes
 from critic_prm.providers.provider import Provider, Usage
 
 FIRST_FEW = 3

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from critic_prm.engine.batch.intake import Spend, Taken, take
+from critic_prm.engine.batch.import_results import Spend, Taken, take
 from critic_prm.engine.batch.ledger import Batch, Ledger
 from critic_prm.engine.batch.results import result_in
 from critic_prm.engine.batch.send import FIRST_WAIT, LONGEST_WAIT, PATIENCE, Say, Sleep, find, may_pass, recover, stop_for
