@@ -24,14 +24,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from critic_prm.critics.mixture import Mixture, Part
+from critic_prm.critics.mixture import Mixture, MixturePart
 from critic_prm.critics.rules import RuleCritic
 from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.trajectory import Trajectory, trajectory_from_json
-from critic_prm.evaluate.cascade_cases import Hearing, hear
-from critic_prm.evaluate.cascade_tuning import Tuned, tune
+from critic_prm.evaluate.cascade_cases import CascadeCases, collect_cases
+from critic_prm.evaluate.cascade_tuning import TuningResult, tune
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "formal": ("eic_*", "bbm_*", "planbench_*"),
@@ -155,11 +155,11 @@ def train(sides: Mapping[str, Sequence[dict[str, Any]]], scratch: Path, seed: in
 
 def first_of(verifier: Any) -> Mixture:
     """Arithmetic that can be checked need not be guessed: where the rules find a false equation, they have the last word."""
-    parts = (Part("verifier", verifier), Part("rules", RuleCritic(), weight=0, gate=0.5))
+    parts = (MixturePart("verifier", verifier), MixturePart("rules", RuleCritic(), weight=0, gate=0.5))
     return Mixture(parts, threshold=verifier.threshold)
 
 
-def measure(rows: Sequence[dict[str, Any]], first: Critic, sensitivity: float, specificity: float, seed: int) -> Tuned:
+def measure(rows: Sequence[dict[str, Any]], first: Critic, sensitivity: float, specificity: float, seed: int) -> TuningResult:
     trajectories = [
         trajectory_from_json({key: row[key] for key in ("problem", "steps", "label")}, f"{row['source']}:{row['id']}")
         for row in rows
@@ -171,11 +171,11 @@ def measure(rows: Sequence[dict[str, Any]], first: Critic, sensitivity: float, s
         for length in range(1, len(trajectory.steps) + 1):
             gold[trajectory.problem, tuple(trajectory.texts[:length])] = label
     judge = Judge(gold, sensitivity, specificity, seed)
-    heard: Hearing = asyncio.run(hear(trajectories, first, judge, "step"))
+    heard: CascadeCases = asyncio.run(collect_cases(trajectories, first, judge, "step"))
     return tune(heard.rows, seed=seed, replicates=200)
 
 
-def line(name: str, sensitivity: float, specificity: float, found: Sequence[Tuned]) -> str:
+def line(name: str, sensitivity: float, specificity: float, found: Sequence[TuningResult]) -> str:
     def mean(values: Sequence[float | None]) -> float:
         known = [value for value in values if value is not None]
         return sum(known) / len(known)

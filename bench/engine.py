@@ -85,18 +85,18 @@ async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: P
     """The whole way: trajectories, prompts, keys, cache, gate, money, retries, writer, reader, label file, progress."""
     from critic_prm.critics.llm import with_provider
     from critic_prm.data.records.reading import RecordWriter
-    from critic_prm.engine.garbage import rare_collections
+    from critic_prm.engine.garbage import reduced_gc
     from critic_prm.engine.options import JudgeOptions
     from critic_prm.label.progress import watch
-    from critic_prm.label.run import Tally, label_into
+    from critic_prm.label.run import RunStats, label_into
     from critic_prm.providers.models import Prices
     from critic_prm.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(MODEL, url, "none", direct=direct)
     judging = JudgeOptions(db=folder / "cache.db", connections=inflight, durable=True, budget_usd=1e6, prices=Prices(1, 2))
-    critic, tally = with_provider(provider, judging), Tally(total=count)
+    critic, tally = with_provider(provider, judging), RunStats(total=count)
     watching = asyncio.create_task(watch(tally, critic.client))
-    with RecordWriter(folder / "labels.jsonl") as sink, rare_collections():
+    with RecordWriter(folder / "labels.jsonl") as sink, reduced_gc():
         await label_into(sink, trajectories(count), critic, tally, workers=inflight)
     watching.cancel()
     await critic.close()

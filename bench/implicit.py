@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.linear import DEV_SHARE, measure, normal, read, without_problems_of
 from distill.students.implicit import BETA, Implicit
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 
 DEV_SOURCES = ("mr_gsm8k_subset", "roscoe_gsm8k", "stepverify_teachers", "parc_gsm8k")
 
@@ -75,7 +75,7 @@ def main() -> None:
         with (folder / "dev.jsonl").open("w") as out:
             out.writelines(line(row) for row in outcomes if normal(row["problem"]) in dev)
             out.writelines(line(row) for row in labelled)
-        settings = Settings(
+        settings = TrainingSettings(
             layers=args.layers,
             freeze=args.freeze,
             lr=args.lr,

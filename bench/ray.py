@@ -33,7 +33,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.session import NAMESPACE, ray_module
-from critic_prm.label.run import Tally, label_into
+from critic_prm.label.run import RunStats, label_into
 
 STORE = 80 << 20
 CPUS = 2
@@ -87,7 +87,7 @@ class Machines:
 
 
 async def _go(name: str, judging: JudgeOptions, count: int, out: Path, spoil: Spoil | None) -> Ran:
-    critic, tally = open_critic(name, judging), Tally()
+    critic, tally = open_critic(name, judging), RunStats()
 
     quarter: list[tuple[float, int]] = []
 
@@ -244,14 +244,14 @@ def _answer_size() -> int:
     import urllib.request
 
     from critic_prm.engine.ray.worker_actor import Outcome
-    from critic_prm.providers.provider import Arrival
+    from critic_prm.providers.provider import RawReply
 
     with Server("--latency", "0") as server:
         body = b'{"model":"bench","messages":[{"role":"user","content":"There are 6 steps, numbered from 1"}]}'
         with urllib.request.urlopen(urllib.request.Request(f"{server.url}/chat/completions", body)) as answer:
             import orjson
 
-            outcome: Outcome = "ok", Arrival(orjson.loads(answer.read()))
+            outcome: Outcome = "ok", RawReply(orjson.loads(answer.read()))
     return len(pickle.dumps((1, outcome), pickle.HIGHEST_PROTOCOL))
 
 

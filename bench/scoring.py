@@ -25,11 +25,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from distill.scoring.prefix_cache import Remembering
+from distill.scoring.prefix_cache import PrefixCachedRunner
 from distill.scoring.scorer import TransformerScorer, scorer_of
 from distill.sequences import make_encoder
 from distill.training.network import open_network, open_tokenizer, plain_model
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 from distill.types import Item
 
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def open_scorer(base: str) -> TransformerScorer:
-    network = open_network(base, Settings(dtype="fp32", device="cpu"))
+    network = open_network(base, TrainingSettings(dtype="fp32", device="cpu"))
     model, more = plain_model(network)
     encoder = make_encoder(open_tokenizer(base), "default", 2048)
     return scorer_of(model.eval(), more, encoder, {"causal": True, "heads": 1})
@@ -141,7 +141,7 @@ def growing(scorer: TransformerScorer, items: Sequence[Item], repeats: int) -> N
 
     compare(
         "a solution scored after each step, remembered, against anew", 2, lambda: grow(scorer),
-        lambda: grow(replace(scorer, runner=Remembering(machine))), repeats,
+        lambda: grow(replace(scorer, runner=PrefixCachedRunner(machine))), repeats,
     )  # fmt: skip
 
 

@@ -16,9 +16,9 @@ import time
 from dataclasses import replace
 
 from critic_prm.generate.policy.answers import Grader
-from critic_prm.search.search import Settings, Task, method_names, search
+from critic_prm.search.search import SearchTask, Settings, method_names, search
 from critic_prm.search.simulated import Policy, SimulatedCritic, chance
-from critic_prm.search.stats import Account, share
+from critic_prm.search.stats import SearchStats, share
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 async def measure(method: str, args: argparse.Namespace, accuracy: float) -> str:
-    account, grader = Account(method), Grader()
+    account, grader = SearchStats(method), Grader()
     settings = Settings(n=16, width=4, ahead=2, simulations=24)
     critic = SimulatedCritic(accuracy, spread=0.05)
     started = time.process_time()
@@ -47,7 +47,9 @@ async def measure(method: str, args: argparse.Namespace, accuracy: float) -> str
         q = min(max(args.q + 0.3 * (chance("difficulty", problem) - 0.5), 0.0), 1.0)
         policy = replace(Policy(args.length, q), greedy_q=min(q + 0.1, 1.0))
         account.add(
-            await search(Task(str(number), problem, "1"), policy, critic, grader, method=method, settings=settings, by=args.by)
+            await search(
+                SearchTask(str(number), problem, "1"), policy, critic, grader, method=method, settings=settings, by=args.by
+            )
         )
     seconds = time.process_time() - started
     cells = []

@@ -135,9 +135,9 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
     from distill.data import Row
     from distill.losses.loss import open_loss
     from distill.students.transformer import encoder_for, prepare_rows
-    from distill.training.loop import StepTask, Team, fit, halves, make_optimizer, micro_tokens, one_step
+    from distill.training.loop import ProcessGroup, StepTask, fit, halves, make_optimizer, micro_tokens, one_step
     from distill.training.network import open_network, open_tokenizer
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     with (folder / "rows.jsonl").open(encoding="utf-8") as lines:
@@ -146,7 +146,7 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
         Row(str(number), row["prompt"], tuple(row["completions"]), tuple(map(float, row["labels"])))
         for number, row in enumerate(found)
     ]
-    settings = Settings(
+    settings = TrainingSettings(
         loss="ce", layout="trl", lr=ALIKE_LR if mode == "alike" else None, clip=ALIKE_CLIP if mode == "alike" else 1.0,
         dtype="auto" if mode == "defaults" else "fp32", device="cpu", epochs=1, patience=0,
     )  # fmt: skip
@@ -162,7 +162,9 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
         for step in range(steps):
             batch = np.arange(step * BATCH, (step + 1) * BATCH)
             lr = ALIKE_LR * trl_rate(step, steps)
-            losses.append(one_step(task, batch, optimizer, lr, micro_tokens(settings, task.device), settings, Team())[0])
+            losses.append(
+                one_step(task, batch, optimizer, lr, micro_tokens(settings, task.device), settings, ProcessGroup())[0]
+            )
         return {"losses": losses}
     # As many tokens a step as BATCH rows have on average; which rows they are is the loop's business.
     settings = replace(settings, batch_tokens=int(data.lengths.mean() * BATCH))

@@ -24,7 +24,7 @@ import numpy as np
 
 from bench.linear import load, measure, write_training_set
 from distill.students.hybrid import Hybrid
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 
 SOURCES = ("mr_*", "mrben_math", "mrben_physics", "parc_*", "*prm800k*", "prmbench_*", "stepverify_*", "*_gsm8k")
 
@@ -50,7 +50,7 @@ def main() -> None:
         print("\n## linear, the hybrid's dev", flush=True)
         same_dev = measure(narrow, Path(scratch) / "linear-narrow", tests, args.seed, args.bootstrap)
         print(f"\n## hybrid over {args.base}", flush=True)
-        student = Hybrid(args.base, Settings(), tuple(args.sources))
+        student = Hybrid(args.base, TrainingSettings(), tuple(args.sources))
         hybrid = measure(narrow, args.out or Path(scratch) / "hybrid", tests, args.seed, args.bootstrap, student)
     for title, other in (("linear", linear), ("linear with its dev", same_dev)):
         print(f"\n## hybrid less {title} (the same draws of problems for both)")

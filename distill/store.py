@@ -15,7 +15,7 @@ from critic_prm import signals
 from critic_prm.errors import CriticPrmError, InputError
 from distill.calibration import calibration_from_json
 from distill.inspection import check_folder, open_regular, read_json
-from distill.scoring.load import DEFAULT, Opening
+from distill.scoring.load import DEFAULT, LoadOptions
 from distill.students.choose import open_student, student_names
 from distill.verifier import Verifier, fingerprint
 
@@ -82,7 +82,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def read_verifier(folder: Path, opening: Opening = DEFAULT) -> Verifier:
+def read_verifier(folder: Path, opening: LoadOptions = DEFAULT) -> Verifier:
     """Read and check a verifier's folder. Raises InputError."""
     info = read_info(folder)
     try:

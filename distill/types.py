@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from distill.data import TrainingSet
 
 if TYPE_CHECKING:
-    from distill.scoring.load import Opening
+    from distill.scoring.load import LoadOptions
 
 Item: TypeAlias = tuple[str, Sequence[str]]
 """What is scored: a problem and the steps of one solution."""
@@ -71,7 +71,7 @@ class Student(Protocol):
 class StudentModule(Protocol):
     """A module in `students/`."""
 
-    def load(self, folder: Path, opening: Opening = ...) -> Scorer:
+    def load(self, folder: Path, opening: LoadOptions = ...) -> Scorer:
         """The inverse of `Scorer.save`. Raises OSError, ValueError or KeyError for a folder that is damaged, UsageError for a
         way of opening that it has not."""
         ...

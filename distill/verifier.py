@@ -125,15 +125,15 @@ def _known(scores: Floats) -> list[float | None]:
 def load_verifier(
     path: str | Path, *, backend: str = "torch", dtype: str = "auto", device: str = "auto", base_url: str | None = None
 ) -> Verifier:
-    """Open a verifier's folder. Nothing in it is run. The options are those of `distill.scoring.load.Opening`.
+    """Open a verifier's folder. Nothing in it is run. The options are those of `distill.scoring.load.LoadOptions`.
 
     Raises InputError that says what is missing, damaged or too new, UsageError for an option that the verifier has not, and
     ConfigError for a package, a device or a server that is not there.
     """
-    from distill.scoring.load import Opening
+    from distill.scoring.load import LoadOptions
     from distill.store import read_verifier
 
-    return read_verifier(Path(path), Opening(backend, dtype, device, base_url))
+    return read_verifier(Path(path), LoadOptions(backend, dtype, device, base_url))
 
 
 def fingerprint(folder: Path) -> str:

@@ -15,12 +15,12 @@ import pytest
 from critic_prm.cli import main
 from critic_prm.cli.cascading import band
 from critic_prm.errors import CriticPrmError, InputError
-from critic_prm.evaluate.cascade_tuning import Flat, Heard, Tried, choose, front, halves, try_bands, tune
+from critic_prm.evaluate.cascade_tuning import BandResult, CascadeCase, CaseArrays, choose, front, halves, try_bands, tune
 
 CUT = 0.5
 
 
-def heard(rng: Random, problem: int, *, by_step: bool, sense: float = 1.0, spare: float = 1.0) -> Heard:
+def heard(rng: Random, problem: int, *, by_step: bool, sense: float = 1.0, spare: float = 1.0) -> CascadeCase:
     """A solution of five steps: P(error) of the wrong one from a distribution above that of right ones; a judge that finds an
     error with `sense` and leaves a right step alone with `spare`."""
     gold = rng.choice([-1, -1, 0, 1, 2, 3, 4])
@@ -30,16 +30,16 @@ def heard(rng: Random, problem: int, *, by_step: bool, sense: float = 1.0, spare
     stop = next((i for i, ok in enumerate(right) if not ok), -1)
     p_correct = tuple(1 - p for p in error)
     if by_step:
-        return Heard(f"p{problem}", gold, p_correct, first, judged=tuple(right), calls=5 if stop < 0 else stop + 1)
-    return Heard(f"p{problem}", gold, p_correct, first, verdict=stop)
+        return CascadeCase(f"p{problem}", gold, p_correct, first, judged=tuple(right), calls=5 if stop < 0 else stop + 1)
+    return CascadeCase(f"p{problem}", gold, p_correct, first, verdict=stop)
 
 
-def many(n: int, *, by_step: bool, sense: float = 1.0, spare: float = 1.0, seed: int = 0) -> list[Heard]:
+def many(n: int, *, by_step: bool, sense: float = 1.0, spare: float = 1.0, seed: int = 0) -> list[CascadeCase]:
     rng = Random(seed)
     return [heard(rng, i, by_step=by_step, sense=sense, spare=spare) for i in range(n)]
 
 
-def by_hand(row: Heard, low: float, high: float) -> tuple[int, int]:
+def by_hand(row: CascadeCase, low: float, high: float) -> tuple[int, int]:
     """(first error, calls), written down as the rule says it."""
     calls = 0
     if not row.judged:
@@ -63,7 +63,7 @@ def test_bands_are_run_as_the_rule_says(by_step: bool) -> None:
     rows = many(300, by_step=by_step, sense=0.8, spare=0.9)
     rows[::7] = [replace(row, judged=(None,) * 5) if by_step else replace(row, verdict=None) for row in rows[::7]]
     rows[3::11] = [replace(row, p_correct=(None, *row.p_correct[1:])) for row in rows[3::11]]
-    flat = Flat(rows)
+    flat = CaseArrays(rows)
     for low, high in ((0.0, 1.0), (0.2, 0.6), (0.4, 0.4), (0.9, 1.0)):
         predicted, calls = flat.run(low, high)
         assert list(zip(predicted.tolist(), calls.tolist(), strict=True)) == [by_hand(row, low, high) for row in rows]
@@ -72,7 +72,7 @@ def test_bands_are_run_as_the_rule_says(by_step: bool) -> None:
 @pytest.mark.parametrize("by_step", [True, False])
 def test_the_ends_are_the_student_and_the_judge(by_step: bool) -> None:
     rows = many(300, by_step=by_step, sense=0.8, spare=0.95)
-    flat = Flat(rows)
+    flat = CaseArrays(rows)
     everything, calls = flat.run(0.0, 1.0)
     assert everything.tolist() == [row.alone for row in rows]
     assert calls.sum() == sum(row.calls for row in rows)
@@ -84,7 +84,7 @@ def test_the_ends_are_the_student_and_the_judge(by_step: bool) -> None:
 @pytest.mark.parametrize("by_step", [True, False])
 def test_with_a_perfect_judge_a_wider_band_is_never_worse_nor_cheaper(by_step: bool) -> None:
     rows = many(400, by_step=by_step)
-    flat = Flat(rows)
+    flat = CaseArrays(rows)
     bands = [(CUT - w, CUT + w) for w in (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)]
     f1 = [flat.f1(flat.run(*band)[0]) for band in bands]
     assert f1 == sorted(f1)
@@ -94,14 +94,14 @@ def test_with_a_perfect_judge_a_wider_band_is_never_worse_nor_cheaper(by_step: b
 
 
 def test_choices() -> None:
-    tried = [Tried(0.1, 0.9, 0.80, 4.0, 0.8), Tried(0.2, 0.8, 0.80, 3.0, 0.6), Tried(0.3, 0.7, 0.75, 1.0, 0.2)]
+    tried = [BandResult(0.1, 0.9, 0.80, 4.0, 0.8), BandResult(0.2, 0.8, 0.80, 3.0, 0.6), BandResult(0.3, 0.7, 0.75, 1.0, 0.2)]
     assert choose(tried, target=0.78) is tried[1]
     assert choose(tried, target=0.7) is tried[2]
     assert choose(tried, budget=2.0) is tried[2]
     assert choose(tried, budget=9.0) is tried[1]
-    narrower = Tried(0.3, 0.6, 0.80, 3.0, 0.6)
+    narrower = BandResult(0.3, 0.6, 0.80, 3.0, 0.6)
     assert choose([*tried, narrower], target=0.78) is narrower
-    assert front([*tried, Tried(0, 1, 0.7, 2.0, 0.4)]) == (tried[2], tried[1])
+    assert front([*tried, BandResult(0, 1, 0.7, 2.0, 0.4)]) == (tried[2], tried[1])
     with pytest.raises(CriticPrmError, match=r"no band reaches F1 0\.9000; the best is 0\.8000"):
         choose(tried, target=0.9)
 

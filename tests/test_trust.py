@@ -22,7 +22,7 @@ from critic_prm.cli.stages import ELSEWHERE, HOLDS
 from critic_prm.critics.open import open_critic
 from critic_prm.data.trust import Origin
 from critic_prm.engine.batch.ledger import Ledger
-from critic_prm.engine.entries import Question
+from critic_prm.engine.entries import PendingRequest
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.openai import OpenAIProvider
@@ -270,7 +270,7 @@ def a_cache(path: Path, provider: str, model: str, base_url: str | None = None) 
     key = request_key(wire)
     with Ledger(path) as ledger:
         batch = ledger.begin(OpenAIProvider("m", None, KEY), "writing")
-        ledger.add(batch, [Question(key, wire, 0, "")])
+        ledger.add(batch, [PendingRequest(key, wire, 0, "")])
         ledger.note(batch, state="running", remote="batch_1")
     with closing(sqlite3.connect(path)) as conn:
         conn.execute("UPDATE batch SET provider = ?, model = ?, base_url = ?", (provider, model, base_url))

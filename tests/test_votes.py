@@ -15,7 +15,7 @@ from critic_prm.data.judgement import Judgement, Verdict, combine, parse_prior
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.label.run import label
-from critic_prm.label.sampling import Samples, Spent, favoured, parse_samples
+from critic_prm.label.sampling import Samples, SamplingStats, favoured, parse_samples
 
 STEPS = 3
 TRAJECTORY = Trajectory("t", "p", tuple(Step(str(i)) for i in range(STEPS)))
@@ -113,7 +113,7 @@ async def test_a_run_asks_for_no_more_than_it_takes_and_says_so() -> None:
 
     judge: Critic = Judge()
     policy = parse_samples("auto:3-8")
-    spent = Spent(policy)
+    spent = SamplingStats(policy)
     rows = [Trajectory(name, "p", TRAJECTORY.steps) for name in ("easy", "hard")]
     found = {}
     async for trajectory, labelled in label(rows, judge, samples=policy, prior="jeffreys"):

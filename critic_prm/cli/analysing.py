@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from critic_prm.data.critic import Critic
     from critic_prm.data.trajectory import Trajectory
     from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table
-    from critic_prm.label.run import Tally
+    from critic_prm.label.run import RunStats
 
 BROKEN = 3
 
@@ -35,12 +35,12 @@ def read_solutions(source: str, format: str, limit: int | None) -> list[Trajecto
     return spread_out(found, limit) if limit else found
 
 
-def run(critic: Critic, analyse: Callable[[Critic, Tally], Coroutine[Any, Any, Analysis]]) -> tuple[Analysis, int]:
+def run(critic: Critic, analyse: Callable[[Critic, RunStats], Coroutine[Any, Any, Analysis]]) -> tuple[Analysis, int]:
     """Run an analysis that asks a critic; also the exit code, 3 when requests failed."""
     from critic_prm.label.progress import describe, watch
-    from critic_prm.label.run import Tally
+    from critic_prm.label.run import RunStats
 
-    tally = Tally()
+    tally = RunStats()
     client = getattr(critic, "client", None)
 
     async def body() -> Analysis:

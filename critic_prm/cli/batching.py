@@ -17,7 +17,7 @@ from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import Pending, UsageError
 from critic_prm.label.batch_admin import away
 from critic_prm.label.batch_job import Job
-from critic_prm.label.run import Account, Tally, label_into
+from critic_prm.label.run import CriticStats, RunStats, label_into
 from critic_prm.label.sampling import Samples
 from critic_prm.providers.batches import batch_api
 
@@ -34,7 +34,7 @@ def run_batched(
     prior: Prior = "none",
     size: int | None = None,
     limit: int | None = None,
-    accounts: Sequence[Account] = (),
+    accounts: Sequence[CriticStats] = (),
     skipped: list[object],
 ) -> int:
     """Order what is missing, and label when all of it is here. `read` reads the input anew for each round, and puts the rows
@@ -43,7 +43,7 @@ def run_batched(
     Returns the exit code: 0, or 3 with failed rows; 5 while there is something to wait for, and `wait` is not set. Raises what
     stopped the run.
     """
-    tally, clients = Tally(total=limit), clients_of(critic)
+    tally, clients = RunStats(total=limit), clients_of(critic)
     if not clients:
         raise UsageError("--batch needs a judge that is asked over a network, such as --judge openai/MODEL")
     if judging.offline:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from critic_prm.critics.cascade import By
     from critic_prm.data.critic import Critic
     from critic_prm.data.judgement import Label
-    from critic_prm.evaluate.cascade_cases import Hearing
-    from critic_prm.evaluate.cascade_tuning import Measured, Tuned
+    from critic_prm.evaluate.cascade_cases import CascadeCases
+    from critic_prm.evaluate.cascade_tuning import Measured, TuningResult
 
 ROWS = 12
 """Of the curve that are printed."""
@@ -39,11 +39,11 @@ def run_tuning(
     out: Path | None,
     escalate: str | None,
     format: str,
-) -> tuple[Tuned, dict[str, Any]]:
+) -> tuple[TuningResult, dict[str, Any]]:
     from critic_prm.critics.cascade import BYS, open_first
     from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories
-    from critic_prm.evaluate.cascade_cases import hear
+    from critic_prm.evaluate.cascade_cases import collect_cases
     from critic_prm.evaluate.cascade_tuning import tune
 
     if (judge is None) == (judged is None):
@@ -57,9 +57,9 @@ def run_tuning(
     unit = _unit(by, asked)
     trajectories = list(read_trajectories(source, format))
 
-    async def run() -> Hearing:
+    async def run() -> CascadeCases:
         try:
-            return await hear(trajectories, cheap, asked, unit, judging.connections)
+            return await collect_cases(trajectories, cheap, asked, unit, judging.connections)
         finally:
             await cheap.close()
             if not isinstance(asked, Mapping):
@@ -97,7 +97,9 @@ def _judge_of(path: str) -> tuple[str, str | None]:
     return (f"{provider}/{model}" if model else str(provider)), card.get("style")
 
 
-def toml(tuned: Tuned, first: Sequence[str], judge: str, by: str, style: str | None, escalate: str | None, folder: Path) -> str:
+def toml(
+    tuned: TuningResult, first: Sequence[str], judge: str, by: str, style: str | None, escalate: str | None, folder: Path
+) -> str:
     """The cascade as a critic's file; paths are written relative to it. JSON's texts and numbers are TOML's, too."""
     names = [_relative(name, folder) for name in first]
     lines = ["[cascade]", f"first = {json.dumps(names[0] if len(names) == 1 else names)}"]
@@ -127,7 +129,7 @@ def _relative(name: str, folder: Path) -> str:
     return os.path.relpath(name, folder) if Path(name).exists() else name
 
 
-def print_tuned(tuned: Tuned, row: Mapping[str, Any]) -> None:
+def print_tuned(tuned: TuningResult, row: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     console = safe_console()
@@ -168,7 +170,7 @@ def band(low: float, high: float) -> str:
     return " to ".join(shown)
 
 
-def _thinned(tuned: Tuned) -> list[Any]:
+def _thinned(tuned: TuningResult) -> list[Any]:
     """The curve at about ROWS costs, the ends and the chosen band among them."""
     step = max(len(tuned.curve) / ROWS, 1.0)
     places = {round(i * step) for i in range(ROWS)} | {len(tuned.curve) - 1}

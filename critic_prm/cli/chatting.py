@@ -12,7 +12,7 @@ from critic_prm.terminal import safe_console
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 LENGTHS = {"scores": 2048, "sft": 8192}
 """The objectives of distill, and the tokens of a sequence where --max-length is not given."""
@@ -89,7 +89,7 @@ def objectives(name: str) -> int:
     return LENGTHS[name]
 
 
-def run_sft(data: Path, out: Path, base: str, settings: Settings, judge_dev: int, seed: int, console: Console) -> None:
+def run_sft(data: Path, out: Path, base: str, settings: TrainingSettings, judge_dev: int, seed: int, console: Console) -> None:
     """Train, and say what came of it."""
     from critic_prm.errors import UsageError
     from distill.sft.run import distill_sft

@@ -109,11 +109,11 @@ def distill(
     from distill.run import FEW
     from distill.run import distill as run
     from distill.students.choose import choose_student
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
     usual = objectives(objective)
     length = usual if max_length is None else max_length
-    settings = Settings(
+    settings = TrainingSettings(
         layers=layers, freeze=freeze, lora=lora, heads=heads, loss=loss, domain_weights=domain_weights,
         trusted=trusted, label_smoothing=label_smoothing, class_weights=class_weights, layout=context_format,
         chat_template=chat_template, max_length=length,

@@ -13,7 +13,7 @@ from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.evaluate.run import Evaluation, evaluate
 from critic_prm.label.progress import watch
-from critic_prm.label.run import Tally
+from critic_prm.label.run import RunStats
 
 
 def run_evaluation(
@@ -31,7 +31,7 @@ def run_evaluation(
 ) -> Evaluation:
     """Evaluate with progress on stderr, unless `quiet`. What was judged before an error is in `save`, paid replies in the
     cache."""
-    tally = Tally()
+    tally = RunStats()
     client: Client | None = getattr(critic, "client", None)
 
     async def run() -> Evaluation:

@@ -7,29 +7,31 @@ from collections.abc import Sequence
 from critic_prm.critics.open import open_critic
 from critic_prm.data.critic import Critic
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.label.run import Account
-from critic_prm.label.sampling import Samples, Spent
+from critic_prm.label.run import CriticStats
+from critic_prm.label.sampling import Samples, SamplingStats
 
 
-def open_judges(names: Sequence[str], judging: JudgeOptions, consensus: str, samples: Samples) -> tuple[Critic, list[Account]]:
+def open_judges(
+    names: Sequence[str], judging: JudgeOptions, consensus: str, samples: Samples
+) -> tuple[Critic, list[CriticStats]]:
     """One judge as it is, several as a consensus with an account of their agreement and costs."""
-    spent: list[Account] = [] if samples.rule == "all" else [Spent(samples)]
+    spent: list[CriticStats] = [] if samples.rule == "all" else [SamplingStats(samples)]
     if len(names) == 1:
         opened = open_critic(names[0], judging)
         return opened, [*spent, *accounts_of(opened)]
-    from critic_prm.critics.consensus import Costs, connect_all
+    from critic_prm.critics.consensus import ConsensusStats, connect_all
     from critic_prm.label.agreement import Agreement
 
     critic = connect_all(names, judging, consensus)
-    return critic, [*spent, Agreement(names), Costs(critic.judges)]
+    return critic, [*spent, Agreement(names), ConsensusStats(critic.judges)]
 
 
-def accounts_of(critic: Critic) -> list[Account]:
+def accounts_of(critic: Critic) -> list[CriticStats]:
     """What a critic made of others wants counted: where a cascade sent its solutions, and what each critic within it cost."""
     from critic_prm.critics.cascade import Cascade
-    from critic_prm.critics.consensus import Costs
+    from critic_prm.critics.consensus import ConsensusStats
     from critic_prm.critics.mixture import Mixture
 
     if isinstance(critic, Cascade):
-        return [critic.traffic, Costs(critic.judges)]
-    return [Costs(critic.judges)] if isinstance(critic, Mixture) else []
+        return [critic.traffic, ConsensusStats(critic.judges)]
+    return [ConsensusStats(critic.judges)] if isinstance(critic, Mixture) else []

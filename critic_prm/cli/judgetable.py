@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from critic_prm.cli.judging_runs import Compared, Pair
     from critic_prm.evaluate.attacks import Resistance
-    from critic_prm.evaluate.judges import Worth
+    from critic_prm.evaluate.judges import JudgeScore
     from critic_prm.metrics.scorecard import Metric
 
 COLUMNS = {
@@ -26,7 +26,7 @@ COLUMNS = {
 }
 
 
-def print_worths(worths: Sequence[Worth], compared: Compared) -> None:
+def print_worths(worths: Sequence[JudgeScore], compared: Compared) -> None:
     """A row a judge and style, then the pairs, then what could not be read and what the columns mean."""
 
     console = safe_console()
@@ -49,7 +49,7 @@ def print_worths(worths: Sequence[Worth], compared: Compared) -> None:
         console.print(line, style="dim", highlight=False, markup=False)
 
 
-def _worths_table(worths: Sequence[Worth], names: Sequence[str]) -> Table:
+def _worths_table(worths: Sequence[JudgeScore], names: Sequence[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -110,7 +110,7 @@ def _cell(metric: Metric, *, interval: bool) -> str:
     )
 
 
-def _tokens(one: Worth) -> str:
+def _tokens(one: JudgeScore) -> str:
     return "-" if one.input_tokens is None or one.output_tokens is None else f"{one.input_tokens:,.0f}+{one.output_tokens:,.0f}"
 
 
@@ -118,7 +118,7 @@ def _usd(value: float | None) -> str:
     return "-" if value is None else f"{value:.5f}"
 
 
-def _notes(worths: Sequence[Worth]) -> list[str]:
+def _notes(worths: Sequence[JudgeScore]) -> list[str]:
     lines = []
     for one in worths:
         bad = Counter({status: share for status, share in one.statuses.items() if status != "ok"})

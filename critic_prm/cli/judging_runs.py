@@ -14,15 +14,15 @@ from critic_prm.data.critic import Critic
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.attacks import Resistance, attack, attacks
 from critic_prm.evaluate.benchmarks.benchmark import Part, read_benchmarks
-from critic_prm.evaluate.judges import Bill, Worth, side_by_side, worth
+from critic_prm.evaluate.judges import JudgeCost, JudgeScore, score_judge, side_by_side
 from critic_prm.evaluate.run import Evaluation, evaluate
 from critic_prm.label.progress import watch
-from critic_prm.label.run import Tally
+from critic_prm.label.run import RunStats
 from critic_prm.label.sampling import Samples
 from critic_prm.metrics.compare import Comparison
 
 Pair = tuple[str, str]
-Compared = Sequence[tuple[Worth, Worth, Comparison]]
+Compared = Sequence[tuple[JudgeScore, JudgeScore, Comparison]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Run:
         return open_judges(judge.split("+"), judging, self.consensus, Samples(self.samples, self.samples))[0]
 
 
-def evaluated(pairs: Sequence[Pair], run: Run) -> tuple[list[Worth], Compared]:
+def evaluated(pairs: Sequence[Pair], run: Run) -> tuple[list[JudgeScore], Compared]:
     """What each pair is worth, and each two of them compared."""
     worths = []
     for judge, style in pairs:
-        bill = Bill()
+        bill = JudgeCost()
         _say(judge, style)
-        worths.append(worth(judge, style, signals.run(_evaluate(judge, style, run, bill)), bill, run.judging.prices))
+        worths.append(score_judge(judge, style, signals.run(_evaluate(judge, style, run, bill)), bill, run.judging.prices))
     return worths, side_by_side(worths, run.replicates, run.seed)
 
 
@@ -66,9 +66,9 @@ def attacked_to_json(found: Sequence[tuple[Pair, Resistance]]) -> dict[str, Any]
     return {"judges": [{"judge": judge, "style": style, **asdict(one)} for (judge, style), one in found]}
 
 
-async def _evaluate(judge: str, style: str, run: Run, bill: Bill) -> Evaluation:
+async def _evaluate(judge: str, style: str, run: Run, bill: JudgeCost) -> Evaluation:
     critic = run.open(judge, style)
-    tally = Tally()
+    tally = RunStats()
     watching = asyncio.create_task(watch(tally, getattr(critic, "client", None)))
 
     def each(row: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ async def _evaluate(judge: str, style: str, run: Run, bill: Bill) -> Evaluation:
 
 async def _attack(judge: str, style: str, run: Run) -> Resistance:
     critic = run.open(judge, style)
-    tally = Tally()
+    tally = RunStats()
     watching = asyncio.create_task(watch(tally, getattr(critic, "client", None)))
     try:
         return await attack(

@@ -10,8 +10,8 @@ from critic_prm.cli.running import Closing, run_watched
 from critic_prm.data.judgement import Status
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.engine.client import Client
-from critic_prm.engine.ordered_map import in_order
-from critic_prm.label.run import Tally
+from critic_prm.engine.ordered_map import ordered_map
+from critic_prm.label.run import RunStats
 
 Item = TypeVar("Item")
 Made = tuple[Status, Sequence[dict[str, Any]]]
@@ -30,14 +30,14 @@ def run_making(
 ) -> int:
     """Returns the exit code: 0, or 3 where items failed, among them those that reading has put into `skipped`. Raises what
     stopped the run; the rows before it are in `out`."""
-    tally = Tally()
+    tally = RunStats()
 
     async def one(part: Sequence[Item]) -> list[Made]:
         return [await work(item) for item in part]
 
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
         crew = (lambda: max(workers, client.gate.most)) if client is not None else (lambda: workers)
-        async for _, (status, rows) in in_order(items, one, workers=crew, stop=stop):
+        async for _, (status, rows) in ordered_map(items, one, workers=crew, stop=stop):
             tally.rows += 1
             tally.labels[status] += 1
             for row in rows:

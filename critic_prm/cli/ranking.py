@@ -53,7 +53,7 @@ def run_ranking(
     from critic_prm.errors import UsageError
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.label.progress import watch
-    from critic_prm.label.run import Tally
+    from critic_prm.label.run import RunStats
     from critic_prm.search.ranking import Pick, group_candidates, rank
 
     if pick not in get_args(Pick):
@@ -63,7 +63,7 @@ def run_ranking(
     open_aggregation(by)
     by = by.replace("-", "_")
     opened = None if critic is None else open_critic(critic, judging)
-    tally = Tally()
+    tally = RunStats()
     cards: dict[str, Any] = {} if opened is None else dict(opened.card)
 
     async def run() -> Ranking:

@@ -35,22 +35,22 @@ def run_refining(
     from critic_prm.cli.running import clients_of, run_watched
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import open_aggregation
-    from critic_prm.engine.ordered_map import in_order
+    from critic_prm.engine.ordered_map import ordered_map
     from critic_prm.generate.policy.answers import Grader
-    from critic_prm.label.run import Tally
+    from critic_prm.label.run import RunStats
     from critic_prm.search.refine import refine, refined_row
-    from critic_prm.search.refine_stats import Account
+    from critic_prm.search.refine_stats import RefineStats
 
     open_aggregation(by)
     opened = open_critic(critic, judging)
-    client, grader, account, tally = policy.policy.client, Grader(), Account(), Tally()
+    client, grader, account, tally = policy.policy.client, Grader(), RefineStats(), RunStats()
 
     async def work(part: Sequence[Trajectory]) -> list[Refined]:
         return [await refine(one, policy, opened, grader, settings=settings, by=by, seed=seed) for one in part]
 
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
         rows = islice(trajectories, limit)
-        async for _, found in in_order(rows, work, workers=lambda: judging.connections, window=1024, stop=stop):
+        async for _, found in ordered_map(rows, work, workers=lambda: judging.connections, window=1024, stop=stop):
             tally.rows += 1
             tally.labels[found.why if found.why in ("not judged", "policy failed") else "ok"] += 1
             account.add(found)

@@ -19,10 +19,10 @@ from critic_prm.data.judgement import Label, Prior
 from critic_prm.data.records.reading import RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
-from critic_prm.engine.garbage import rare_collections
+from critic_prm.engine.garbage import reduced_gc
 from critic_prm.errors import CriticPrmError, Interrupted
 from critic_prm.label.progress import describe, watch
-from critic_prm.label.run import Account, Tally, label_into
+from critic_prm.label.run import CriticStats, RunStats, label_into
 from critic_prm.label.sampling import Samples
 
 SPARE_FILES = 64
@@ -39,7 +39,7 @@ def run_labelling(
     prior: Prior = "none",
     workers: int = 64,
     limit: int | None = None,
-    accounts: Sequence[Account] = (),
+    accounts: Sequence[CriticStats] = (),
     skipped: Sequence[object] = (),
 ) -> int:
     """Label `trajectories` into `out`, report on stderr, with `accounts`. Returns the exit code: 0, or 3 with failed rows,
@@ -47,7 +47,7 @@ def run_labelling(
 
     Raises what stopped the run; replies that had come in by then are in the cache, and labels before that place in `out`.
     """
-    tally = Tally(total=_count(source, limit))
+    tally = RunStats(total=_count(source, limit))
     client: Client | None = getattr(critic, "client", None)
 
     def count(_: Trajectory, labelled: Label) -> None:
@@ -66,7 +66,7 @@ def run_labelling(
 def run_watched(
     body: Callable[[RecordWriter, asyncio.Event], Awaitable[None]],
     out: str,
-    tally: Tally,
+    tally: RunStats,
     client: Client | None,
     close: Callable[[], Awaitable[None]],
     accounts: Sequence[Closing] = (),
@@ -108,7 +108,7 @@ def run_watched(
             say.finish(outcome)
         return 3 if tally.failed else 0
 
-    with rare_collections():
+    with reduced_gc():
         return signals.run(run(), interrupt)
 
 
@@ -136,7 +136,7 @@ class Closing(Protocol):
 class Reporter:
     """Says things on stderr, and at the end writes what happened to `OUT.run.json`."""
 
-    def __init__(self, tally: Tally, client: Client | None, out: str, accounts: Sequence[Closing] = ()) -> None:
+    def __init__(self, tally: RunStats, client: Client | None, out: str, accounts: Sequence[Closing] = ()) -> None:
         self.tally, self.client, self.out, self.accounts = tally, client, out, accounts
 
     def line(self, text: str) -> None:

@@ -15,7 +15,7 @@ from critic_prm.errors import UsageError
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
     from critic_prm.providers.models import Prices
-    from critic_prm.search.search import Budget, Settings, Task
+    from critic_prm.search.search import Budget, SearchTask, Settings
     from critic_prm.search.stepper import LLMStepper
 
 
@@ -84,14 +84,14 @@ def run_search(
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import open_aggregation
     from critic_prm.data.records.reading import RecordWriter
-    from critic_prm.engine.ordered_map import in_order
+    from critic_prm.engine.ordered_map import ordered_map
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.generate.policy.problems import read_problems
-    from critic_prm.label.run import Tally
+    from critic_prm.label.run import RunStats
     from critic_prm.search.prefix_scorer import for_growing
     from critic_prm.search.ranking import Pick
-    from critic_prm.search.search import Pricing, Task, open_method, search, search_row, tree_rows
-    from critic_prm.search.stats import Account
+    from critic_prm.search.search import Pricing, SearchTask, open_method, search, search_row, tree_rows
+    from critic_prm.search.stats import SearchStats
 
     settings.check(method, by.replace("-", "_"))
     open_method(method)
@@ -102,12 +102,12 @@ def run_search(
     pricing = Pricing(client.money.prices, prices_of(opened))
     if budget.usd is not None and (pricing.policy is None or (clients_of(opened) and pricing.critic is None)):
         raise UsageError("--max-usd needs the prices of policy and critic; name them with --prices, or use --max-written")
-    grader, account, tally = Grader(), Account(method), Tally()
+    grader, account, tally = Grader(), SearchStats(method), RunStats()
     skipped: list[object] = []
     problems = read_problems(source, skip_bad=skip_bad, complain=told(skipped), gold_needed=False)
-    tasks = (Task(problem.id, problem.text, problem.gold or None) for problem in islice(problems, limit))
+    tasks = (SearchTask(problem.id, problem.text, problem.gold or None) for problem in islice(problems, limit))
 
-    async def one(part: Sequence[Task]) -> list[Any]:
+    async def one(part: Sequence[SearchTask]) -> list[Any]:
         return [
             await search(
                 task,
@@ -127,7 +127,7 @@ def run_search(
 
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
         with RecordWriter(tree) if tree else nullcontext() as forest:
-            async for _, found in in_order(tasks, one, workers=lambda: judging.connections, window=256, stop=stop):
+            async for _, found in ordered_map(tasks, one, workers=lambda: judging.connections, window=256, stop=stop):
                 tally.rows += 1
                 tally.labels["ok" if found.came == "ok" else found.came] += 1
                 account.add(found)

@@ -51,9 +51,9 @@ def serve(
     from critic_prm.critics.open import open_critic
     from critic_prm.serve.run import loop_factory, require_extra
     from critic_prm.serve.run import serve as run
-    from critic_prm.serve.settings import Settings, check, find_token
+    from critic_prm.serve.settings import ServeSettings, check, find_token
 
-    settings = Settings(
+    settings = ServeSettings(
         host=host,
         port=port,
         token=find_token(token_file),

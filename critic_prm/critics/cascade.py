@@ -17,7 +17,7 @@ from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.engine.together import together
+from critic_prm.engine.together import gather_all
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Usage
 from critic_prm.styles.prompt import style_names
@@ -27,7 +27,7 @@ BYS: tuple[By, ...] = get_args(By)
 
 
 @dataclass
-class Traffic:
+class CascadeStats:
     """How many solutions and steps the first critic decided by itself, how often each judge was asked, and with what end."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -72,7 +72,7 @@ class Cascade:
     band: Band
     by: By = "solution"
     escalations: Escalations | None = None
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: CascadeStats = field(default_factory=CascadeStats)
 
     @property
     def judges(self) -> tuple[tuple[str, Critic], ...]:
@@ -97,7 +97,7 @@ class Cascade:
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         firsts = await self.first.judge(trajectories, sample if self.first.repeats else 0)
         settle = self._by_step if self.by == "step" else self._by_solution
-        return await together(settle(t, first, sample) for t, first in zip(trajectories, firsts, strict=True))
+        return await gather_all(settle(t, first, sample) for t, first in zip(trajectories, firsts, strict=True))
 
     async def close(self) -> None:
         await asyncio.gather(*(critic.close() for _, critic in self.judges))

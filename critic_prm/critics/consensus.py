@@ -102,7 +102,7 @@ class Consensus:
 
 
 @dataclass(frozen=True)
-class Costs:
+class ConsensusStats:
     """What each judge of a consensus used, for a run's account."""
 
     judges: Sequence[tuple[str, Critic]]

@@ -14,7 +14,7 @@ _OPENED = re.compile(r"\s*<(\w+)>")
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Conversation:
     """A conversation with a judge.
 
     `messages` end with a question. `begun` is what the judge's answer to it begins with, where it is continued rather than
@@ -32,24 +32,24 @@ class Talk:
             return Request(self.messages, sampling, schema)
         return Request((*self.messages, Message("assistant", self.begun)), sampling, None, continues=True)
 
-    def heard(self, reply: Reply) -> Talk:
-        return Talk(self.messages, self.begun, (*self.parts, (self.joint, reply)))
+    def heard(self, reply: Reply) -> Conversation:
+        return Conversation(self.messages, self.begun, (*self.parts, (self.joint, reply)))
 
-    def ask(self, text: str) -> Talk:
+    def ask(self, text: str) -> Conversation:
         """Go on with a question of ours."""
         closing = self._closing()
         said = Message("assistant", f"{self.begun}{self.parts[-1][1].text}{closing}".strip())
-        return Talk((*self.messages, said, Message("user", text)), "", self.parts, f"{closing}\n\n")
+        return Conversation((*self.messages, said, Message("user", text)), "", self.parts, f"{closing}\n\n")
 
-    def go_on(self, text: str) -> Talk:
+    def go_on(self, text: str) -> Conversation:
         """Let the judge's own answer go on with `text`."""
         joint = f"{self._closing()}\n\n{text}"
-        return Talk(self.messages, f"{self.begun}{self.parts[-1][1].text}{joint}", self.parts, joint)
+        return Conversation(self.messages, f"{self.begun}{self.parts[-1][1].text}{joint}", self.parts, joint)
 
-    def resumed(self, begun: str) -> Talk:
+    def resumed(self, begun: str) -> Conversation:
         """As after `go_on`, when all that is known is the message that was begun."""
         before = begun.rfind(self.parts[-1][1].text) + len(self.parts[-1][1].text)
-        return Talk(self.messages, begun, self.parts, begun[before:])
+        return Conversation(self.messages, begun, self.parts, begun[before:])
 
     @property
     def reply(self) -> Reply:

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
-from critic_prm.critics.conversation import Talk
+from critic_prm.critics.conversation import Conversation
 from critic_prm.errors import UsageError
 from critic_prm.styles.prompt import Style
 from critic_prm.styles.reader import Expect, Reading
@@ -19,7 +19,7 @@ Kind = Literal["re-asked", "forced", "thought again"]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class FollowUps:
     """How far to go for a verdict that can be read.
 
     A reply that cannot be read, or leaves steps out, is followed up to `reask` times by a question that says what was wrong;
@@ -39,7 +39,9 @@ class Manner:
             raise UsageError(f"--think-rounds is {self.rounds}; there are phrases for 0 to {phrases} rounds")
 
 
-def next_turn(talk: Talk, reading: Reading, style: Style, expected: Expect, left: Manner, can_continue: bool) -> Turn | None:
+def next_turn(
+    talk: Conversation, reading: Reading, style: Style, expected: Expect, left: FollowUps, can_continue: bool
+) -> Turn | None:
     """What to say after `reading`, and what is `left` to do then; None when it is good enough, or as good as it gets."""
     if reading.status == "ok":
         return _again(talk, left, can_continue) if left.rounds else None
@@ -58,11 +60,11 @@ class Turn:
     """A conversation ready to be gone on with; `kind` is what that is called in a judgement."""
 
     kind: Kind
-    talk: Talk
-    left: Manner
+    talk: Conversation
+    left: FollowUps
 
 
-def _again(talk: Talk, left: Manner, can_continue: bool) -> Turn:
+def _again(talk: Conversation, left: FollowUps, can_continue: bool) -> Turn:
     """Another round of thinking, with another phrase each time (ThinkPRM's sequential scaling, arXiv 2504.16828)."""
     done = sum(1 for joint, _ in talk.parts if joint)  # follow-ups of any kind take their turn too: no phrase comes twice
     phrases = _words()["again"]
@@ -71,7 +73,7 @@ def _again(talk: Talk, left: Manner, can_continue: bool) -> Turn:
     return Turn("thought again", further, replace(left, rounds=left.rounds - 1))
 
 
-def _forced(talk: Talk, reading: Reading, style: Style, expected: Expect, left: Manner, can_continue: bool) -> Turn:
+def _forced(talk: Conversation, reading: Reading, style: Style, expected: Expect, left: FollowUps, can_continue: bool) -> Turn:
     left = replace(left, force=False)
     lead = _words()["lead"].get(style.reader) if can_continue else None
     if lead is None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from critic_prm.critics.follow_ups import Manner
-from critic_prm.critics.question import Asked, Asker, as_judgement, is_enough
+from critic_prm.critics.follow_ups import FollowUps
+from critic_prm.critics.question import QuestionResult, QuestionRunner, as_judgement, is_enough
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
@@ -36,7 +36,7 @@ def connect(name: str, judging: JudgeOptions) -> LLMCritic:
 def with_provider(provider: Provider, judging: JudgeOptions) -> LLMCritic:
     """A critic over a provider that is already there: a scripted one in a test, one of the caller's own."""
     style = open_style(judging.style)
-    manner = Manner(judging.follow_ups, judging.force, judging.think_rounds, judging.schema)
+    manner = FollowUps(judging.follow_ups, judging.force, judging.think_rounds, judging.schema)
     manner.check()
     sampling = judging.sampling
     sampling = replace(
@@ -71,7 +71,7 @@ class LLMCritic:
     style: Style
     sampling: Sampling = Sampling()
     reference: bool = False
-    manner: Manner = field(default_factory=Manner)
+    manner: FollowUps = field(default_factory=FollowUps)
     image_root: Path | None = None
     batch: int = 1
     repeats: bool = True
@@ -115,13 +115,13 @@ class LLMCritic:
         return [asker.request(trajectory, step, messages) for step, messages in asker.questions(trajectory)]
 
     @property
-    def _asker(self) -> Asker:
-        return Asker(self.client, self.style, self.sampling, self.manner, self.reference, self.image_root)
+    def _asker(self) -> QuestionRunner:
+        return QuestionRunner(self.client, self.style, self.sampling, self.manner, self.reference, self.image_root)
 
     async def _judge(self, trajectory: Trajectory, sample: int) -> Judgement:
         """One question after the other, so that nothing is paid for after the first error, and each prompt finds the last
         one's prefix cached."""
-        asker, asked = self._asker, list[Asked]()
+        asker, asked = self._asker, list[QuestionResult]()
         for step, messages in asker.questions(trajectory):
             try:
                 asked.append(await asker.ask(trajectory, sample, step, messages))

@@ -15,7 +15,7 @@ from critic_prm.data.judgement import Judgement, Verdict, all_ways, combine, fir
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.engine.together import together
+from critic_prm.engine.together import gather_all
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Usage
 from critic_prm.styles.prompt import style_names
@@ -45,7 +45,7 @@ HOWS: dict[str, Callable[[Weighed], float]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MixturePart:
     """One critic of a mixture.
 
     `weight` is its share in the mean. Below its `gate`, a step's P(correct) is no higher than this part's, whatever the others
@@ -85,7 +85,7 @@ class Part:
 class Mixture:
     """A critic like any other; its parts may be mixtures, too. A step is incorrect below `threshold`."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MixturePart, ...]
     how: str = "mean"
     threshold: float = 0.5
 
@@ -120,7 +120,7 @@ class Mixture:
         return {"mixture": self.how, "threshold": self.threshold, "parts": parts}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        found = await together(_ask(part, trajectories, sample) for part in self.parts)
+        found = await gather_all(_ask(part, trajectories, sample) for part in self.parts)
         return [self.merge(trajectory, [row[i] for row in found], sample) for i, trajectory in enumerate(trajectories)]
 
     async def close(self) -> None:
@@ -147,7 +147,7 @@ class Mixture:
         verdicts = self._verdicts(trajectory, [(part, one) for part, one in asked if one.status == "ok"])
         return replace(whole, verdicts=verdicts, first_error=first_error_of(verdicts, len(trajectory.steps)))
 
-    def _verdicts(self, trajectory: Trajectory, asked: Sequence[tuple[Part, Judgement]]) -> tuple[Verdict, ...]:
+    def _verdicts(self, trajectory: Trajectory, asked: Sequence[tuple[MixturePart, Judgement]]) -> tuple[Verdict, ...]:
         steps = len(trajectory.steps)
         scores = [(part, combine([one], steps).p_correct, {v.step: v for v in one.verdicts}) for part, one in asked]
         verdicts = []
@@ -176,7 +176,7 @@ class Mixture:
         return tuple(verdicts)
 
 
-async def _ask(part: Part, trajectories: Sequence[Trajectory], sample: int) -> list[Judgement | None]:
+async def _ask(part: MixturePart, trajectories: Sequence[Trajectory], sample: int) -> list[Judgement | None]:
     wanted = [place for place, trajectory in enumerate(trajectories) if part.has_say(trajectory)]
     found: list[Judgement | None] = [None] * len(trajectories)
     if wanted:
@@ -187,7 +187,7 @@ async def _ask(part: Part, trajectories: Sequence[Trajectory], sample: int) -> l
 
 
 def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) -> Mixture:
-    """The mixture that a TOML's table `[mixture]` describes: `part` (an array of tables with `critic` and the fields of Part),
+    """The mixture that a TOML's table `[mixture]` describes: `part` (an array of tables with `critic` and the fields of MixturePart),
     and where wanted `how` and `threshold`. Raises UsageError."""
     from critic_prm.critics.open import check
 
@@ -208,7 +208,7 @@ def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) 
         check(row, "mixture.part", {"critic"}, {"name", "weight", "gate", "floor", "problems", "steps", "required", "style"})
         asked = replace(each, style=origin.name("style", row["style"], style_names())) if "style" in row else each
         parts.append(
-            Part(
+            MixturePart(
                 name=str(row.get("name", row["critic"])),
                 critic=open_critic(critic_in_file(row["critic"], origin), asked),
                 weight=float(row.get("weight", 1.0)),

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from critic_prm.critics.conversation import Talk
-from critic_prm.critics.follow_ups import Kind, Manner, next_turn
-from critic_prm.critics.schema_check import obeyed
+from critic_prm.critics.conversation import Conversation
+from critic_prm.critics.follow_ups import FollowUps, Kind, next_turn
+from critic_prm.critics.schema_check import matches_schema
 from critic_prm.data.judgement import Judgement, all_ways, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Answer, Client
@@ -25,7 +25,7 @@ LONG = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionResult:
     """What one question brought: the reading, the keys of the replies it rests on in order, how, and their tokens."""
 
     reading: Reading
@@ -34,7 +34,7 @@ class Asked:
     usage: Usage
 
 
-def as_judgement(asked: Sequence[Asked], style: Style, steps: int, sample: int) -> Judgement:
+def as_judgement(asked: Sequence[QuestionResult], style: Style, steps: int, sample: int) -> Judgement:
     """What the answers to one sample's questions amount to: the one question about all steps, or one after the other about
     each, up to the first that could not be read or, where the style stops there, the first error."""
     status, notes = asked[-1].reading.status, [note for one in asked for note in one.reading.notes]
@@ -55,20 +55,20 @@ def as_judgement(asked: Sequence[Asked], style: Style, steps: int, sample: int) 
     )
 
 
-def is_enough(asked: Sequence[Asked], style: Style) -> bool:
+def is_enough(asked: Sequence[QuestionResult], style: Style) -> bool:
     """Whether nothing after the last answer is worth asking about."""
     reading = asked[-1].reading
     return reading.status != "ok" or (style.stops and reading.verdicts[-1].value == "incorrect")
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class QuestionRunner:
     """How questions are put to one judge."""
 
     client: Client
     style: Style
     sampling: Sampling
-    manner: Manner
+    manner: FollowUps
     reference: bool = False
     image_root: Path | None = None
 
@@ -91,17 +91,17 @@ class Asker:
         wanted = schema(self.style, expect(self.style, trajectory, step)) if self.manner.schema else None
         return Request(messages, self.sampling, wanted)
 
-    async def ask(self, trajectory: Trajectory, sample: int, step: int | None, messages: Messages) -> Asked:
+    async def ask(self, trajectory: Trajectory, sample: int, step: int | None, messages: Messages) -> QuestionResult:
         """Ask a question about all of `trajectory`, or its step `step`, and go on as `manner` says until there is a verdict to
         read."""
         style, expected = self.style, expect(self.style, trajectory, step)
         begin = self.request(trajectory, step, messages)
-        talk, obey = Talk(begin.messages), begin.schema
+        talk, obey = Conversation(begin.messages), begin.schema
         answer = await self._send(talk, obey, sample)
         keys, left = [answer.key], self.manner
         kinds: list[Kind] = []
         if answer.reply is None:
-            return Asked(Reading("provider_error", notes=(str(answer.failure),)), tuple(keys), (), Usage())
+            return QuestionResult(Reading("provider_error", notes=(str(answer.failure),)), tuple(keys), (), Usage())
         talk = talk.heard(answer.reply)
         reading = await self._read(expected, talk.reply)
         can_continue = "continue" in getattr(self.client.provider, "gives", ())
@@ -123,7 +123,7 @@ class Asker:
             keys.append(answer.key)
             if turn.kind not in kinds:
                 kinds.append(turn.kind)
-        return Asked(reading, tuple(keys), _how(talk, reading, obey, kinds), talk.reply.usage)
+        return QuestionResult(reading, tuple(keys), _how(talk, reading, obey, kinds), talk.reply.usage)
 
     async def _read(self, expected: Expect, reply: Reply) -> Reading:
         """A long reply is read in a thread: it may take seconds, in which nothing else would move."""
@@ -131,14 +131,14 @@ class Asker:
             return read_reply(self.style, expected, reply)
         return await asyncio.to_thread(read_reply, self.style, expected, reply)
 
-    async def _send(self, talk: Talk, obey: Schema | None, sample: int) -> Answer:
+    async def _send(self, talk: Conversation, obey: Schema | None, sample: int) -> Answer:
         # A cut reply that was paid for is good enough where its verdicts can be asked for.
         return await self.client.ask(talk.request(self.sampling, obey), sample, cut_will_do=self.manner.force)
 
 
-def _how(talk: Talk, reading: Reading, obey: Schema | None, kinds: Sequence[str]) -> tuple[str, ...]:
+def _how(talk: Conversation, reading: Reading, obey: Schema | None, kinds: Sequence[str]) -> tuple[str, ...]:
     last = talk.parts[-1][1]
-    first = "plain" if obey is None else "schema" if obeyed(last.text, obey) else "schema ignored"
+    first = "plain" if obey is None else "schema" if matches_schema(last.text, obey) else "schema ignored"
     chances = ["logprobs"] if any(verdict.p_correct is not None for verdict in reading.verdicts) else []
     return (first, *kinds, *chances)
 

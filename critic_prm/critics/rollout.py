@@ -14,8 +14,8 @@ from critic_prm.engine.options import JudgeOptions
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import LLMPolicy, Policy, open_policy
 from critic_prm.generate.policy.rollout import (
-    Found,
     Prefixes,
+    PrefixEstimates,
     RolloutOptions,
     card_of,
     every_step,
@@ -72,7 +72,7 @@ class RolloutCritic:
         found = await self.found(prefixes, trajectory)
         return judgement_of(found, self.how, len(trajectory.steps), sample)
 
-    async def found(self, prefixes: Prefixes, trajectory: Trajectory) -> Found:
+    async def found(self, prefixes: Prefixes, trajectory: Trajectory) -> PrefixEstimates:
         """The estimates for one trajectory."""
         how, root = self.how, None
         enough = how.enough
@@ -87,7 +87,7 @@ class RolloutCritic:
             if how.target == "progress" and root is not None:
                 root = await prefixes.estimate((), replace(enough, rule="all"))
                 if root.k == 0:  # GenPRM skips these: nothing can be told from a policy that never gets there
-                    return Found({}, None, root, ("no completion of the problem itself reaches the gold answer",))
+                    return PrefixEstimates({}, None, root, ("no completion of the problem itself reaches the gold answer",))
         if how.search == "halving":
             return await halving(prefixes, trajectory, enough, recheck=how.recheck)
         return await every_step(prefixes, trajectory, enough, whole=how.search == "every", root=root)

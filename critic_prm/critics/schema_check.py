@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 
-def obeyed(text: str, schema: Mapping[str, Any]) -> bool:
+def matches_schema(text: str, schema: Mapping[str, Any]) -> bool:
     """Whether `text` is JSON and nothing else, and just what `schema` describes."""
     try:
         return fits(orjson.loads(text), schema)

@@ -18,7 +18,7 @@ FORMAT = "critic-prm dataset step 1"
 
 
 @dataclass(slots=True)
-class Account:
+class DatasetStats:
     """Counts of one step, filled while it runs: rows by class that came in and went out, and the rest by reason and class."""
 
     step: str

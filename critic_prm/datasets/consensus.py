@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from critic_prm.data.hashing import unit
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.datasets.acceptance import Tally, accepted
-from critic_prm.datasets.account import Account, write_report
+from critic_prm.datasets.account import DatasetStats, write_report
 from critic_prm.datasets.agreement import Agreed, Said, said, same_first_error, same_on_confident
 from critic_prm.datasets.propensity import Propensity, Stratum, inverse_propensity, stratum
 from critic_prm.datasets.rows import Row, Spool, class_of, read_rows, spool
@@ -90,7 +90,7 @@ def consensus(
     """
     options.check()
     by_id, by_content, others = _index(b, options)
-    account, tally = Account("consensus"), Tally()
+    account, tally = DatasetStats("consensus"), Tally()
     met: set[bytes] = set()
     with spool(out) as rows:
         for row in read_rows(a):
@@ -194,7 +194,7 @@ def _view(tally: Tally, options: ConsensusOptions) -> str:
 
 
 def _write(
-    rows: Spool, out: str | Path, view: str, propensity: Propensity, options: ConsensusOptions, account: Account
+    rows: Spool, out: str | Path, view: str, propensity: Propensity, options: ConsensusOptions, account: DatasetStats
 ) -> Counter[tuple[str, float]]:
     """Write what was kept, weighted or thinned; returns how many rows of each class have which weight."""
     limits = _limits(rows, view, propensity, options.seed) if options.debias == "resample" else {}

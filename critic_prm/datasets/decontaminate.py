@@ -10,7 +10,7 @@ from typing import Any
 
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.records.reading import RecordWriter, read_records
-from critic_prm.datasets.account import Account, write_report
+from critic_prm.datasets.account import DatasetStats, write_report
 from critic_prm.datasets.overlap import Benchmark, Match, Thresholds
 from critic_prm.datasets.rows import read_rows
 from critic_prm.errors import InputError, UsageError
@@ -37,7 +37,7 @@ def decontaminate(
     for name, value in asdict(thresholds).items():
         if not 0 < value <= 1:
             raise UsageError(f"--{name} is {value:g}; it is above 0 and at most 1")
-    account = Account("decontaminate")
+    account = DatasetStats("decontaminate")
     problems: list[tuple[str, str, str]] = []
     benchmarks = []
     for path in against:

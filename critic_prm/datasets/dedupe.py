@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.records.reading import RecordWriter
-from critic_prm.datasets.account import Account, write_report
+from critic_prm.datasets.account import DatasetStats, write_report
 from critic_prm.datasets.rows import Row, read_rows, spool
 from critic_prm.errors import UsageError
 
@@ -57,7 +57,7 @@ def dedupe(
     from critic_prm.datasets.words import shingles, words
 
     options.check()
-    account = Account("dedupe")
+    account = DatasetStats("dedupe")
     seen: dict[bytes, int] = {}
     ids: list[str] = []
     firsts: list[int | None] = []
@@ -107,7 +107,7 @@ def _write(
     removed: str | Path | None,
     ids: list[str],
     gone: dict[int, tuple[int, str, float]],
-    account: Account,
+    account: DatasetStats,
 ) -> None:
     with ExitStack() as stack:
         writer = stack.enter_context(RecordWriter(out))

@@ -16,7 +16,7 @@ from critic_prm.data.formats.convert import Options, Report
 from critic_prm.data.label_rows import labelled_from_json, without_labels
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.datasets.account import Account, write_report
+from critic_prm.datasets.account import DatasetStats, write_report
 from critic_prm.datasets.card import FEATURES, SPLITS, About, card
 from critic_prm.datasets.folder import new_folder
 from critic_prm.datasets.rows import Row, read_rows
@@ -105,7 +105,7 @@ class _Job:
     to: str
     options: Options
     samples: Samples
-    account: Account = field(default_factory=lambda: Account("export"))
+    account: DatasetStats = field(default_factory=lambda: DatasetStats("export"))
     said: Report = field(default_factory=Report)
 
     def part(self, path: Path, target: Path) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from critic_prm.data.judgement import Judgement, Label, Prior, combine
 from critic_prm.data.label_rows import label_to_json, labelled_from_json
 from critic_prm.data.records.reading import RecordWriter
-from critic_prm.datasets.account import Account, write_report
+from critic_prm.datasets.account import DatasetStats, write_report
 from critic_prm.datasets.balance import Thinning
 from critic_prm.datasets.rows import CLASSES, Row, read_rows, spool
 from critic_prm.datasets.rules import FilterOptions, JudgementRule, RowRule, judgement_rules, row_rules
@@ -39,7 +39,7 @@ def filter_rows(
     """
     options.check()
     rules, judging = row_rules(options), judgement_rules(options)
-    account = Account("filter")
+    account = DatasetStats("filter")
     passed = {name: _Passed() for name in (*rules, *judging)}
     bare, estimated = Counter[str](), 0
     thinning = Thinning("first-error" if options.balance else "none", options.seed)

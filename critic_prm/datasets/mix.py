@@ -10,7 +10,7 @@ from typing import Any
 
 from critic_prm.data.hashing import unit
 from critic_prm.data.records.reading import RecordWriter
-from critic_prm.datasets.account import Account, write_report
+from critic_prm.datasets.account import DatasetStats, write_report
 from critic_prm.datasets.rows import read_rows, spool
 from critic_prm.errors import InputError, UsageError
 
@@ -50,7 +50,7 @@ def mix(
     it is from, unless it does already; an id that occurs in two sources gets the source's name before it. What is drawn and
     its order follow from seed, source and place alone; rows wait on disk.
     """
-    account = Account("mix")
+    account = DatasetStats("mix")
     with spool(out) as rows:
         offsets: list[array[int]] = []
         for source in sources:

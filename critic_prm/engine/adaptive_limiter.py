@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from critic_prm.providers.provider import Allowance
+from critic_prm.providers.provider import RateLimits
 
 START, GROWTH, SHRINK = 16, 0.05, 0.8
 COOLDOWN, LONGEST_COOLDOWN = 0.5, 60.0
@@ -104,7 +104,7 @@ class Pace:
         return sum(count for _, count in recent) / (max(slot - recent[0][0], 3) * self.SLOT)
 
 
-class Gate:
+class AdaptiveLimiter:
     """Admits requests: at most `limit` at once, none while cooling down, no faster than `rpm`, `tpm` and the server's patience.
 
     The limit adapts (additive increase, multiplicative decrease, as in inspect_ai): from `start` it doubles each clean round
@@ -183,7 +183,7 @@ class Gate:
             self.until = max(self.until, now + retry_after)
         self._give_back()
 
-    def heed(self, allowance: Allowance) -> None:
+    def heed(self, allowance: RateLimits) -> None:
         """Rate-limit headers can only slow down: nothing left means wait for the reset."""
         for left, reset in ((allowance.requests, allowance.requests_reset), (allowance.tokens, allowance.tokens_reset)):
             if left == 0 and reset:

@@ -21,7 +21,7 @@ UNSEEN_OUTPUT = 4096
 
 
 @dataclass
-class Money:
+class Budget:
     """Counts what was spent, and lets no request out that could break a limit.
 
     Before a request goes out, the most that it can cost is set aside: all of its prompt, and output up to its own limit of

@@ -11,13 +11,21 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from critic_prm import signals
-from critic_prm.engine.budget import Money
+from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.deadlines import Deadlines
-from critic_prm.engine.entries import Question, cached_reply, fresh_reply, is_whole, kept, kept_failure, roomier_question
-from critic_prm.engine.limits import widened
-from critic_prm.engine.rate_limiter import Door
-from critic_prm.engine.retries import Luck, try_again
+from critic_prm.engine.entries import (
+    PendingRequest,
+    cached_reply,
+    fresh_reply,
+    is_whole,
+    to_attempt,
+    to_entry,
+    with_doubled_limit,
+)
+from critic_prm.engine.limits import with_doubled_max_tokens
+from critic_prm.engine.rate_limiter import RateLimiter
+from critic_prm.engine.retries import HealthMonitor, try_again
 from critic_prm.engine.sharing import Sharing
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
@@ -25,7 +33,7 @@ from critic_prm.providers.provider import Provider, Reply, Request, Usage, asks_
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClientSettings:
     """`retries` bounds the repeats of a transient failure, `reasks` those of an answer that is cut, refused or empty;
     throttling is waited out for `patience` seconds. A request without an answer after `timeout` seconds has failed.
     `salt` makes other keys of the same requests; `offline` sends nothing. When the run is stopped, requests that are out have
@@ -60,7 +68,7 @@ def stored_answer(provider: Provider, key: str, raw: Mapping[str, Any]) -> Answe
         return Answer(key, failure=error, cached=True)
 
 
-Elsewhere: TypeAlias = Callable[[Question], Awaitable[Answer]]
+Elsewhere: TypeAlias = Callable[[PendingRequest], Awaitable[Answer]]
 """Another road for what the cache cannot answer. It keeps what comes back itself, cut answers included."""
 
 
@@ -71,13 +79,13 @@ class Client:
         self,
         provider: Provider,
         open_cache: Callable[[], Cache],
-        gate: Door,
-        money: Money | None = None,
-        settings: Settings = Settings(),
+        gate: RateLimiter,
+        money: Budget | None = None,
+        settings: ClientSettings = ClientSettings(),
     ) -> None:
         self.provider, self.gate, self.settings = provider, gate, settings
-        self.money = money or Money()
-        self.luck = Luck()
+        self.money = money or Budget()
+        self.luck = HealthMonitor()
         self.counts: Counter[str] = Counter()
         self.resting = 0
         self.elsewhere: Elsewhere | None = None
@@ -112,7 +120,7 @@ class Client:
             with suppress(_Abandoned):
                 return await asyncio.shield(flight)
         stored = self.cache.get(key)
-        if stored is None and key in self._cut and (wider := widened(wire)) is not None:
+        if stored is None and key in self._cut and (wider := with_doubled_max_tokens(wire)) is not None:
             wider_key = request_key(wider, sample, salt)
             stored = self.cache.get(wider_key) or (self.cache.attempted(wider_key, "length") if cut_will_do else None)
             key, wire = (key, wire) if stored is None else (wider_key, wider)
@@ -127,10 +135,10 @@ class Client:
         if self.settings.offline:
             self.counts["missing"] += 1
             return Answer(key, failure=ProviderError("no reply in the cache, and --offline asks for none", "row"))
-        question = Question(key, wire, sample, salt, request=request, anew=stored is not None)
+        question = PendingRequest(key, wire, sample, salt, request=request, anew=stored is not None)
         return await (self._fly if self.elsewhere is None else self.elsewhere)(question)
 
-    async def online(self, question: Question) -> Answer:
+    async def online(self, question: PendingRequest) -> Answer:
         """The provider's answer, whatever the cache holds; single flight, so whoever asks the same meanwhile gets the same."""
         return await self._fly(question)
 
@@ -157,7 +165,7 @@ class Client:
         await self.provider.close()
         self.cache.close()
 
-    async def _fly(self, question: Question) -> Answer:
+    async def _fly(self, question: PendingRequest) -> Answer:
         """Single flight: whoever asks the same in the meantime gets the same answer."""
         flight = self._flights[question.key] = asyncio.get_running_loop().create_future()
         try:
@@ -176,7 +184,7 @@ class Client:
         finally:
             del self._flights[question.key]
 
-    async def _send(self, question: Question) -> Answer:
+    async def _send(self, question: PendingRequest) -> Answer:
         """Ask until the answer is whole. One that was cut is asked for again with twice the room, and kept under that key."""
         total, reply, asked = Usage(), None, question
         for asking in range(self.settings.reasks + 1):
@@ -187,7 +195,7 @@ class Client:
                     return await self._give_up(question.key, error, total)
                 break  # the server takes the question, but not with more room: the cut answer stands
             total += reply.usage
-            await self._writer.put(kept(self.provider, asked, reply, seconds))
+            await self._writer.put(to_entry(self.provider, asked, reply, seconds))
             if is_whole(reply):
                 self.counts["paid"] += 1
                 break
@@ -196,10 +204,10 @@ class Client:
                 self._cut.add(question.key)
             if asking < self.settings.reasks:
                 self.counts["reasked"] += 1
-                asked = roomier_question(question) if reply.finish == "length" else question
+                asked = with_doubled_limit(question) if reply.finish == "length" else question
         return Answer(asked.key, reply, usage=total)
 
-    async def _get(self, question: Question) -> tuple[Reply, float]:
+    async def _get(self, question: PendingRequest) -> tuple[Reply, float]:
         """One reply and its seconds; failures that may pass are tried again. Raises the ProviderError that remains."""
         try:
             return await self._once(question)
@@ -216,7 +224,7 @@ class Client:
                 halted=self._halting.is_set,
             )
 
-    async def _once(self, question: Question) -> tuple[Reply, float]:
+    async def _once(self, question: PendingRequest) -> tuple[Reply, float]:
         """One round trip through the gate. The place is held while the request is out, never while waiting for the next try."""
         entered = await self.gate.enter()
         tokens, accepted, throttled = 0, False, None
@@ -255,7 +263,7 @@ class Client:
             return f"no answer within {self.settings.grace:g} s after the run was stopped (--grace)"
         return f"no answer within {self.settings.timeout:g} s (--timeout)"
 
-    async def _failed(self, question: Question, error: ProviderError) -> None:
+    async def _failed(self, question: PendingRequest, error: ProviderError) -> None:
         """A request came back with nothing: keep that as an attempt, and stop the run where it says that all will fail."""
         if error.failure == "run" and (self.luck.successes or self.counts["cached"]) and self.luck.spares(error):
             error.failure = "row"
@@ -267,7 +275,7 @@ class Client:
             self.halt(BudgetError(f"{who}: {error}"))
         elif verdict := self.luck.failure(error, schema=asks_for_schema(question.wire)):
             self.halt(ConfigError(f"{who}: {verdict}"))
-        await self._writer.put(kept_failure(self.provider, question.key, error))
+        await self._writer.put(to_attempt(self.provider, question.key, error))
 
     async def _give_up(self, key: str, error: ProviderError, usage: Usage) -> Answer:
         """A request failed for good: the row gets its status, unless the failure is the whole run's."""

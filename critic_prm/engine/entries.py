@@ -9,14 +9,14 @@ from typing import Any
 import orjson
 
 from critic_prm.engine.cache import Attempt, Entry
-from critic_prm.engine.limits import widened
+from critic_prm.engine.limits import with_doubled_max_tokens
 from critic_prm.errors import ProviderError
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.provider import Marked, Provider, Reply, Request, Wire, reading_answer, request_key
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PendingRequest:
     """One body to send, with the key under which the answer will be kept."""
 
     key: str
@@ -41,9 +41,9 @@ class Question:
         return found
 
 
-def roomier_question(question: Question) -> Question:
+def with_doubled_limit(question: PendingRequest) -> PendingRequest:
     """The same with room for twice as many tokens; as it is where it has no limit."""
-    wider = widened(question.wire)
+    wider = with_doubled_max_tokens(question.wire)
     if wider is None:
         return question
     key = request_key(wider, question.sample, question.salt)
@@ -72,7 +72,7 @@ def is_whole(reply: Reply) -> bool:
     return reply.finish == "stop" and bool(reply.text.strip())
 
 
-def kept(provider: Provider, question: Question, reply: Reply, seconds: float) -> Entry | Attempt:
+def to_entry(provider: Provider, question: PendingRequest, reply: Reply, seconds: float) -> Entry | Attempt:
     """What goes into the cache: a whole reply, or an attempt named after what was wrong with it."""
     if is_whole(reply):
         where = (provider.name, provider.model, without_secrets(provider.base_url))
@@ -83,7 +83,7 @@ def kept(provider: Provider, question: Question, reply: Reply, seconds: float) -
     return Attempt(*who, detail=reply.note, usage=reply.usage, raw=reply.raw)
 
 
-def kept_failure(provider: Provider, key: str, error: ProviderError) -> Attempt:
+def to_attempt(provider: Provider, key: str, error: ProviderError) -> Attempt:
     """A request that brought nothing."""
     detail = error.detail or str(error)
     return Attempt(key, provider.name, provider.model, error.failure, detail=detail, http_status=error.status)

@@ -11,7 +11,7 @@ THRESHOLDS = (100_000, 50, 100)
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
+def reduced_gc() -> Iterator[None]:
     """Leave all that is there already (modules, mostly) out of collections, and collect seldom, for the length of a block."""
     before = gc.get_threshold()
     gc.freeze()

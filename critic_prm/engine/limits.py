@@ -16,7 +16,7 @@ def reply_limit(wire: Wire) -> int | None:
     return None
 
 
-def widened(wire: Wire) -> Wire | None:
+def with_doubled_max_tokens(wire: Wire) -> Wire | None:
     """`wire` with room for twice as many tokens, None where it has no limit to widen."""
     limit = reply_limit(wire)
     if limit is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from critic_prm.engine.adaptive_limiter import START, Gate
-from critic_prm.engine.budget import Money
+from critic_prm.engine.adaptive_limiter import START, AdaptiveLimiter
+from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Cache
-from critic_prm.engine.client import Client, Settings
+from critic_prm.engine.client import Client, ClientSettings
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.engine.rate_limiter import Door
+from critic_prm.engine.rate_limiter import RateLimiter
 from critic_prm.errors import UsageError
 from critic_prm.providers.addresses import is_near
 from critic_prm.providers.models import abilities, did_you_mean
@@ -37,7 +37,7 @@ def open_client(provider: Provider, judging: JudgeOptions) -> Client:
     # A server of one's own, or a model in this process, has no limits to find out about: it may be filled at once.
     near = is_near(provider.base_url) or "near" in getattr(provider, "gives", ())
     start = judging.connections if near else START
-    gate: Door = Gate(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
+    gate: RateLimiter = AdaptiveLimiter(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
     if judging.cluster is not None:
         from critic_prm.engine.ray.provider import spread
 
@@ -46,8 +46,8 @@ def open_client(provider: Provider, judging: JudgeOptions) -> Client:
         provider,
         lambda: Cache(judging.db, durable=judging.durable, readonly=judging.offline),
         gate,
-        Money(prices, judging.budget_usd, judging.max_requests),
-        Settings(
+        Budget(prices, judging.budget_usd, judging.max_requests),
+        ClientSettings(
             retries=judging.retries,
             reasks=judging.reasks,
             timeout=judging.timeout,

@@ -14,7 +14,7 @@ BREATH = 16
 """After so many turns a worker lets the others in, even when its work never had to wait."""
 
 
-async def in_order(
+async def ordered_map(
     items: Iterable[Item],
     work: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
     *,

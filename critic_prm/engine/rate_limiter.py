@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from critic_prm.providers.provider import Allowance
+from critic_prm.providers.provider import RateLimits
 
 
-class Door(Protocol):
+class RateLimiter(Protocol):
     """See `Gate` for what each of these means."""
 
     @property
@@ -28,7 +28,7 @@ class Door(Protocol):
 
     def throttle(self, entered: float, retry_after: float | None) -> None: ...
 
-    def heed(self, allowance: Allowance) -> None: ...
+    def heed(self, allowance: RateLimits) -> None: ...
 
     def resize(self, most: int) -> None: ...
 

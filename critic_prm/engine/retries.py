@@ -32,7 +32,7 @@ backoff = wait_random_exponential(multiplier=0.5, max=20)
 
 
 @dataclass
-class Luck:
+class HealthMonitor:
     """What happened to all requests of a run: the difference between a bad row and a bad server is whether others pass."""
 
     successes: int = 0
@@ -91,7 +91,7 @@ class Luck:
 async def try_again(
     first: ProviderError,
     once: Callable[[], Awaitable[Result]],
-    luck: Luck,
+    luck: HealthMonitor,
     *,
     retries: int,
     patience: float,

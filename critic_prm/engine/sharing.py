@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from critic_prm.engine.entries import Question
+from critic_prm.engine.entries import PendingRequest
 from critic_prm.providers.provider import Provider
 
 KEPT = 240.0
@@ -30,7 +30,7 @@ class Sharing:
     _warm: dict[str, float] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def turn(self, provider: Provider, question: Question) -> AsyncIterator[Question]:
+    async def turn(self, provider: Provider, question: PendingRequest) -> AsyncIterator[PendingRequest]:
         """Wait until `question` may be sent; it comes back with `whole` set when the same prompt is asked several times."""
         if question.request is None or not hasattr(provider, "marked"):
             yield question

@@ -9,7 +9,7 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-async def together(requests: Iterable[Awaitable[Result]]) -> list[Result]:
+async def gather_all(requests: Iterable[Awaitable[Result]]) -> list[Result]:
     """The results in order. When one fails, the others are still brought in before its error is raised: they are paid for, and
     what is cancelled on the way is lost."""
     outcomes = await asyncio.gather(*requests, return_exceptions=True)

@@ -17,7 +17,7 @@ from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Label
 from critic_prm.data.trajectory import Step, Trajectory, blind
 from critic_prm.errors import InputError
-from critic_prm.label.run import Tally, label
+from critic_prm.label.run import RunStats, label
 from critic_prm.metrics.bootstrap import Interval, cluster_bootstrap
 from critic_prm.metrics.scores import Array
 
@@ -71,13 +71,13 @@ async def attack(
     workers: int = 64,
     replicates: int = 2000,
     seed: int = 0,
-    tally: Tally | None = None,
+    tally: RunStats | None = None,
 ) -> Resistance:
     """Judge the erroneous among `solutions` clean, then attack those whose error was found. Gold is hidden from the critic.
 
     Raises InputError where no solution is known to be wrong.
     """
-    tally = tally or Tally()
+    tally = tally or RunStats()
     erroneous = [
         solution for solution in solutions if (solution.first_error() or 0) >= 0 and solution.first_error() is not None
     ]

@@ -10,28 +10,28 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.trajectory import Trajectory, blind
-from critic_prm.engine.ordered_map import in_order
-from critic_prm.engine.together import together
-from critic_prm.evaluate.cascade_tuning import Heard
+from critic_prm.engine.ordered_map import ordered_map
+from critic_prm.engine.together import gather_all
+from critic_prm.evaluate.cascade_tuning import CascadeCase
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class CascadeCases:
     """`left_out` solutions are those of which the first critic could say nothing."""
 
-    rows: tuple[Heard, ...]
+    rows: tuple[CascadeCase, ...]
     left_out: int
     tokens: int
     """That the judge wrote and read."""
 
 
-async def hear(
+async def collect_cases(
     trajectories: Iterable[Trajectory],
     first: Critic,
     judge: Critic | Mapping[str, Label],
     by: By = "solution",
     workers: int = 64,
-) -> Hearing:
+) -> CascadeCases:
     """Ask the first critic about every solution, and the judge about every solution or, with "step", every step of it.
 
     A band's cost is counted from these answers, so all of them are needed once; they are in the cache for the cascade later.
@@ -42,14 +42,14 @@ async def hear(
     firsts: list[Judgement] = []
     for start in range(0, len(known), max(first.batch, 1)):
         firsts += await first.judge([blind(t) for t in known[start : start + max(first.batch, 1)]])
-    rows: list[Heard] = []
+    rows: list[CascadeCase] = []
     tokens = left_out = 0
 
     async def work(part: Sequence[tuple[Trajectory, Judgement]]) -> list[list[Judgement]]:
         return [await _asked(blind(trajectory), judge, by) for trajectory, _ in part]
 
     pairs = list(zip(known, firsts, strict=True))
-    async for (trajectory, said), answers in in_order(pairs, work, workers=lambda: workers):
+    async for (trajectory, said), answers in ordered_map(pairs, work, workers=lambda: workers):
         gold, steps = trajectory.first_error(), len(trajectory.steps)
         p_correct = combine([said], steps).p_correct
         if gold is None or said.first_error is None:
@@ -58,7 +58,7 @@ async def hear(
         tokens += sum(answer.usage.input + answer.usage.output for answer in answers)
         label = judge.get(trajectory.id) if isinstance(judge, Mapping) else None
         rows.append(_heard(problem_key(trajectory.problem), gold, p_correct, said.first_error, answers, label, by))
-    return Hearing(tuple(rows), left_out, tokens)
+    return CascadeCases(tuple(rows), left_out, tokens)
 
 
 async def _asked(trajectory: Trajectory, judge: Critic | Mapping[str, Label], by: By) -> list[Judgement]:
@@ -66,7 +66,7 @@ async def _asked(trajectory: Trajectory, judge: Critic | Mapping[str, Label], by
         return []
     if by == "solution":
         return await judge.judge([trajectory])
-    return await together(judge_step(judge, trajectory, step) for step in range(len(trajectory.steps)))
+    return await gather_all(judge_step(judge, trajectory, step) for step in range(len(trajectory.steps)))
 
 
 def _heard(
@@ -77,10 +77,10 @@ def _heard(
     answers: Sequence[Judgement],
     label: Label | None,
     by: By,
-) -> Heard:
+) -> CascadeCase:
     if by == "solution":
         verdict = answers[0].first_error if answers else None if label is None else label.first_error
-        return Heard(problem, gold, scores, first, verdict=verdict)
+        return CascadeCase(problem, gold, scores, first, verdict=verdict)
     if answers:
         verdicts = [verdict_on(answer, step) for step, answer in enumerate(answers)]
         judged = tuple(None if verdict is None else verdict.value == "correct" for verdict in verdicts)
@@ -89,4 +89,4 @@ def _heard(
         judged = tuple(None if p is None else p >= 0.5 for p in said)
     # The judge alone goes step by step, up to what it takes for the first error.
     stops = next((step for step, right in enumerate(judged) if right is not True), len(judged) - 1)
-    return Heard(problem, gold, scores, first, judged=judged, calls=stops + 1)
+    return CascadeCase(problem, gold, scores, first, judged=judged, calls=stops + 1)

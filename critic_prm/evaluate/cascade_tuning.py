@@ -20,7 +20,7 @@ _NONE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class CascadeCase:
     """One solution with gold. `p_correct` and `first` are the cheap critic's, `first` its own first error; a step that it does
     not score is always in doubt. `judged` is what the
     judge says of each step, asked about that step alone: True for right, None where nothing could be read; with one question a
@@ -47,7 +47,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class BandResult:
     """A band, its F1, and how many calls it takes: a solution, and as a share of what the judge alone takes."""
 
     low: float
@@ -68,12 +68,12 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Tuned:
+class TuningResult:
     """The band chosen on one half of the problems, and one look at it on the other: beside the cheap critic alone and the
     judge alone, with the difference to the judge. `curve` has the best F1 for its cost, on the half where it was chosen."""
 
-    chosen: Tried
-    curve: tuple[Tried, ...]
+    chosen: BandResult
+    curve: tuple[BandResult, ...]
     target: float | None
     budget: float | None
     cascade: Measured
@@ -88,11 +88,11 @@ class Tuned:
         return self.cascade.calls / self.judge.calls if self.judge.calls else 0.0
 
 
-class Flat:
+class CaseArrays:
     """All steps of many solutions in one array each, so that a band is tried in a few operations. Shape (steps,), and
     (solutions,) for what belongs to a solution."""
 
-    def __init__(self, rows: Sequence[Heard]) -> None:
+    def __init__(self, rows: Sequence[CascadeCase]) -> None:
         self.rows = rows
         sizes = np.array([len(row.p_correct) for row in rows])
         if not len(sizes) or not sizes.all():
@@ -133,30 +133,30 @@ class Flat:
         return value
 
 
-def halves(rows: Sequence[Heard], seed: int = 0) -> tuple[list[Heard], list[Heard]]:
+def halves(rows: Sequence[CascadeCase], seed: int = 0) -> tuple[list[CascadeCase], list[CascadeCase]]:
     """The two halves by problem: to choose on, and to look at once."""
-    sides: tuple[list[Heard], list[Heard]] = ([], [])
+    sides: tuple[list[CascadeCase], list[CascadeCase]] = ([], [])
     for row in rows:
         digest = sha256(f"{seed} {row.problem}".encode("utf-8", "surrogatepass")).digest()
         sides[digest[0] & 1].append(row)
     return sides
 
 
-def try_bands(rows: Sequence[Heard], grid: int = GRID) -> list[Tried]:
+def try_bands(rows: Sequence[CascadeCase], grid: int = GRID) -> list[BandResult]:
     """Every band between quantiles of P(error); in the widest, the judge is asked about everything."""
-    flat = Flat(rows)
+    flat = CaseArrays(rows)
     alone = sum(row.calls for row in rows)
     inner = np.quantile(flat.known, np.linspace(0, 1, grid)) if len(flat.known) else np.empty(0)
     bounds = np.unique(np.concatenate([[0.0], inner, [1.0]]))
     return [_tried(flat, float(low), float(high), alone) for i, low in enumerate(bounds) for high in bounds[i:]]
 
 
-def _tried(flat: Flat, low: float, high: float, alone: int) -> Tried:
+def _tried(flat: CaseArrays, low: float, high: float, alone: int) -> BandResult:
     predicted, calls = flat.run(low, high)
-    return Tried(low, high, flat.f1(predicted), float(calls.mean()), float(calls.sum() / alone))
+    return BandResult(low, high, flat.f1(predicted), float(calls.mean()), float(calls.sum() / alone))
 
 
-def choose(tried: Sequence[Tried], *, target: float | None = None, budget: float | None = None) -> Tried:
+def choose(tried: Sequence[BandResult], *, target: float | None = None, budget: float | None = None) -> BandResult:
     """The cheapest band with F1 of at least `target`, or the best F1 for at most `budget` calls a solution; of equal ones the
     cheaper, then the narrower. Raises CriticPrmError when none reaches the target."""
     if target is not None:
@@ -174,9 +174,9 @@ def choose(tried: Sequence[Tried], *, target: float | None = None, budget: float
     return min(affordable, key=lambda one: (-one.f1, one.calls, one.high - one.low))
 
 
-def front(tried: Sequence[Tried]) -> tuple[Tried, ...]:
+def front(tried: Sequence[BandResult]) -> tuple[BandResult, ...]:
     """The bands that no cheaper one beats, by cost."""
-    kept: list[Tried] = []
+    kept: list[BandResult] = []
     for one in sorted(tried, key=lambda one: (one.calls, -one.f1, one.high - one.low)):
         if not kept or one.f1 > kept[-1].f1:
             kept.append(one)
@@ -184,8 +184,13 @@ def front(tried: Sequence[Tried]) -> tuple[Tried, ...]:
 
 
 def tune(
-    rows: Sequence[Heard], *, target: float | None = None, budget: float | None = None, seed: int = 0, replicates: int = 2000
-) -> Tuned:
+    rows: Sequence[CascadeCase],
+    *,
+    target: float | None = None,
+    budget: float | None = None,
+    seed: int = 0,
+    replicates: int = 2000,
+) -> TuningResult:
     """Choose a band on one half of the problems and measure it once on the other.
 
     With neither `target` nor `budget` (calls a solution) the target is the judge's own F1. Choosing and measuring on the same
@@ -194,18 +199,18 @@ def tune(
     first, second = halves(rows, seed)
     if len(first) < 2 or len(second) < 2:
         raise InputError("the dev set", f"it has {len(rows)} solutions of too few problems", "give at least some dozens")
-    here = Flat(first)
+    here = CaseArrays(first)
     if target is None and budget is None:
         target = here.f1([row.alone for row in first])
     tried = try_bands(first)
     chosen = choose(tried, target=target, budget=budget)
-    there = Flat(second)
+    there = CaseArrays(second)
     predicted, calls = there.run(chosen.low, chosen.high)
     alone = [row.alone for row in second]
     keys = [row.problem for row in second]
     pair = [first_error_rows(there.gold.tolist(), list(p)) for p in (predicted, alone)]
     gap = paired_bootstrap(keys, pair[0], pair[1], official_f1, replicates=replicates, seed=seed)
-    return Tuned(
+    return TuningResult(
         chosen=chosen,
         curve=front(tried),
         target=target,
@@ -219,7 +224,7 @@ def tune(
 
 
 def _measured(
-    flat: Flat, keys: Sequence[str], predicted: Sequence[int | None], calls: float, replicates: int, seed: int
+    flat: CaseArrays, keys: Sequence[str], predicted: Sequence[int | None], calls: float, replicates: int, seed: int
 ) -> Measured:
     rows: Array = first_error_rows(flat.gold.tolist(), predicted)
     interval = cluster_bootstrap(keys, rows, official_f1, replicates=replicates, seed=seed)

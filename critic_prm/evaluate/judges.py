@@ -15,7 +15,7 @@ from critic_prm.providers.provider import Usage, stated_usage
 
 
 @dataclass
-class Bill:
+class JudgeCost:
     """What judging costs, from the label rows of an evaluation: whether a reply was bought now or long ago, it has a price.
 
     `usage` is by (provider, model, service tier), of which a consensus has several.
@@ -58,7 +58,7 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class JudgeScore:
     """What a judge with a style is worth. Tokens and USD are means a solution, None where a server or table says nothing."""
 
     judge: str
@@ -71,13 +71,13 @@ class Worth:
     usd: float | None
 
 
-def worth(judge: str, style: str, evaluation: Evaluation, bill: Bill, prices: Prices | None = None) -> Worth:
+def score_judge(judge: str, style: str, evaluation: Evaluation, bill: JudgeCost, prices: Prices | None = None) -> JudgeScore:
     """Add a bill to an evaluation. `prices` come before those of the model table; `statuses` are shares of judgements."""
     usage, usd = bill.total(), bill.usd(prices)
     known = usage != Usage() and bill.rows > 0
     judged: Mapping[str, int] = evaluation.run["judgements"]
     total = sum(judged.values())
-    return Worth(
+    return JudgeScore(
         judge=judge,
         style=style,
         evaluation=evaluation,
@@ -89,7 +89,7 @@ def worth(judge: str, style: str, evaluation: Evaluation, bill: Bill, prices: Pr
     )
 
 
-def side_by_side(worths: Sequence[Worth], replicates: int, seed: int) -> list[tuple[Worth, Worth, Comparison]]:
+def side_by_side(worths: Sequence[JudgeScore], replicates: int, seed: int) -> list[tuple[JudgeScore, JudgeScore, Comparison]]:
     """Every pair on the solutions that both judged. A pair with nothing to compare is left out."""
     pairs = []
     for a, b in combinations(worths, 2):
@@ -101,7 +101,7 @@ def side_by_side(worths: Sequence[Worth], replicates: int, seed: int) -> list[tu
     return pairs
 
 
-def worths_to_json(worths: Sequence[Worth], pairs: Sequence[tuple[Worth, Worth, Comparison]]) -> dict[str, Any]:
+def worths_to_json(worths: Sequence[JudgeScore], pairs: Sequence[tuple[JudgeScore, JudgeScore, Comparison]]) -> dict[str, Any]:
     """One JSON object: an entry a judge and style, and one a pair of them."""
     return {
         "judges": [

@@ -13,7 +13,7 @@ from critic_prm.data.judgement import Label
 from critic_prm.data.label_rows import label_row, read_labels
 from critic_prm.data.trajectory import Trajectory, blind
 from critic_prm.errors import InputError
-from critic_prm.label.run import Tally, label
+from critic_prm.label.run import RunStats, label
 from critic_prm.metrics.scorecard import Case, Scorecard, ThresholdFrom, case_of, has_gold, score
 
 
@@ -78,7 +78,7 @@ async def evaluate(
     oracle: bool = False,
     replicates: int = 2000,
     seed: int = 0,
-    tally: Tally | None = None,
+    tally: RunStats | None = None,
     each: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Evaluation:
     """Judge solutions with gold labels, given as (subset, trajectory), and score the critic.
@@ -88,7 +88,7 @@ async def evaluate(
     with its subset under "benchmark". An unusable judgement is a wrong one. Raises InputError when no solution has a gold
     label, and whatever stops the critic (ConfigError, BudgetError).
     """
-    tally = tally or Tally()
+    tally = tally or RunStats()
     cases: dict[str, list[Case]] = {}
     without_gold = 0
 

@@ -116,7 +116,7 @@ def reward_of(run: Trajectory, name: str | None = None) -> float | None:
 
 
 @dataclass
-class Account:
+class AgentStats:
     """How many runs there were and what they came to, for the end of a run."""
 
     name: str = "agent"
@@ -136,14 +136,14 @@ class Account:
         return lines
 
 
-def credited(runs: Iterable[Trajectory], credit: Credit, account: Account | None = None) -> list[Trajectory]:
+def credited(runs: Iterable[Trajectory], credit: Credit, account: AgentStats | None = None) -> list[Trajectory]:
     """The runs with step labels, in their order; those without a reward are left out and counted.
 
     meta["agent"] has `promise`, `progress`, `runs` and `start` of `Shares`, the reward and how it was shared out. Raises
     InputError for rewards, or values, that cannot be read.
     """
     credit.check()
-    account = account or Account()
+    account = account or AgentStats()
     known: list[tuple[Trajectory, float]] = []
     for run in runs:
         reward = reward_of(run, credit.reward)

@@ -27,7 +27,7 @@ class Solution:
     answer: str
 
 
-class Task(Protocol):
+class FamilyTask(Protocol):
     """One problem with its right solution, and what can go wrong in it.
 
     `places` has one entry per step of the right solution: the kinds of error that fit there. `plant` writes the solution of
@@ -52,7 +52,7 @@ class Family(Protocol):
 
     KINDS: Mapping[str, float]
 
-    def draw(self, rng: Random, level: int) -> Task:
+    def draw(self, rng: Random, level: int) -> FamilyTask:
         """A problem of difficulty `level`, 1 (easy) to 5."""
         ...
 
@@ -153,7 +153,7 @@ def _generate(
 
 
 def _plant(
-    task: Task, rng: Random, planted: Counter[tuple[int, int]], weights: Mapping[str, float]
+    task: FamilyTask, rng: Random, planted: Counter[tuple[int, int]], weights: Mapping[str, float]
 ) -> tuple[int, str, Solution] | None:
     """An error at a step that has had fewer so far than others among solutions of its length.
 
@@ -176,7 +176,7 @@ def _plant(
 
 
 def _plant_at(
-    task: Task, at: int, kinds: list[str], rng: Random, weights: Mapping[str, float]
+    task: FamilyTask, at: int, kinds: list[str], rng: Random, weights: Mapping[str, float]
 ) -> tuple[int, str, Solution] | None:
     """An error of one of the kinds, likelier of a heavier one."""
     while kinds:

@@ -104,7 +104,7 @@ DROPPED = ("no reply", "unreadable", "unchanged", "not confirmed", "not gone on 
 
 
 @dataclass
-class Account:
+class PerturbStats:
     """What became of the solutions, for the end of a run."""
 
     name: str = "perturbed"
@@ -134,7 +134,7 @@ def known_right(solution: Trajectory) -> bool:
     return right is True and not any(label is not None for label in solution.gold())
 
 
-def plans(solutions: Iterable[Trajectory], what: Perturbing, account: Account) -> Iterator[Plan]:
+def plans(solutions: Iterable[Trajectory], what: Perturbing, account: PerturbStats) -> Iterator[Plan]:
     """What to do to each solution. Among solutions of one length every step is chosen equally often, as far as kinds fit there;
     the same input and seed make the same plans."""
     chosen: Counter[tuple[int, int]] = Counter()
@@ -184,7 +184,7 @@ def _plan(solution: Trajectory, at: int, what: Perturbing, rng: Random, used: se
 
 
 async def carry_out(
-    plan: Plan, what: Perturbing, policy: Policy | None, confirm: Critic | None, account: Account
+    plan: Plan, what: Perturbing, policy: Policy | None, confirm: Critic | None, account: PerturbStats
 ) -> Trajectory | None:
     """The changed solution; None, and counted, where the change came to nothing or is not one. Raises what must stop the
     run."""
@@ -221,7 +221,7 @@ async def carry_out(
     return changed
 
 
-async def _write(plan: Plan, policy: LLMPolicy, account: Account) -> Plan | None:
+async def _write(plan: Plan, policy: LLMPolicy, account: PerturbStats) -> Plan | None:
     """Have the model write the step. What it writes must be another step, not the same in other words as far as can be told."""
     request = writing_request(plan, policy)
     answer = await policy.client.ask(request, plan.number)

@@ -52,7 +52,7 @@ def parse_keep(text: str) -> Keep:
 
 
 @dataclass
-class Account:
+class SampleStats:
     """What became of the problems and solutions, for the end of a run and its run.json."""
 
     name: str = "kept"
@@ -75,7 +75,9 @@ class Account:
         return told
 
 
-async def sample(problem: Problem, policy: Policy, grader: Grader, k: int, keep: Keep, account: Account) -> list[Trajectory]:
+async def sample(
+    problem: Problem, policy: Policy, grader: Grader, k: int, keep: Keep, account: SampleStats
+) -> list[Trajectory]:
     """The solutions of one problem that are kept, in the order of their samples; `account` counts all of them.
 
     A trajectory's meta has `final_answer_correct`, `pass_rate` [right, all that came to an end], `sample`, `policy` and the
@@ -129,7 +131,7 @@ async def _solution(problem: Problem, completion: Completion, grader: Grader) ->
     )
 
 
-def _once(solutions: Sequence[Trajectory], account: Account) -> list[Trajectory]:
+def _once(solutions: Sequence[Trajectory], account: SampleStats) -> list[Trajectory]:
     """Each solution once: those that differ only in marks and spaces say the same."""
     seen: dict[str, Trajectory] = {}
     for solution in solutions:
@@ -138,7 +140,7 @@ def _once(solutions: Sequence[Trajectory], account: Account) -> list[Trajectory]
     return list(seen.values())
 
 
-def _balanced(solutions: Sequence[Trajectory], keep: Keep, account: Account) -> list[Trajectory]:
+def _balanced(solutions: Sequence[Trajectory], keep: Keep, account: SampleStats) -> list[Trajectory]:
     sides = [[s for s in solutions if bool(s.meta["final_answer_correct"]) == side] for side in (True, False)]
     most = keep.most if keep.most is not None else len(solutions)
     if keep.balance:

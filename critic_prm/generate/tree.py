@@ -15,7 +15,7 @@ from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Policy, unmarked
 from critic_prm.generate.policy.problems import Problem
-from critic_prm.generate.policy.rollout import Estimate, Found, Prefixes, Rollout, RolloutOptions, judgement_of
+from critic_prm.generate.policy.rollout import Estimate, Prefixes, PrefixEstimates, Rollout, RolloutOptions, judgement_of
 from critic_prm.generate.policy.stopping import Enough
 
 
@@ -52,13 +52,13 @@ def urge(visits: int, all_visits: int, growth: Growth) -> float:
 
 
 @dataclass(eq=False)
-class Node:
+class RolloutNode:
     """A prefix with its estimate. `visits` counts the searches that began here; `steps` are all steps from the problem on."""
 
     steps: tuple[str, ...]
     estimate: Estimate
-    parent: Node | None = None
-    children: list[Node] = field(default_factory=list)
+    parent: RolloutNode | None = None
+    children: list[RolloutNode] = field(default_factory=list)
     visits: int = 0
 
 
@@ -72,24 +72,24 @@ class Searched:
 
 
 @dataclass
-class Tree:
+class RolloutTree:
     """The tree of one problem: its nodes by their steps, what was searched, and the right rollouts that were met."""
 
     problem: Problem
-    root: Node
+    root: RolloutNode
     searched: list[Searched] = field(default_factory=list)
-    right: list[tuple[Node, Rollout]] = field(default_factory=list)
+    right: list[tuple[RolloutNode, Rollout]] = field(default_factory=list)
     rollouts: int = 0
 
-    def solutions(self, growth: Growth) -> list[tuple[tuple[str, ...], Found]]:
+    def solutions(self, growth: Growth) -> list[tuple[tuple[str, ...], PrefixEstimates]]:
         """The solutions to write: every searched one, and at most as many right ones, no two with the same steps."""
-        wrong = [(s.steps, Found(s.at, s.first_error)) for s in self.searched]
+        wrong = [(s.steps, PrefixEstimates(s.at, s.first_error)) for s in self.searched]
         right = []
         for node, rollout in self.right:
             steps = node.steps + rollout.completion.steps
             at = {len(n.steps) - 1: n.estimate for n in _way(node) if n.steps}
-            right.append((steps, Found({**at, len(steps) - 1: Estimate(1, 1, own=True)}, -1)))
-        kept: dict[tuple[str, ...], Found] = {}
+            right.append((steps, PrefixEstimates({**at, len(steps) - 1: Estimate(1, 1, own=True)}, -1)))
+        kept: dict[tuple[str, ...], PrefixEstimates] = {}
         for rows in (wrong, right):
             before = len(kept)
             for steps, found in rows:
@@ -100,15 +100,15 @@ class Tree:
         return [(originals[key], found) for key, found in kept.items()]
 
 
-async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth) -> Tree:
+async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth) -> RolloutTree:
     """Grow the tree of one problem. At most `budget` + K * (floor(log2 T) + 1) rollouts for rollouts of T steps. Raises what
     must stop the whole run."""
     prefixes = Prefixes(policy, grader, problem.text, problem.gold)
     enough = Enough(growth.rollouts)
-    root = Node((), await prefixes.estimate((), enough))
-    nodes: dict[tuple[str, ...], Node] = {(): root}
-    tree = Tree(problem, root)
-    pool: list[tuple[Node, Rollout]] = []
+    root = RolloutNode((), await prefixes.estimate((), enough))
+    nodes: dict[tuple[str, ...], RolloutNode] = {(): root}
+    tree = RolloutTree(problem, root)
+    pool: list[tuple[RolloutNode, Rollout]] = []
     _offer(root, pool, tree)
     while pool and len(tree.searched) < growth.searches and prefixes.made < growth.budget:
         total = sum(node.visits for node in nodes.values())
@@ -122,7 +122,7 @@ async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth)
             middle = (low + high) // 2
             prefix = steps[: middle + 1]
             if prefix not in nodes:
-                child = nodes[prefix] = Node(prefix, await prefixes.estimate(prefix, enough), current)
+                child = nodes[prefix] = RolloutNode(prefix, await prefixes.estimate(prefix, enough), current)
                 current.children.append(child)
                 _offer(child, pool, tree)
             child = nodes[prefix]
@@ -141,7 +141,7 @@ async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth)
     return tree
 
 
-def tree_rows(tree: Tree, growth: Growth, card: Mapping[str, Any]) -> list[dict[str, Any]]:
+def tree_rows(tree: RolloutTree, growth: Growth, card: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The tree's solutions as rows of a label file: a step has a label where its prefix was rolled out."""
     how = RolloutOptions(Enough(growth.rollouts), "halving")
     growing = {"searches": growth.searches, "budget": growth.budget, "alpha": growth.alpha, "beta": growth.beta}
@@ -161,7 +161,7 @@ def tree_rows(tree: Tree, growth: Growth, card: Mapping[str, Any]) -> list[dict[
     return rows
 
 
-def tree_to_json(node: Node) -> dict[str, Any]:
+def tree_to_json(node: RolloutNode) -> dict[str, Any]:
     """A node and what grew from it: the text that it adds, MC as k of n, visits, children."""
     before = len(node.parent.steps) if node.parent else 0
     row: dict[str, Any] = {
@@ -175,20 +175,20 @@ def tree_to_json(node: Node) -> dict[str, Any]:
     return row
 
 
-def _offer(node: Node, pool: list[tuple[Node, Rollout]], tree: Tree) -> None:
+def _offer(node: RolloutNode, pool: list[tuple[RolloutNode, Rollout]], tree: RolloutTree) -> None:
     """A node's wrong rollouts may be searched, where some of its rollouts are right; right ones are solutions themselves."""
     tree.right += [(node, rollout) for rollout in node.estimate.rollouts if rollout.right and rollout.completion.steps]
     if 0 < node.estimate.k < node.estimate.n:
         pool += [(node, rollout) for rollout in node.estimate.rollouts if not rollout.right and rollout.completion.steps]
 
 
-def _priority(pair: tuple[Node, Rollout], all_visits: int, growth: Growth) -> float:
+def _priority(pair: tuple[RolloutNode, Rollout], all_visits: int, growth: Growth) -> float:
     node, rollout = pair
     words = len(rollout.completion.text.split())
     return quality(node.estimate.share, words, growth) + urge(node.visits, all_visits, growth)
 
 
-def _way(node: Node) -> Sequence[Node]:
+def _way(node: RolloutNode) -> Sequence[RolloutNode]:
     """From the problem to this node."""
     way = [node]
     while way[-1].parent is not None:

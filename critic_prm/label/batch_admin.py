@@ -9,7 +9,7 @@ from pathlib import Path
 
 from critic_prm.data.trust import Origin
 from critic_prm.engine.batch.ledger import Batch, Ledger
-from critic_prm.engine.batch.manager import Desk
+from critic_prm.engine.batch.manager import BatchManager
 from critic_prm.engine.cache import connect
 from critic_prm.errors import InputError, UsageError
 from critic_prm.label.request_files import import_results, register
@@ -151,14 +151,14 @@ def _wanted(ledger: Ledger, which: int | None, *states: str) -> list[Batch]:
     return found
 
 
-def _desk(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> Desk:
+def _desk(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> BatchManager:
     provider = _provider(ledger, batch, base_url, trust)
     prices = abilities(batch.provider, batch.model).prices
 
     def spend(_: Provider, usage: Usage) -> float:
         return (prices.cost(usage, batch=True) if prices else None) or 0.0
 
-    return Desk(ledger, provider, spend, lambda text: None)
+    return BatchManager(ledger, provider, spend, lambda text: None)
 
 
 def _provider(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> Provider:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.batch.builder import Deferred, Gatherer
+from critic_prm.engine.batch.builder import BatchBuilder, ReplyPending
 from critic_prm.engine.batch.ledger import Ledger
-from critic_prm.engine.batch.manager import TOO_LARGE, Desk
+from critic_prm.engine.batch.manager import TOO_LARGE, BatchManager
 from critic_prm.engine.batch.send import LONGEST_WAIT, Say, send
 from critic_prm.engine.client import Client
 from critic_prm.errors import BudgetError, ConfigError, Interrupted, Pending
@@ -44,9 +44,9 @@ class Job:
     def __post_init__(self) -> None:
         """Raises UsageError for a provider without batches, ConfigError for a missing key."""
         for client in self.clients:
-            desk = Desk(self.ledger, client.provider, _spend(client), self.say, self._sleep)
+            desk = BatchManager(self.ledger, client.provider, _spend(client), self.say, self._sleep)
             most = min(self.most or desk.api.most_requests, desk.api.most_requests)
-            gatherer = client.elsewhere = Gatherer(client, self.ledger, desk.api, most)
+            gatherer = client.elsewhere = BatchBuilder(client, self.ledger, desk.api, most)
             self._lines.append(_Line(client, desk, gatherer, most))
 
     async def run(self, trajectories: Callable[[], Iterable[Trajectory]], *, wait: bool) -> None:
@@ -90,7 +90,7 @@ class Job:
         for line in self._lines:
             line.begin()
         for place, trajectory in enumerate(trajectories):
-            with suppress(Deferred):
+            with suppress(ReplyPending):
                 await judgements(self.critic, [trajectory], self.samples)
             for line in self._lines:
                 await self._order(line, line.gatherer.take_full())
@@ -187,8 +187,8 @@ class _Line:
     """One judge: its client, where its batches are asked after, what fills them, and which are away with what is asked."""
 
     client: Client
-    desk: Desk
-    gatherer: Gatherer
+    desk: BatchManager
+    gatherer: BatchBuilder
     most: int
     told: set[int] = field(default_factory=set)
 

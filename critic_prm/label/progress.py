@@ -13,13 +13,13 @@ from critic_prm.providers.models import did_you_mean
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
-    from critic_prm.label.run import Tally
+    from critic_prm.label.run import RunStats
 
 EVERY = 30.0
 """Seconds between lines where stderr is no terminal."""
 
 
-async def watch(tally: Tally, client: Client | None) -> None:
+async def watch(tally: RunStats, client: Client | None) -> None:
     """Show progress on stderr until cancelled."""
     if not sys.stderr.isatty():
         while True:
@@ -43,7 +43,7 @@ async def watch(tally: Tally, client: Client | None) -> None:
             live.update(picture(), refresh=True)
 
 
-def describe(tally: Tally, client: Client | None, *, final: bool = False) -> str:
+def describe(tally: RunStats, client: Client | None, *, final: bool = False) -> str:
     """One line: rows, rate, time left, statuses, what is out, what is waited for, tokens, cost."""
     if tally.waiting and not final:
         return f"{tally.waiting} | {_span(tally.seconds)}"

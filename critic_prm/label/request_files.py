@@ -12,12 +12,12 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter, read_records
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
-from critic_prm.engine.batch.builder import Deferred, verdict_so_far
-from critic_prm.engine.batch.import_results import Taken, store
+from critic_prm.engine.batch.builder import ReplyPending, verdict_so_far
+from critic_prm.engine.batch.import_results import ImportSummary, store
 from critic_prm.engine.batch.ledger import PART, Ledger
 from critic_prm.engine.batch.results import read_result
 from critic_prm.engine.client import Answer, Client
-from critic_prm.engine.entries import Question
+from critic_prm.engine.entries import PendingRequest
 from critic_prm.errors import InputError, UsageError
 from critic_prm.label.run import judgements
 from critic_prm.label.sampling import Samples
@@ -50,12 +50,12 @@ class _Writer:
     sink: RecordWriter
     batch: int
     told: Exported
-    rows: dict[str, Question] = field(default_factory=dict)
+    rows: dict[str, PendingRequest] = field(default_factory=dict)
 
-    async def __call__(self, question: Question) -> Answer:
+    async def __call__(self, question: PendingRequest) -> Answer:
         try:
             answer, asked = verdict_so_far(self.client, self.ledger, question)
-        except Deferred:
+        except ReplyPending:
             self.told.away += 1
             raise
         if answer is not None:
@@ -67,14 +67,14 @@ class _Writer:
             self.rows[asked.key] = asked
             if len(self.rows) >= PART:
                 self.flush()
-        raise Deferred
+        raise ReplyPending
 
     def flush(self) -> None:
         self.ledger.add(self.batch, list(self.rows.values()))
         self.rows.clear()
 
 
-def request_row(provider: Provider, question: Question) -> dict[str, object]:
+def request_row(provider: Provider, question: PendingRequest) -> dict[str, object]:
     """A question as a line of a batch file: Anthropic's own form for Claude, OpenAI's for all others."""
     custom = custom_id(question.key, question.sample)
     if provider.name == "anthropic":
@@ -94,7 +94,7 @@ async def export(
     with RecordWriter(out) as sink:
         writer = client.elsewhere = _Writer(client, ledger, sink, batch, told)
         for trajectory in trajectories:
-            with suppress(Deferred):
+            with suppress(ReplyPending):
                 await judgements(critic, [trajectory], samples)
         writer.flush()
     # Only now is the file there: an export that was broken off leaves nothing to wait for.
@@ -112,7 +112,7 @@ def import_results(
     complain: Callable[[object], None],
     provider: Provider | None = None,
     trust: Sequence[str | Path] = (),
-) -> Taken:
+) -> ImportSummary:
     """Take the results in a file into the cache, matched by custom_id, in any order and however often. A line that is broken
     or cut goes to `complain` and is passed over. `provider` reads replies of a model that cannot be opened by its name.
 
@@ -127,7 +127,7 @@ def import_results(
             opened[name] = provider or open_provider(origin.provider("the judge of a request", name))
         return opened[name]
 
-    taken = Taken()
+    taken = ImportSummary()
     lines = _results(source, complain)
     while part := list(islice(lines, PART)):
         store(ledger, provider_of, part, spend, taken)
@@ -163,7 +163,7 @@ def register(ledger: Ledger, source: str, provider: Provider, salt: str) -> int:
     return count
 
 
-def _requests(source: str, salt: str) -> Iterator[Question]:
+def _requests(source: str, salt: str) -> Iterator[PendingRequest]:
     for record in read_records(source):
         row = record.data if isinstance(record.data, dict) else {}
         wire, custom = row.get("body") or row.get("params"), str(row.get("custom_id"))
@@ -180,8 +180,8 @@ def _requests(source: str, salt: str) -> Iterator[Question]:
         yield question
 
 
-def _question(wire: Wire, sample: int, salt: str) -> Question:
-    return Question(request_key(wire, sample, salt), wire, sample, salt)
+def _question(wire: Wire, sample: int, salt: str) -> PendingRequest:
+    return PendingRequest(request_key(wire, sample, salt), wire, sample, salt)
 
 
 def one_client(clients: Sequence[Client]) -> Client:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from critic_prm.critics.consensus import Ruling, merge
-from critic_prm.critics.conversation import Talk
-from critic_prm.critics.question import Asked, as_judgement, is_enough
+from critic_prm.critics.conversation import Conversation
+from critic_prm.critics.question import QuestionResult, as_judgement, is_enough
 from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.data.trajectory import Trajectory
@@ -108,9 +108,9 @@ class _Rereader:
         weights = tuple(card.get("weights") or [1.0] * len(parts))
         return merge(parts, len(trajectory.steps), Ruling(card["consensus"], weights), before.sample)
 
-    def _asked(self, before: Judgement, trajectory: Trajectory, style: Style) -> list[Asked]:
+    def _asked(self, before: Judgement, trajectory: Trajectory, style: Style) -> list[QuestionResult]:
         """Each question with its replies read again, up to where it is enough; none when a reply is missing."""
-        asked: list[Asked] = []
+        asked: list[QuestionResult] = []
         keys = iter(before.keys)
         turns = before.turns or (1,) * len(before.keys)
         for step, count in zip(questions(style, trajectory), turns, strict=False):
@@ -121,14 +121,14 @@ class _Rereader:
             reading = read_reply(style, expect(style, trajectory, step), talk.reply)
             chances = ("logprobs",) if any(verdict.p_correct is not None for verdict in reading.verdicts) else ()
             how = (*(word for word in before.how if word != "logprobs"), *chances)
-            asked.append(Asked(reading, tuple(mine), how, talk.reply.usage))
+            asked.append(QuestionResult(reading, tuple(mine), how, talk.reply.usage))
             if is_enough(asked, style):
                 break
         return asked
 
-    def _talk(self, keys: Sequence[str]) -> Talk | None:
+    def _talk(self, keys: Sequence[str]) -> Conversation | None:
         """The conversation whose replies have these keys, with the text that stood between them."""
-        talk = Talk(())
+        talk = Conversation(())
         for place, key in enumerate(keys):
             raw = self.cache.get(key) or self.cache.attempted(key)
             if raw is None:

@@ -15,7 +15,7 @@ from critic_prm.data.judgement import Judgement, Label, Prior, combine
 from critic_prm.data.label_rows import label_row, without_labels
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
-from critic_prm.engine.ordered_map import in_order
+from critic_prm.engine.ordered_map import ordered_map
 from critic_prm.errors import Failure
 from critic_prm.label.sampling import Samples
 
@@ -51,7 +51,7 @@ async def label(
             return int(getattr(critic, "lanes", 1))
         return workers if isinstance(workers, int) else workers()
 
-    pairs = in_order(trajectories, work, workers=crew, batch=critic.batch, window=WINDOW, stop=stop)
+    pairs = ordered_map(trajectories, work, workers=crew, batch=critic.batch, window=WINDOW, stop=stop)
     async for trajectory, labelled in pairs:
         yield trajectory, labelled
 
@@ -89,7 +89,7 @@ REPLIES = ("cached", "shared", "paid", "incomplete", "reasked", "missing", "aban
 
 
 @dataclass
-class Tally:
+class RunStats:
     """What a run has done so far, for the progress line, the summary and run.json."""
 
     total: int | None = None
@@ -152,7 +152,7 @@ class Tally:
         return report
 
 
-class Account(Protocol):
+class CriticStats(Protocol):
     """What a run keeps count of beside its tally: in words at its end, and under `name` in run.json."""
 
     @property
@@ -175,7 +175,7 @@ async def label_into(
     sink: RowSink,
     trajectories: Iterable[Trajectory],
     critic: Critic,
-    tally: Tally,
+    tally: RunStats,
     *,
     samples: int | Samples = 1,
     prior: Prior = "none",

@@ -67,7 +67,7 @@ def parse_samples(text: str) -> Samples:
 
 
 @dataclass
-class Spent:
+class SamplingStats:
     """How many judgements were asked for, of at most how many, for a run's account."""
 
     policy: Samples

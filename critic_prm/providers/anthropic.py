@@ -22,9 +22,9 @@ from critic_prm.providers.openai import TIMEOUT
 from critic_prm.providers.post import MAX_REPLY_BYTES, AsTheSDK, Post
 from critic_prm.providers.provider import (
     MOST_TOKENS,
-    Arrival,
     Marked,
     Message,
+    RawReply,
     Reply,
     Request,
     Usage,
@@ -133,7 +133,7 @@ class AnthropicProvider:
             name = hashlib.sha256(orjson.dumps([self.model, shared, pictures])).hexdigest()
         return Marked(wire | {"messages": messages}, name)
 
-    async def complete(self, wire: Wire) -> Arrival:
+    async def complete(self, wire: Wire) -> RawReply:
         self._need_key()
         post = self._post = self._post or AsTheSDK("/v1/messages", self._connect, self.max_reply_bytes)
         return await answer(post, wire, self.secrets)

@@ -14,7 +14,7 @@ import orjson
 from critic_prm.errors import ProviderError
 from critic_prm.providers.failures import DAILY, Heard, verdict
 from critic_prm.providers.post import Answered, Post
-from critic_prm.providers.provider import Allowance, Arrival, Wire, reading_answer
+from critic_prm.providers.provider import RateLimits, RawReply, Wire, reading_answer
 from critic_prm.safe_text import safe_text, without_keys
 
 LONGEST_WAIT = 3600.0
@@ -28,7 +28,7 @@ ECHO = 32
 """Characters in a row of a server's message that are also in the prompt are taken to be quoted from it."""
 
 
-async def answer(post: Post, wire: Wire, secrets: Sequence[str]) -> Arrival:
+async def answer(post: Post, wire: Wire, secrets: Sequence[str]) -> RawReply:
     """Send `wire`. Raises ProviderError for all that brings no JSON answer; it holds neither secrets nor the prompt."""
     try:
         answered = await post(orjson.dumps(wire))
@@ -37,14 +37,14 @@ async def answer(post: Post, wire: Wire, secrets: Sequence[str]) -> Arrival:
     return arrival(answered, wire, secrets)
 
 
-def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> Arrival:
+def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> RawReply:
     """What a POST brought. Raises ProviderError for all that is no JSON answer; it holds neither secrets nor the prompt."""
     content_type = answered.headers.get("content-type", "")
     try:
         with reading_answer():
             if 200 <= answered.status < 300:
                 content = without_echoed_keys(answered.content, secrets)
-                return Arrival(decoded(content, content_type, answered.headers), allowance(answered.headers))
+                return RawReply(decoded(content, content_type, answered.headers), allowance(answered.headers))
             raise failed(answered.status, answered.headers, _error_body(answered.content, content_type))
     except ProviderError as error:
         raise without_echoes(error, wire, secrets) from None
@@ -210,16 +210,16 @@ LIMITS = {
 """The headers that say what is left of requests and tokens, and when they are full again: OpenAI's names, then Anthropic's."""
 
 
-def allowance(headers: Mapping[str, str]) -> Allowance:
+def allowance(headers: Mapping[str, str]) -> RateLimits:
     """What OpenAI's and Anthropic's rate-limit headers say is left. Servers without them cost one lookup."""
     if "x-ratelimit-limit-requests" in headers or "x-ratelimit-remaining-requests" in headers:
         prefix = "x-ratelimit-"
     elif "anthropic-ratelimit-requests-limit" in headers or "anthropic-ratelimit-requests-remaining" in headers:
         prefix = "anthropic-ratelimit-"
     else:
-        return Allowance()
+        return RateLimits()
     requests, requests_reset, tokens, tokens_reset = (headers.get(prefix + name) for pair in LIMITS[prefix] for name in pair)
-    return Allowance(_count(requests), reset_seconds(requests_reset), _count(tokens), reset_seconds(tokens_reset))
+    return RateLimits(_count(requests), reset_seconds(requests_reset), _count(tokens), reset_seconds(tokens_reset))
 
 
 LONGEST_TIME = 64

@@ -15,7 +15,7 @@ from critic_prm.providers.http import answer, failed, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import MOST_STOPS, Abilities, abilities
 from critic_prm.providers.post import MAX_REPLY_BYTES, AsTheSDK, Direct, Post
-from critic_prm.providers.provider import Arrival, Message, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
+from critic_prm.providers.provider import Message, RawReply, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
 
 if TYPE_CHECKING:
     import httpx2
@@ -66,7 +66,7 @@ class OpenAIProvider:
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         return body | dict(request.sampling.extra)
 
-    async def complete(self, wire: Wire) -> Arrival:
+    async def complete(self, wire: Wire) -> RawReply:
         post = self._post = self._post or self._open()
         return await answer(post, wire, self.secrets)
 

@@ -168,7 +168,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class RateLimits:
     """What the server says is left: of requests and of tokens, and in how many seconds each is full again. None: not said."""
 
     requests: int | None = None
@@ -178,11 +178,11 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class RawReply:
     """What one round trip brought: the decoded body, and the server's word on its rate limits."""
 
     raw: Mapping[str, Any]
-    allowance: Allowance = Allowance()
+    allowance: RateLimits = RateLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Provider(Protocol):
         """The request in this provider's dialect: exactly the JSON that will be sent. Pure; raises UsageError."""
         ...
 
-    async def complete(self, wire: Wire) -> Arrival:
+    async def complete(self, wire: Wire) -> RawReply:
         """Send it once (no retries) and decode the body. Raises ProviderError."""
         ...
 

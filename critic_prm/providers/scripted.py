@@ -11,7 +11,7 @@ import orjson
 
 from critic_prm.errors import InputError, ProviderError
 from critic_prm.providers.openai import read_chat
-from critic_prm.providers.provider import Arrival, Reply, Request, Wire
+from critic_prm.providers.provider import RawReply, Reply, Request, Wire
 
 Script = Mapping[str, Any] | ProviderError
 
@@ -54,12 +54,12 @@ class ScriptedProvider:
             body["schema"] = request.schema
         return body | dict(request.sampling.extra)
 
-    async def complete(self, wire: Wire) -> Arrival:
+    async def complete(self, wire: Wire) -> RawReply:
         self.asked.append(wire)
         row = self.script(wire) if callable(self.script) else self._next(wire)
         if isinstance(row, ProviderError):
             raise row
-        return Arrival(_body(row, self.model))
+        return RawReply(_body(row, self.model))
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
         return read_chat(raw)

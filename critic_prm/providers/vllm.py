@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from critic_prm.providers.openai import OpenAIProvider
-from critic_prm.providers.provider import Arrival, Reply, Request, Wire
+from critic_prm.providers.provider import RawReply, Reply, Request, Wire
 from critic_prm.providers.vllm_in_process import Inside
 
 DEFAULT_URL = "http://localhost:8000/v1"
@@ -75,9 +75,9 @@ class VLLMProvider:
             body.pop("top_logprobs", None)
         return body
 
-    async def complete(self, wire: Wire) -> Arrival:
+    async def complete(self, wire: Wire) -> RawReply:
         if self.inside is not None:
-            return Arrival(await self.inside.complete(wire))
+            return RawReply(await self.inside.complete(wire))
         return await self.chat.complete(wire)
 
     def read(self, raw: Mapping[str, Any]) -> Reply:

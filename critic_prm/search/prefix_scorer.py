@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.engine.together import together
+from critic_prm.engine.together import gather_all
 from critic_prm.providers.provider import Usage
 
 Path = tuple[str, ...]
@@ -44,7 +44,7 @@ class Scorer:
         if self.critic.batch > 1:
             return await self.critic.judge(asked, sample)
         # A critic that waits for a network is asked about all at once.
-        return [judgement for row in await together(self.critic.judge([one], sample) for one in asked) for judgement in row]
+        return [judgement for row in await gather_all(self.critic.judge([one], sample) for one in asked) for judgement in row]
 
     def _add(self, path: Path, judgements: Sequence[Judgement]) -> None:
         label = combine(judgements, len(path))

@@ -11,7 +11,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.label_rows import without_labels
 from critic_prm.data.trajectory import Step, Trajectory, blind, trajectory_to_json
-from critic_prm.engine.together import together
+from critic_prm.engine.together import gather_all
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.providers.provider import Usage
@@ -156,7 +156,7 @@ async def _judge(trajectories: Sequence[Trajectory], critic: Critic, how: Aggreg
     if critic.batch > 1:
         judgements = await critic.judge(shown)
     else:
-        judgements = [row[0] for row in await together(critic.judge([one]) for one in shown)]
+        judgements = [row[0] for row in await gather_all(critic.judge([one]) for one in shown)]
     found = []
     for trajectory, judgement in zip(trajectories, judgements, strict=True):
         costs.judge += judgement.usage
@@ -171,8 +171,8 @@ async def _write(
     kept, rejected = trajectory.texts[:at], trajectory.texts[at]
     samples = range(base, base + settings.tries)
     if settings.feedback:
-        return await together(policy.mend(trajectory.problem, kept, rejected, critique, n) for n in samples)
-    return await together(policy.complete(trajectory.problem, kept, n) for n in samples)
+        return await gather_all(policy.mend(trajectory.problem, kept, rejected, critique, n) for n in samples)
+    return await gather_all(policy.complete(trajectory.problem, kept, n) for n in samples)
 
 
 def _with_ending(trajectory: Trajectory, at: int, steps: Sequence[str]) -> Trajectory:

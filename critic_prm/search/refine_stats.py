@@ -12,7 +12,7 @@ from critic_prm.search.refine import Refined
 
 
 @dataclass
-class Account:
+class RefineStats:
     """Adds up refined solutions; its lines are the table at the end of a run, its report goes into run.json."""
 
     name: str = "refine"

@@ -14,20 +14,20 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.registry import load, names
 from critic_prm.search.methods.best_of_n import spend
 from critic_prm.search.ranking import Choice, Group, Pick, choose, group_candidates
-from critic_prm.search.settings import Settings
+from critic_prm.search.settings import SearchSettings
 from critic_prm.search.stepper import Stepper, open_stepper
-from critic_prm.search.tree import Budget, Node, Pricing, Spent, Tree, open_tree
+from critic_prm.search.tree import Node, Pricing, SearchBudget, SearchCost, SearchTree, open_tree
 
 __all__ = [
-    "Budget",
-    "Found",
     "Method",
     "Outcome",
     "Pricing",
-    "Settings",
-    "Spent",
+    "SearchBudget",
+    "SearchCost",
+    "SearchResult",
+    "SearchSettings",
+    "SearchTask",
     "Stepper",
-    "Task",
     "method_names",
     "open_method",
     "open_stepper",
@@ -36,13 +36,13 @@ __all__ = [
     "tree_rows",
 ]
 
-SETTINGS, UNLIMITED, UNPRICED = Settings(), Budget(), Pricing()
+SETTINGS, UNLIMITED, UNPRICED = SearchSettings(), SearchBudget(), Pricing()
 
 
 class Method(Protocol):
     """A module in this folder."""
 
-    async def search(self, tree: Tree, settings: Settings) -> list[Node]:
+    async def search(self, tree: SearchTree, settings: SearchSettings) -> list[Node]:
         """The solutions that came to an end, which are the candidates to choose from."""
         ...
 
@@ -58,7 +58,7 @@ def open_method(name: str) -> Method:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SearchTask:
     """A problem to solve. `gold` is never shown to policy or critic."""
 
     id: str
@@ -74,7 +74,7 @@ class Outcome:
     group: Group
     best: Choice | None
     vote: Choice | None
-    spent: Spent
+    spent: SearchCost
 
     def right(self, pick: str) -> bool | None:
         """Whether the choice is right, by "best", "vote", "majority", or "pass": whether any candidate is. None when unknown;
@@ -96,33 +96,33 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The search of one problem. `baseline` is best-of-N for the tokens that the search wrote, None where it was not asked for.
     `came` is "ok" when there is a candidate, else "unfinished" (the budget or depth ended it) or what failed."""
 
-    task: Task
+    task: SearchTask
     method: str
     outcome: Outcome
     baseline: Outcome | None
-    tree: Tree
+    tree: SearchTree
     came: str
 
 
 async def search(
-    task: Task,
+    task: SearchTask,
     policy: Stepper,
     critic: Critic,
     grader: Grader,
     *,
     method: str = "beam",
-    settings: Settings = SETTINGS,
+    settings: SearchSettings = SETTINGS,
     by: str = "min",
-    budget: Budget = UNLIMITED,
+    budget: SearchBudget = UNLIMITED,
     pricing: Pricing = UNPRICED,
     baseline: bool = True,
     seed: int = 0,
     samples: int = 1,
-) -> Found:
+) -> SearchResult:
     """Search for a solution of `task`. `by` is how the scores of a prefix's steps become one.
 
     Deterministic for one seed as far as policy and critic are: through the cache, a search that is run again asks for nothing
@@ -137,13 +137,13 @@ async def search(
     outcome = await _outcome(task, tree, ended, grader, by)
     beside = None
     if baseline and method != "best-of-n":
-        tokens = Budget(tokens=outcome.spent.written)
+        tokens = SearchBudget(tokens=outcome.spent.written)
         other = open_tree(task.problem, policy, critic, how, budget=tokens, pricing=pricing, seed=seed, samples=samples)
         beside = await _outcome(task, other, await spend(other), grader, by)
-    return Found(task, method, outcome, beside, tree, _came(ended, tree))
+    return SearchResult(task, method, outcome, beside, tree, _came(ended, tree))
 
 
-def _came(ended: Sequence[Node], tree: Tree) -> str:
+def _came(ended: Sequence[Node], tree: SearchTree) -> str:
     if ended:
         return "ok"
     if len(tree.nodes) == 1 and tree.failed:
@@ -151,7 +151,7 @@ def _came(ended: Sequence[Node], tree: Tree) -> str:
     return "unfinished"
 
 
-async def _outcome(task: Task, tree: Tree, ended: Sequence[Node], grader: Grader, by: str) -> Outcome:
+async def _outcome(task: SearchTask, tree: SearchTree, ended: Sequence[Node], grader: Grader, by: str) -> Outcome:
     async def rows() -> AsyncIterator[tuple[Trajectory, Label]]:
         for node in ended:
             steps = tuple(map(Step, node.path))
@@ -164,7 +164,7 @@ async def _outcome(task: Task, tree: Tree, ended: Sequence[Node], grader: Grader
     return Outcome(groups[0], choose(groups[0], by), choose(groups[0], by, "vote"), tree.spent)
 
 
-def search_row(found: Found, by: str, pick: Pick = "best") -> dict[str, Any]:
+def search_row(found: SearchResult, by: str, pick: Pick = "best") -> dict[str, Any]:
     """The solution that was chosen as a native row, with its scores and what was found beside it under "search"."""
     outcome = found.outcome
     chosen = outcome.best if pick == "best" else outcome.vote
@@ -202,7 +202,7 @@ def _baseline(outcome: Outcome, pick: Pick) -> dict[str, Any]:
     return {"right": outcome.right(pick), "candidates": len(outcome.group.candidates), "spent": asdict(outcome.spent)}
 
 
-def tree_rows(found: Found) -> Iterable[dict[str, Any]]:
+def tree_rows(found: SearchResult) -> Iterable[dict[str, Any]]:
     """The tree, a row a node: its parent, its step, whether the solution ends there, its scores, the stored reply it came from,
     and what the method knew of it."""
     for node in found.tree.nodes:

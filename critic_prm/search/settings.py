@@ -15,7 +15,7 @@ DRIFTING = ("product", "sum")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SearchSettings:
     """`n` solutions or beams, `width` new steps for each prefix that goes on (M), at most `depth` steps.
 
     Lookahead looks `ahead` steps ahead. MCTS makes `simulations`, weighs exploration by `c`, takes its prior over siblings from

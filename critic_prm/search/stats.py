@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from critic_prm.search.tree import Spent
+from critic_prm.search.tree import SearchCost
 
 PICKS = ("best", "vote", "majority", "pass")
 NAMES = {"best": "best score", "vote": "weighted majority", "majority": "majority", "pass": "any candidate right"}
@@ -26,7 +26,7 @@ class Side:
     read: int = 0
     usd: float | None = 0.0
 
-    def add(self, right: Mapping[str, bool | None], candidates: int, spent: Spent) -> None:
+    def add(self, right: Mapping[str, bool | None], candidates: int, spent: SearchCost) -> None:
         for pick in PICKS:
             if (hit := right[pick]) is not None:
                 self.right[pick].append(hit)
@@ -52,7 +52,7 @@ class Side:
 
 
 @dataclass
-class Account:
+class SearchStats:
     """Adds up searches; its lines are the table at the end of a run, its report goes into run.json."""
 
     method: str

@@ -9,7 +9,7 @@ from typing import Any
 
 from critic_prm.data.aggregate import Aggregation, aggregate
 from critic_prm.data.critic import Critic
-from critic_prm.engine.together import together
+from critic_prm.engine.together import gather_all
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Usage
 from critic_prm.search.prefix_scorer import Path, Scorer, Scores
@@ -56,7 +56,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SearchBudget:
     """What the search of one problem may use, None for no limit: requests to policy and critic, tokens that both of them
     write, USD. Looked at before each round, so the last round may go beyond it."""
 
@@ -74,7 +74,7 @@ class Pricing:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SearchCost:
     """What the search of one problem asked for, whenever it was paid: a search that is run again has spent the same.
 
     `written` are tokens that policy and critic wrote, `read` those in their prompts. `usd` is None when a price is unknown.
@@ -88,14 +88,14 @@ class Spent:
 
 
 @dataclass
-class Tree:
+class SearchTree:
     """The search of one problem: what methods ask for goes through here."""
 
     problem: str
     policy: Stepper
     scorer: Scorer
     how: Aggregation
-    budget: Budget = Budget()
+    budget: SearchBudget = SearchBudget()
     pricing: Pricing = Pricing()
     seed: int = 0
     nodes: list[Node] = field(default_factory=lambda: [Node(0)])
@@ -112,14 +112,14 @@ class Tree:
         return self.nodes[0]
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> SearchCost:
         usage, price = self.scorer.usage, self.pricing
         free = not self.scorer.calls
         usd = None
         if price.policy is not None and (free or price.critic is not None):
             parts = (price.policy.cost(self._usage), price.critic.cost(usage) if price.critic else 0.0)
             usd = None if None in parts else sum(part or 0.0 for part in parts)
-        return Spent(self._calls, self.scorer.calls, self._written + usage.output, self._usage.input + usage.input, usd)
+        return SearchCost(self._calls, self.scorer.calls, self._written + usage.output, self._usage.input + usage.input, usd)
 
     def room(self) -> bool:
         """Whether the budget lets another round begin."""
@@ -134,7 +134,9 @@ class Tree:
         """One new child of each of `parents`, which may name a node several times; None where the policy failed."""
         asked = [(parent, parent.path) for parent in parents]
         samples = [self._next(path) for _, path in asked]
-        proposals = await together(self.policy.step(self.problem, path, n) for (_, path), n in zip(asked, samples, strict=True))
+        proposals = await gather_all(
+            self.policy.step(self.problem, path, n) for (_, path), n in zip(asked, samples, strict=True)
+        )
         whole = [(*path, found.step) for (_, path), found in zip(asked, proposals, strict=True) if found.step]
         scores = iter(await self.scorer.score(whole))
         children: list[Node | None] = []
@@ -151,7 +153,9 @@ class Tree:
         """All steps that are left, from each of `parents`; the last node of each solution, None where the policy failed."""
         asked = [(parent, parent.path) for parent in parents]
         samples = [self._next(path) for _, path in asked]
-        found = await together(self.policy.complete(self.problem, path, n) for (_, path), n in zip(asked, samples, strict=True))
+        found = await gather_all(
+            self.policy.complete(self.problem, path, n) for (_, path), n in zip(asked, samples, strict=True)
+        )
         whole = [(*path, *completion.steps) for (_, path), completion in zip(asked, found, strict=True) if completion.steps]
         scores = iter(await self.scorer.score(whole))
         ends: list[Node | None] = []
@@ -173,7 +177,7 @@ class Tree:
         going = [not node.done for node in nodes]
         for _ in range(steps):
             places = [place for place, on in enumerate(going) if on]
-            found = await together(self.policy.step(self.problem, paths[i], APART - 1, greedy=True) for i in places)
+            found = await gather_all(self.policy.step(self.problem, paths[i], APART - 1, greedy=True) for i in places)
             for place, proposal in zip(places, found, strict=True):
                 self._count(proposal.usage, proposal.step)
                 if proposal.step:
@@ -205,9 +209,9 @@ def open_tree(
     critic: Critic,
     how: Aggregation,
     *,
-    budget: Budget,
+    budget: SearchBudget,
     pricing: Pricing,
     seed: int,
     samples: int,
-) -> Tree:
-    return Tree(problem, policy, Scorer(critic, problem, samples), how, budget, pricing, seed)
+) -> SearchTree:
+    return SearchTree(problem, policy, Scorer(critic, problem, samples), how, budget, pricing, seed)

@@ -24,7 +24,7 @@ from critic_prm.serve.errors import refuse as answer
 from critic_prm.serve.metrics import CONTENT_TYPE, Meters
 from critic_prm.serve.openapi import document
 from critic_prm.serve.schemas import SCHEMAS, STEPS, complaint
-from critic_prm.serve.settings import Settings, is_loopback
+from critic_prm.serve.settings import ServeSettings, is_loopback
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -45,7 +45,7 @@ class Service:
     """One critic, its batcher and its counts."""
 
     critic: Critic
-    settings: Settings
+    settings: ServeSettings
     batcher: Batcher
     meters: Meters
     version: str
@@ -57,7 +57,7 @@ class Service:
         return str(self.critic.card.get("model") or self.critic.card.get("provider") or "critic")
 
 
-def build_app(critic: Critic, settings: Settings) -> App:
+def build_app(critic: Critic, settings: ServeSettings) -> App:
     """The ASGI application: `critic` behind the endpoints of openapi.document. It closes the critic when its lifespan ends."""
     from importlib.metadata import version
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Home:
+class BackgroundLoop:
     """The loop on which a critic lives. Trainers call rewards from threads, from loops of their own and from processes they
     forked, but connections belong to the loop that opened them: so all of it happens here. Started when it is first needed;
     a copy that was pickled, or forked into another process, starts its own."""
@@ -25,8 +25,8 @@ class Home:
         self.kept: dict[str, Any] = {}
         """What lives here from one call to the next."""
 
-    def __reduce__(self) -> tuple[type[Home], tuple[()]]:
-        return Home, ()
+    def __reduce__(self) -> tuple[type[BackgroundLoop], tuple[()]]:
+        return BackgroundLoop, ()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run `work` here; the future may be waited for in any thread, or through `asyncio.wrap_future`."""

@@ -13,7 +13,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import CriticPrmError
-from critic_prm.serve.settings import Settings
+from critic_prm.serve.settings import ServeSettings
 
 SPARED = 32
 """The largest batch of a critic that computes, whatever it likes: larger ones gain little and make everyone wait for all."""
@@ -49,7 +49,7 @@ class Batcher:
     """
 
     critic: Critic
-    settings: Settings
+    settings: ServeSettings
     judged: Callable[[int], None] = lambda size: None
     _queue: deque[tuple[_Ticket, int]] = field(default_factory=deque)
     _waiting: int = 0

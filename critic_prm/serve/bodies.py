@@ -13,7 +13,7 @@ from critic_prm.data.judgement import Label
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError
 from critic_prm.serve import texts
-from critic_prm.serve.settings import Settings
+from critic_prm.serve.settings import ServeSettings
 
 Body: TypeAlias = Mapping[str, Any]
 
@@ -31,15 +31,15 @@ class Shape:
     summary: str
     request: str
     reply: str
-    trajectories: Callable[[Body, Settings], list[Trajectory]]
-    answer: Callable[[Body, Sequence[Label], str, Settings], dict[str, Any]]
+    trajectories: Callable[[Body, ServeSettings], list[Trajectory]]
+    answer: Callable[[Body, Sequence[Label], str, ServeSettings], dict[str, Any]]
 
 
-def _score_trajectories(body: Body, settings: Settings) -> list[Trajectory]:
+def _score_trajectories(body: Body, settings: ServeSettings) -> list[Trajectory]:
     return [_trajectory(row["problem"], row) for row in body["trajectories"]]
 
 
-def _score_answer(body: Body, labels: Sequence[Label], model: str, settings: Settings) -> dict[str, Any]:
+def _score_answer(body: Body, labels: Sequence[Label], model: str, settings: ServeSettings) -> dict[str, Any]:
     how = body.get("aggregation", settings.aggregation)
     results = [_scored(row, label, how) for row, label in zip(body["trajectories"], labels, strict=True)]
     if body.get("critiques"):
@@ -48,11 +48,11 @@ def _score_answer(body: Body, labels: Sequence[Label], model: str, settings: Set
     return {"model": model, "aggregation": how, "results": results, "usage": _usage(labels)}
 
 
-def _rank_trajectories(body: Body, settings: Settings) -> list[Trajectory]:
+def _rank_trajectories(body: Body, settings: ServeSettings) -> list[Trajectory]:
     return [_trajectory(body["problem"], row) for row in body["candidates"]]
 
 
-def _rank_answer(body: Body, labels: Sequence[Label], model: str, settings: Settings) -> dict[str, Any]:
+def _rank_answer(body: Body, labels: Sequence[Label], model: str, settings: ServeSettings) -> dict[str, Any]:
     """The best first; candidates without a score come last, equal ones in the order they came."""
     how = body.get("aggregation", settings.aggregation)
     rows = zip(body["candidates"], labels, strict=True)
@@ -62,7 +62,7 @@ def _rank_answer(body: Body, labels: Sequence[Label], model: str, settings: Sett
     return {"model": model, "aggregation": how, "best": best, "ranking": ranking, "usage": _usage(labels)}
 
 
-def _pooling_trajectories(body: Body, settings: Settings) -> list[Trajectory]:
+def _pooling_trajectories(body: Body, settings: ServeSettings) -> list[Trajectory]:
     if "messages" in body:
         said = [(turn["role"], turn["content"]) for turn in body["messages"]]
         pairs = [texts.in_turns(said) or ("", "\n\n".join(text for _, text in said))]
@@ -72,7 +72,7 @@ def _pooling_trajectories(body: Body, settings: Settings) -> list[Trajectory]:
     return [_plain(problem, response, settings.tag) for problem, response in pairs]
 
 
-def _pooling_answer(body: Body, labels: Sequence[Label], model: str, settings: Settings) -> dict[str, Any]:
+def _pooling_answer(body: Body, labels: Sequence[Label], model: str, settings: ServeSettings) -> dict[str, Any]:
     """A row [P(incorrect), P(correct)] a step, nulls for a step that was not judged. Raises Unusable."""
     _refuse_unusable(labels)
     rows = [[[None if p is None else 1 - p, p] for p in label.p_correct] for label in labels]
@@ -86,7 +86,7 @@ def _pooling_answer(body: Body, labels: Sequence[Label], model: str, settings: S
     }
 
 
-def _reward_trajectories(body: Body, settings: Settings) -> list[Trajectory]:
+def _reward_trajectories(body: Body, settings: ServeSettings) -> list[Trajectory]:
     prompts = body.get("prompts", [])
     pairs = [
         texts.problem_and_response(query, prompts[index] if index < len(prompts) else None)
@@ -95,7 +95,7 @@ def _reward_trajectories(body: Body, settings: Settings) -> list[Trajectory]:
     return [_plain(problem, response, settings.tag) for problem, response in pairs]
 
 
-def _reward_answer(body: Body, labels: Sequence[Label], model: str, settings: Settings) -> dict[str, Any]:
+def _reward_answer(body: Body, labels: Sequence[Label], model: str, settings: ServeSettings) -> dict[str, Any]:
     """One number a query in every list, because the trainer makes tensors of them. Raises Unusable."""
     _refuse_unusable(labels)
     scores = [aggregate(label.p_correct, settings.aggregation) for label in labels]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm import signals
 from critic_prm.data.critic import Critic
-from critic_prm.engine.garbage import rare_collections
+from critic_prm.engine.garbage import reduced_gc
 from critic_prm.errors import ConfigError, InputError
 from critic_prm.serve.connections import HEAD, Connection, Room, strict
-from critic_prm.serve.settings import Settings, check
+from critic_prm.serve.settings import ServeSettings, check
 
 if TYPE_CHECKING:
     import uvicorn
@@ -45,7 +45,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def serve(critic: Critic, settings: Settings, ready: Callable[[str], None] = lambda url: None) -> None:
+async def serve(critic: Critic, settings: ServeSettings, ready: Callable[[str], None] = lambda url: None) -> None:
     """Serve `critic` until SIGTERM, SIGHUP or SIGINT; what is being answered then is finished, for up to `settings.grace`
     seconds.
 
@@ -65,14 +65,14 @@ async def serve(critic: Critic, settings: Settings, ready: Callable[[str], None]
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # ours come first
         stopping = signals.told(asyncio.get_running_loop(), lambda: server.handle_exit(signal.SIGINT, None))
-        with stopping, rare_collections():  # a body of 4 MB can hold a million lists, and each collection stops everything
+        with stopping, reduced_gc():  # a body of 4 MB can hold a million lists, and each collection stops everything
             await server.serve(sockets=[listening])
     finally:
         sys.setswitchinterval(before)
         listening.close()
 
 
-def server_of(app: Any, settings: Settings) -> uvicorn.Server:
+def server_of(app: Any, settings: ServeSettings) -> uvicorn.Server:
     """uvicorn with the limits of `settings`; it logs neither paths nor bodies, nor every broken request."""
     import uvicorn
 
@@ -99,7 +99,7 @@ def server_of(app: Any, settings: Settings) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def _listen(settings: Settings) -> socket.socket:
+def _listen(settings: ServeSettings) -> socket.socket:
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]

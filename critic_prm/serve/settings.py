@@ -16,7 +16,7 @@ SHORTEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServeSettings:
     """How a server runs. Sizes are bytes, times seconds.
 
     `token` is what a client must bring, None for no check. A request may hold `body` bytes and must have arrived `reading`
@@ -65,7 +65,7 @@ def find_token(file: Path | None, environment: Mapping[str, str] | None = None) 
     return token
 
 
-def check(settings: Settings) -> None:
+def check(settings: ServeSettings) -> None:
     """Raises ConfigError for an address that others can reach when there is no token, UsageError for what cannot be read."""
     from critic_prm.data.aggregate import AGGREGATIONS
 

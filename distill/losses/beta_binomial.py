@@ -12,7 +12,7 @@ from torch import Tensor
 from distill.losses.loss import Outputs, Targets, Want
 
 if TYPE_CHECKING:
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 WANTS: Want = "votes"
 
@@ -30,7 +30,7 @@ def counts(want: Targets) -> Tensor:
     return (want.n > 0) & ~want.p.isnan()
 
 
-def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     """-log P(k | n, mu, kappa) + EVIDENCE |mu - k/n| kappa, where the second term moves kappa alone."""
     z, width, known = out.log_odds(), kappa(out.extra), counts(want)
     k, n = torch.where(known, want.k, 0.0), torch.where(known, want.n, 1.0)

@@ -12,7 +12,7 @@ from distill.losses.soft import counts as counts
 from distill.losses.soft import cross_entropy
 
 if TYPE_CHECKING:
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()
@@ -20,6 +20,6 @@ EXTRA = len(START)
 TAKES_WEIGHTS = True
 
 
-def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     hard = torch.where(want.p.isnan(), want.p, (want.p >= 0.5).to(want.p.dtype))
     return cross_entropy(out.logits, hard, settings)

@@ -11,7 +11,7 @@ from torch import Tensor
 from distill.losses.loss import Outputs, Targets, Want
 
 if TYPE_CHECKING:
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 WANTS: Want = "outcomes"
 
@@ -28,7 +28,7 @@ def counts(want: Targets) -> Tensor:
     return ~want.outcome.isnan()
 
 
-def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     """Scores leave the buffer out: P(correct) is p_right / (p_right + p_wrong), the softmax of the two logits that are kept."""
     share = torch.where(want.last, 0.0, BUFFER).to(out.logits.dtype)
     return buffered(torch.cat([out.logits.float(), out.extra.float()], dim=1), want.outcome, share)

@@ -11,7 +11,7 @@ from torch import Tensor
 from distill.losses.loss import Outputs, Targets, Want
 
 if TYPE_CHECKING:
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 WANTS: Want = "outcomes"
 START: tuple[float, ...] = ()
@@ -24,7 +24,7 @@ def counts(want: Targets) -> Tensor:
     return want.last & ~want.outcome.isnan()
 
 
-def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     """-o log sigmoid(r) - (1 - o) log sigmoid(-r), r = the sum of the row's log odds; o is the outcome (arXiv 2412.01981).
 
     With the log odds of a step being beta times its tokens' log ratios of policy to reference, this is the implicit PRM; with a

@@ -13,7 +13,7 @@ from distill.data import Row, require_step_labels
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 Want: TypeAlias = Literal["labels", "votes", "outcomes"]
 """What a loss learns from: P(correct) per step, votes (k of n) per step, or one outcome per solution."""
@@ -84,7 +84,7 @@ class Loss(Protocol):
         """Which step ends count in the divisor: (n,) bool."""
         ...
 
-    def loss(self, out: Outputs, want: Targets, settings: Settings) -> Tensor:
+    def loss(self, out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
         """Shape (n,), float32, before row weights; exactly 0, without gradient, where `counts` is false."""
         ...
 
@@ -94,7 +94,7 @@ def open_loss(name: str) -> Loss:
     return cast(Loss, registry.load("loss", name))
 
 
-def check_settings(settings: Settings) -> None:
+def check_settings(settings: TrainingSettings) -> None:
     """Raises UsageError for an unknown loss, and for weights or smoothing that the loss does not take."""
     loss = open_loss(settings.loss)
     given = [

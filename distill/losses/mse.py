@@ -11,7 +11,7 @@ from distill.losses.loss import Outputs, Targets, Want
 from distill.losses.soft import counts as counts
 
 if TYPE_CHECKING:
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()
@@ -19,6 +19,6 @@ EXTRA = len(START)
 TAKES_WEIGHTS = False
 
 
-def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     known = counts(want)
     return torch.where(known, (torch.sigmoid(out.log_odds()) - torch.where(known, want.p, 0.5)) ** 2, 0.0)

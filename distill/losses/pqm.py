@@ -10,7 +10,7 @@ from torch import Tensor
 from distill.losses.loss import Outputs, Targets, Want
 
 if TYPE_CHECKING:
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()
@@ -28,7 +28,7 @@ def counts(want: Targets) -> Tensor:
     return known & ~earlier.any(dim=1)
 
 
-def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     return ranking(out.log_odds(), want, ZETA)
 
 

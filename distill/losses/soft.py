@@ -11,7 +11,7 @@ from torch import Tensor
 from distill.losses.loss import Outputs, Targets, Want
 
 if TYPE_CHECKING:
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()
@@ -23,11 +23,11 @@ def counts(want: Targets) -> Tensor:
     return ~want.p.isnan()
 
 
-def loss(out: Outputs, want: Targets, settings: Settings) -> Tensor:
+def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     return cross_entropy(out.logits, want.p, settings)
 
 
-def cross_entropy(logits: Tensor, p: Tensor, settings: Settings) -> Tensor:
+def cross_entropy(logits: Tensor, p: Tensor, settings: TrainingSettings) -> Tensor:
     """-w1 q log P(correct) - w0 (1 - q) log P(incorrect), q = (1 - e) p + e / 2, with w0, w1 = `settings.class_weights` (1, 1
     where None) and e = `settings.label_smoothing`; 0 where p is nan. As torch's own cross_entropy has it, for two classes."""
     known = ~p.isnan()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from distill.scoring.tree import Tree
+from distill.scoring.tree import TokenTree
 
 NAME = "critic_prm_tree"
 """Under which transformers finds `attend`."""
@@ -60,7 +60,7 @@ class Pack:
         return self._masks[key]
 
 
-def pack_of(tree: Tree, past: Sequence[tuple[tuple[Layers, int], ...]] = (), kept: Layers | None = None) -> Pack:
+def pack_of(tree: TokenTree, past: Sequence[tuple[tuple[Layers, int], ...]] = (), kept: Layers | None = None) -> Pack:
     """The pack of a tree. `past` has, for every segment, what its line went on from, where anything was computed before."""
     parts = []
     for number, segment in enumerate(tree.segments):

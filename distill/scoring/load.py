@@ -19,7 +19,7 @@ DTYPES = ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StepScores:
     """Of one solution: raw P(correct) of each step that fits, shape (kept steps,), and the standard deviation over the heads of
     the network, None where there is one head."""
 
@@ -30,13 +30,13 @@ class Found:
 class Runner(Protocol):
     """What computes scores: one backend, opened on one verifier."""
 
-    def run(self, encoded: Sequence[Encoded]) -> list[Found]:
+    def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         """All steps of all solutions, in order. A score does not depend on what else is asked for at the same time."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class LoadOptions:
     """How a verifier is to be opened. Raises UsageError for what cannot be.
 
     `backend` is "torch"; "onnx", for a folder that `critic-prm export` was run on; or "vllm": a server at `base_url`, or
@@ -60,10 +60,10 @@ class Opening:
             raise UsageError(f"dtype and device go with the backend torch, not with {self.backend}")
 
 
-DEFAULT = Opening()
+DEFAULT = LoadOptions()
 
 
-def require_default(opening: Opening, student: str) -> None:
+def require_default(opening: LoadOptions, student: str) -> None:
     """Raises UsageError when a student that can be opened in one way only is asked for another."""
     if opening != DEFAULT:
         raise UsageError(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distill.scoring.attention import Pack, pack_of, packing
-from distill.scoring.load import Found
+from distill.scoring.load import StepScores
 from distill.scoring.tree import grow
 from distill.training.ensemble import spread
 from distill.training.network import find_head
@@ -47,7 +47,7 @@ class Tap:
 
 
 @dataclass(slots=True)
-class Machine:
+class ScoringModel:
     """A plain model in its own precision, with its heads read in float32. One thread at a time computes.
 
     `weight` (2 + 2 H, d), `bias` (2 + 2 H,): the classifier, and the single heads where there are several. `packs` says whether
@@ -92,7 +92,7 @@ class Machine:
         return torch.from_numpy(values).to(self.device)
 
 
-def open_machine(model: Any, more: Mapping[str, Tensor], causal: bool) -> Machine:
+def open_machine(model: Any, more: Mapping[str, Tensor], causal: bool) -> ScoringModel:
     """`model` as AutoModelForTokenClassification gives it, on its device, in its precision; `more` as `plain_model` gives it.
 
     The model itself is not changed: it can be saved, and called as before.
@@ -102,21 +102,21 @@ def open_machine(model: Any, more: Mapping[str, Tensor], causal: bool) -> Machin
     if "weight" in more:
         weight.append(more["weight"].flatten(0, 1).float().to(weight[0].device))
         bias.append(more["bias"].flatten(0, 1).float().to(weight[0].device))
-    machine = Machine(model.eval(), torch.cat(weight), torch.cat(bias), causal, _tap=Tap(head))
+    machine = ScoringModel(model.eval(), torch.cat(weight), torch.cat(bias), causal, _tap=Tap(head))
     machine.packs = causal and can_pack(machine)
     return machine
 
 
-def found(numbers: Tensor) -> Found:
+def found(numbers: Tensor) -> StepScores:
     """P(correct) and the spread over heads, of numbers (n, 2 + 2 H)."""
     p = torch.sigmoid((numbers[:, 1] - numbers[:, 0]).double()).cpu().numpy()
     if numbers.shape[1] == 2 or not len(numbers):
-        return Found(p, None if numbers.shape[1] == 2 else p)
+        return StepScores(p, None if numbers.shape[1] == 2 else p)
     heads = numbers[:, 2:].unflatten(1, (-1, 2))
-    return Found(p, spread((heads[..., 1] - heads[..., 0]).T).double().cpu().numpy())
+    return StepScores(p, spread((heads[..., 1] - heads[..., 0]).T).double().cpu().numpy())
 
 
-def can_pack(machine: Machine) -> bool:
+def can_pack(machine: ScoringModel) -> bool:
     """Whether a pack gives what sequences alone give: some architectures attend in ways of their own, and say so nowhere."""
     rope = getattr(machine.model.config, "rope_parameters", None) or {}
     if isinstance(rope, dict) and rope.get("rope_type") in ("dynamic", "longrope"):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.errors import ConfigError, InputError
-from distill.scoring.load import Found
+from distill.scoring.load import StepScores
 from distill.sequences import Encoded
 
 MODEL, SMALL = "model.onnx", "model.int8.onnx"
@@ -25,15 +25,15 @@ class OnnxRunner:
     session: Any
     pad: int
 
-    def run(self, encoded: Sequence[Encoded]) -> list[Found]:
-        out = [Found(np.empty(0))] * len(encoded)
+    def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
+        out = [StepScores(np.empty(0))] * len(encoded)
         order = sorted((n for n, e in enumerate(encoded) if len(e.ends)), key=lambda n: len(encoded[n].ids))
         for start, stop in _batches([len(encoded[n].ids) for n in order]):
             rows = order[start:stop]
             logits = self._logits([encoded[n] for n in rows])
             for row, n in zip(logits, rows, strict=True):
                 z = row[encoded[n].ends].astype(np.float64)
-                out[n] = Found(1.0 / (1.0 + np.exp(z[:, 0] - z[:, 1])))
+                out[n] = StepScores(1.0 / (1.0 + np.exp(z[:, 0] - z[:, 1])))
         return out
 
     def _logits(self, encoded: Sequence[Encoded]) -> NDArray[np.float32]:

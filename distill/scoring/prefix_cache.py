@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from distill.scoring.attention import Layers, pack_of
-from distill.scoring.load import Found
-from distill.scoring.model import Machine, found
+from distill.scoring.load import StepScores
+from distill.scoring.model import ScoringModel, found
 from distill.scoring.tree import grow, overlap
 from distill.sequences import Encoded, Ints
 
@@ -49,19 +49,19 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembering:
+class PrefixCachedRunner:
     """A runner for search: appending a step costs that step. The traces used least recently are forgotten first."""
 
-    machine: Machine
+    machine: ScoringModel
     most: int = BYTES
     traces: list[Trace] = field(default_factory=list)
     _lock: Any = field(default_factory=Lock, repr=False)
 
-    def run(self, encoded: Sequence[Encoded]) -> list[Found]:
+    def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         with self._lock:
             return self._run(encoded)
 
-    def _run(self, encoded: Sequence[Encoded]) -> list[Found]:
+    def _run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         wanted = [e if not len(e.ends) else Encoded(e.ids[: e.ends[-1] + 1], e.ends) for e in encoded]
         numbers: list[Tensor] = [self.machine.weight.new_zeros(0, len(self.machine.weight))] * len(wanted)
         groups: dict[tuple[int, int], list[int]] = defaultdict(list)

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from distill.scoring.attention import pack_of
-from distill.scoring.load import Found, Runner
-from distill.scoring.model import Machine, found
+from distill.scoring.load import Runner, StepScores
+from distill.scoring.model import ScoringModel, found
 from distill.scoring.tree import grow, packs
 from distill.sequences import Encoded
 from distill.training.batches import collate, micro
@@ -22,10 +22,10 @@ class Packed:
     """All solutions of a pack in one pass without padding, what they begin with once: a problem, the steps that candidates
     share, a chat's preamble. `tokens` is about the size of a pack."""
 
-    machine: Machine
+    machine: ScoringModel
     tokens: int
 
-    def run(self, encoded: Sequence[Encoded]) -> list[Found]:
+    def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         full = [n for n, e in enumerate(encoded) if len(e.ends)]
         sequences = [encoded[n].ids[: encoded[n].ends[-1] + 1] for n in full]
         out = [found(self.machine.weight.new_zeros(0, len(self.machine.weight)))] * len(encoded)
@@ -44,11 +44,11 @@ class Rows:
     """Rows of like length together, padded at their end. For encoders, which read to the end of the text, and for causal models
     that attend in ways of their own. `tokens` bounds the places of a batch."""
 
-    machine: Machine
+    machine: ScoringModel
     tokens: int
     pad: int
 
-    def run(self, encoded: Sequence[Encoded]) -> list[Found]:
+    def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         full = np.array([n for n, e in enumerate(encoded) if len(e.ends)], dtype=np.int64)
         out = [found(self.machine.weight.new_zeros(0, len(self.machine.weight)))] * len(encoded)
         for rows in micro(full, lengths(encoded), self.tokens):
@@ -63,7 +63,7 @@ def lengths(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
     return np.array([len(e.ids) for e in encoded], dtype=np.int64)
 
 
-def runner_of(machine: Machine, pad: int) -> Runner:
+def runner_of(machine: ScoringModel, pad: int) -> Runner:
     """The fastest way that gives the model's own numbers. A pass on a CPU is small enough for its caches."""
     tokens = 16384 if machine.device.type == "cuda" else 1024
     return Packed(machine, tokens) if machine.packs else Rows(machine, tokens, pad)

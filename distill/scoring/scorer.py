@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distill.scoring.load import Floats, Opening, Runner
+from distill.scoring.load import Floats, LoadOptions, Runner
 from distill.types import Item
 
 if TYPE_CHECKING:
-    from distill.scoring.model import Machine
+    from distill.scoring.model import ScoringModel
     from distill.sequences import Encoder
 
 SCORING = "scoring.json"
 """What stands around problem and steps, and how many heads there are."""
 
 
-def open_scorer(folder: Path, opening: Opening) -> TransformerScorer:
+def open_scorer(folder: Path, opening: LoadOptions) -> TransformerScorer:
     """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without what it needs."""
     from distill.sequences import make_encoder
     from distill.training.network import open_tokenizer
@@ -48,7 +48,7 @@ def open_scorer(folder: Path, opening: Opening) -> TransformerScorer:
     return scorer_of(model, more, encoder, stored)
 
 
-def open_model(folder: Path, opening: Opening) -> tuple[Any, dict[str, Any]]:
+def open_model(folder: Path, opening: LoadOptions) -> tuple[Any, dict[str, Any]]:
     """The model of a verifier's folder on its device, and the further heads; see `open_scorer`."""
     import torch
     from safetensors.torch import load_file
@@ -86,7 +86,7 @@ class TransformerScorer:
     runner: Runner
     encoder: Encoder
     stored: dict[str, Any]
-    machine: Machine | None = None
+    machine: ScoringModel | None = None
     more: dict[str, Any] = field(default_factory=dict)
     batch: int = 256
 
@@ -113,9 +113,9 @@ class TransformerScorer:
         """The same for solutions that grow: a step that is appended costs that step. Itself where it cannot remember."""
         if self.machine is None or not self.machine.packs:
             return self
-        from distill.scoring.prefix_cache import Remembering
+        from distill.scoring.prefix_cache import PrefixCachedRunner
 
-        return replace(self, runner=Remembering(self.machine))
+        return replace(self, runner=PrefixCachedRunner(self.machine))
 
     def save(self, folder: Path) -> None:
         from safetensors import SafetensorError

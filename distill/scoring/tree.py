@@ -29,7 +29,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class TokenTree:
     """`ids` and `positions` (tokens,): all segments one after another, each after its parent. `places[n]`: where among them the
     tokens of sequence number n are."""
 
@@ -48,7 +48,7 @@ class Tree:
         return line[::-1]
 
 
-def grow(sequences: Sequence[Ids], *, offset: int = 0, least: int = SHARED) -> Tree:
+def grow(sequences: Sequence[Ids], *, offset: int = 0, least: int = SHARED) -> TokenTree:
     """The tree of `sequences`, whose first tokens are at position `offset`. Beginnings shorter than `least` are not shared."""
     order = sort(sequences)
     common = shared([sequences[n] for n in order])
@@ -74,7 +74,7 @@ def grow(sequences: Sequence[Ids], *, offset: int = 0, least: int = SHARED) -> T
         cuts = [first, *(n for n in range(first + 1, end) if common[n] == reach), end]
         waiting += [(a, b, depth, parent, before) for a, b in zip(cuts[-2::-1], cuts[:0:-1], strict=True)]
     positions = [np.arange(s.offset, s.offset + s.stop - s.start) for s in segments]
-    return Tree(_joined(parts), _joined(positions), tuple(segments), tuple(places))
+    return TokenTree(_joined(parts), _joined(positions), tuple(segments), tuple(places))
 
 
 def sort(sequences: Sequence[Ids]) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from critic_prm.errors import ConfigError, CriticPrmError
-from distill.scoring.load import Floats, Found
+from distill.scoring.load import Floats, StepScores
 from distill.sequences import Encoded
 
 AT_ONCE = 64
@@ -30,13 +30,13 @@ class VllmRunner:
 
     ask: Callable[[list[list[int]]], list[Floats]]
 
-    def run(self, encoded: Sequence[Encoded]) -> list[Found]:
-        out = [Found(np.empty(0))] * len(encoded)
+    def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
+        out = [StepScores(np.empty(0))] * len(encoded)
         full = [n for n, e in enumerate(encoded) if len(e.ends)]
         for start in range(0, len(full), AT_ONCE):
             part = full[start : start + AT_ONCE]
             for n, rows in zip(part, self.ask([encoded[n].ids.tolist() for n in part]), strict=True):
-                out[n] = Found(rows[encoded[n].ends, 1])
+                out[n] = StepScores(rows[encoded[n].ends, 1])
         return out
 
 

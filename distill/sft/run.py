@@ -15,7 +15,7 @@ from critic_prm.errors import InputError, UsageError
 from distill.sft.card import judge_card
 from distill.sft.chats import ChatOptions, Counting
 from distill.sft.material import Material, Talk, read_material, tally
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from distill.sft.asking import Answerer
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 FORMAT = "critic-prm judge 1"
 MARK = "judge.json"
-DEFAULT = Settings(max_length=8192)
+DEFAULT = TrainingSettings(max_length=8192)
 KEPT = ("training.jsonl", "training.png")
 NOT_HERE = ("loss", "heads", "label_smoothing", "class_weights", "layout", "chat_template", "domain_weights", "trusted")
-"""Settings that are about scores of steps. A generative student has none; it always uses the base's chat template."""
+"""TrainingSettings that are about scores of steps. A generative student has none; it always uses the base's chat template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def distill_sft(
     data: str | Path,
     out: str | Path,
     base: str,
-    settings: Settings = DEFAULT,
+    settings: TrainingSettings = DEFAULT,
     *,
     options: ChatOptions | None = None,
     stored: Stored | None = None,
@@ -150,8 +150,8 @@ def distill_sft(
     return Tuned(target, info, metrics)
 
 
-def _check(settings: Settings, target: Path) -> None:
-    default = Settings()
+def _check(settings: TrainingSettings, target: Path) -> None:
+    default = TrainingSettings()
     for name in NOT_HERE:
         if getattr(settings, name) != getattr(default, name):
             raise UsageError(
@@ -165,7 +165,7 @@ def _check(settings: Settings, target: Path) -> None:
 
 
 def _tokens(
-    tokenizer: Any, talks: Sequence[Talk], room: int, settings: Settings, where: str, say: Callable[[str], None]
+    tokenizer: Any, talks: Sequence[Talk], room: int, settings: TrainingSettings, where: str, say: Callable[[str], None]
 ) -> list[Tokens]:
     """The conversations as tokens. Those that do not fit are dropped whole, since half an answer has no verdict."""
     from distill.sft.tokens import ending_of, sequences
@@ -202,7 +202,7 @@ def _limit(chats: Sequence[Tokens], context: int) -> int:
     return max(1, min(-(-answer * 5 // 4 // 64) * 64, context - prompt))
 
 
-def _run_name(base: str, settings: Settings, material: Material, seed: int) -> str:
+def _run_name(base: str, settings: TrainingSettings, material: Material, seed: int) -> str:
     """A fingerprint of all that a run's numbers follow from."""
     matter = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in ("save_minutes", "device")}
     told = json.dumps(["sft", base, matter, material.digest, seed], sort_keys=True)

@@ -17,7 +17,7 @@ from distill.training.batches import Indices, micro
 
 if TYPE_CHECKING:
     from distill.students._policy import Policy
-    from distill.training.loop import Team
+    from distill.training.loop import ProcessGroup
 
 LOGITS = 1 << 29
 """How many logits one forward pass may give, where --micro-tokens is not given: 2 GiB in float32."""
@@ -64,7 +64,7 @@ class ChatTask:
         return F.cross_entropy(logits.float(), batch.flatten()[places], reduction="sum")
 
 
-def mean_loss(task: ChatTask, tokens: int, team: Team) -> float:
+def mean_loss(task: ChatTask, tokens: int, team: ProcessGroup) -> float:
     """The loss a token, over all chats of the task, shared out among the processes."""
     sums = torch.zeros(2, device=task.device)
     with torch.no_grad():

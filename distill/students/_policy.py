@@ -27,7 +27,7 @@ from distill.training.network import (
     quiet,
     remove_dropout,
 )
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from distill.sequences import Encoder
@@ -116,7 +116,7 @@ class ImplicitNetwork:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
 
-def open_policy(base: str, settings: Settings) -> Policy:
+def open_policy(base: str, settings: TrainingSettings) -> Policy:
     """Load a causal language model. Raises InputError where the base is none, ConfigError for a device that is not there."""
     from transformers import AutoModelForCausalLM
 

@@ -10,7 +10,7 @@ from critic_prm.errors import UsageError
 from distill.types import Student, StudentModule
 
 if TYPE_CHECKING:
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 
 def student_names() -> list[str]:
@@ -23,7 +23,7 @@ def open_student(name: str) -> StudentModule:
     return cast(StudentModule, registry.load("student", name))
 
 
-def choose_student(name: str, settings: Settings, sources: tuple[str, ...] = ()) -> Student:
+def choose_student(name: str, settings: TrainingSettings, sources: tuple[str, ...] = ()) -> Student:
     """The student that a command names: "linear", any base (a hub name or a local folder) for a transformer, or
     "implicit:BASE" for one that learns from outcomes alone, "hybrid:BASE" for the linear one that also reads with a base
     (of the sources that match `sources`, if there are any).
@@ -55,6 +55,6 @@ def choose_student(name: str, settings: Settings, sources: tuple[str, ...] = ())
     return Transformer(name, settings)
 
 
-def changed_settings(settings: Settings) -> list[str]:
+def changed_settings(settings: TrainingSettings) -> list[str]:
     """The options that differ from their defaults, as the command line writes them."""
     return [f"--{f.name.replace('_', '-')}" for f in fields(settings) if getattr(settings, f.name) != f.default]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distill.sequences import Encoded, Encoder
-from distill.students.token_statistics import NAMES, Marks, View, mark_tokens, summarize
+from distill.students.token_statistics import NAMES, Marks, StepFeatures, mark_tokens, summarize
 from distill.types import Item
 
 Floats = NDArray[np.float32]
@@ -23,7 +23,7 @@ CHUNK = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class FrozenLM:
     """A causal language model that only reads. `depth` is the number of layers after which states are taken.
 
     Every batch is the work of one thread, so that numbers do not depend on how many threads there are.
@@ -35,7 +35,7 @@ class Reader:
     marks: Marks
     batch_tokens: int = 1024
 
-    def read(self, items: Sequence[Item], progress: Callable[[int], None] = lambda tokens: None) -> list[View]:
+    def read(self, items: Sequence[Item], progress: Callable[[int], None] = lambda tokens: None) -> list[StepFeatures]:
         """A view of every item, in order. `progress` is told the tokens of each batch that is done."""
         heads = [head if len(head) else self._any() for head in self.encoder.heads([problem for problem, _ in items])]
         pieces = iter(self.encoder.pieces([step for _, steps in items for step in steps]))
@@ -61,9 +61,9 @@ class Reader:
         """A token to begin with where there is nothing before the first step."""
         return np.array([self.encoder.tokenizer.pad_token_id], dtype=np.int32)
 
-    def _unread(self, steps: int) -> View:
+    def _unread(self, steps: int) -> StepFeatures:
         size = self.model.config.hidden_size
-        return View(
+        return StepFeatures(
             np.full((steps, 2 * size), np.nan, dtype=np.float32), np.full((steps, len(NAMES)), np.nan, dtype=np.float32)
         )
 
@@ -109,7 +109,7 @@ class Reader:
         return torch.cat(found).double().cpu().numpy()
 
 
-def make_reader(model: Any, encoder: Encoder, depth: float) -> Reader:
+def make_reader(model: Any, encoder: Encoder, depth: float) -> FrozenLM:
     """A reader that takes states after `depth` of the layers, a share from 0 to 1."""
     layers = int(model.config.num_hidden_layers)
-    return Reader(model.eval(), encoder, min(max(round(depth * layers), 1), layers), mark_tokens(encoder.tokenizer))
+    return FrozenLM(model.eval(), encoder, min(max(round(depth * layers), 1), layers), mark_tokens(encoder.tokenizer))

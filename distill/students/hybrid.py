@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from critic_prm.errors import InputError, UsageError
 from distill.calibration import Floats, logit, sigmoid
 from distill.data import Row, TrainingSet, labelled
-from distill.scoring.load import DEFAULT, Opening, require_default
+from distill.scoring.load import DEFAULT, LoadOptions, require_default
 from distill.students import linear
 from distill.students.probe import Probe, fit_probe, probe_from_arrays
-from distill.students.token_statistics import View
-from distill.training.settings import Settings
+from distill.students.token_statistics import StepFeatures
+from distill.training.settings import TrainingSettings
 from distill.types import Item, Trained
 
 if TYPE_CHECKING:
-    from distill.students.frozen_lm import Reader
+    from distill.students.frozen_lm import FrozenLM
 
 FILE = "hybrid.safetensors"
 CHUNK = 200
@@ -55,7 +55,7 @@ class Hybrid:
     """
 
     base: str
-    settings: Settings = field(default_factory=Settings)
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
     sources: tuple[str, ...] = ("*",)
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
@@ -108,7 +108,7 @@ class HybridScorer:
     """
 
     linear: linear.LinearScorer
-    reader: Reader
+    reader: FrozenLM
     states: Probe
     surprise: Probe
     usual: float
@@ -120,10 +120,10 @@ class HybridScorer:
         plain = self.linear.score(items)
         return [sigmoid((logit(p) + self._read(view)) / 3) for p, view in zip(plain, self.reader.read(items), strict=True)]
 
-    def _read(self, view: View) -> Floats:
+    def _read(self, view: StepFeatures) -> Floats:
         out = np.full(len(view.states), self.usual)
         read = ~np.isnan(view.states[:, 0])
-        said = _said(self.states, self.surprise, View(view.states[read], view.surprise[read]))
+        said = _said(self.states, self.surprise, StepFeatures(view.states[read], view.surprise[read]))
         before = np.concatenate([[0.0], np.cumsum(said)[:-1]]) if len(said) else said
         out[read] += said - (USUAL * self.usual + before) / (USUAL + np.arange(len(said)))
         return out
@@ -147,7 +147,7 @@ class HybridScorer:
             raise OSError(str(error)) from None
 
 
-def load(folder: Path, opening: Opening = DEFAULT) -> HybridScorer:
+def load(folder: Path, opening: LoadOptions = DEFAULT) -> HybridScorer:
     """Read a scorer back from its folder. Raises ConfigError without torch."""
     require_default(opening, "hybrid")
     from safetensors import SafetensorError, safe_open
@@ -166,13 +166,13 @@ def load(folder: Path, opening: Opening = DEFAULT) -> HybridScorer:
         for part in ("states.", "surprise.")
     )
     try:
-        reader = open_reader(str(folder), Settings(**stored))
+        reader = open_reader(str(folder), TrainingSettings(**stored))
     except InputError as error:
         raise ValueError(str(error)) from None
     return HybridScorer(linear.load(folder), reader, states, surprise, float(arrays["usual"][0]), stored)
 
 
-def open_reader(base: str, settings: Settings) -> Reader:
+def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
     """The base, ready to read. Raises InputError for one that does not open or is no causal language model."""
     from transformers import AutoModelForCausalLM
 
@@ -202,7 +202,7 @@ def open_reader(base: str, settings: Settings) -> Reader:
     return make_reader(model.to(device), encoder_for(open_tokenizer(base), model.config, True, settings), DEPTH)
 
 
-def _stored(reader: Reader, settings: Settings) -> dict[str, Any]:
+def _stored(reader: FrozenLM, settings: TrainingSettings) -> dict[str, Any]:
     """What scoring needs to read alike: the numbers' type as it came out here, whatever another machine would choose."""
     return {
         "layout": settings.layout,
@@ -224,12 +224,12 @@ def _compress(surprise: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def _said(states: Probe, surprise: Probe, view: View) -> Floats:
+def _said(states: Probe, surprise: Probe, view: StepFeatures) -> Floats:
     """The sum of both probes' log odds."""
     return states.log_odds(view.states) + surprise.log_odds(_compress(view.surprise))
 
 
-def _fit(rows: Sequence[Row], views: Sequence[View]) -> tuple[Probe, Probe, float, int]:
+def _fit(rows: Sequence[Row], views: Sequence[StepFeatures]) -> tuple[Probe, Probe, float, int]:
     """Both probes, the mean of what they say, and from how many steps.
 
     Sources count by the root of their steps: a large one must not decide alone.
@@ -239,17 +239,17 @@ def _fit(rows: Sequence[Row], views: Sequence[View]) -> tuple[Probe, Probe, floa
     share = 1.0 / np.sqrt(np.bincount(source, minlength=len(names)))[source]
     y = np.array([y for _, _, y, _ in places])
     w = np.array([w for *_, w in places]) * share
-    seen = View(*(np.stack([getattr(views[r], part)[s] for r, s, _, _ in places]) for part in ("states", "surprise")))
+    seen = StepFeatures(*(np.stack([getattr(views[r], part)[s] for r, s, _, _ in places]) for part in ("states", "surprise")))
     states = fit_probe(*linear.soft(seen.states, y, w), STATES_PENALTY)
     surprise = fit_probe(*linear.soft(_compress(seen.surprise), y, w), SURPRISE_PENALTY)
     return states, surprise, float(np.average(_said(states, surprise, seen), weights=w)), len(places)
 
 
 def _read_in_chunks(
-    reader: Reader, items: Sequence[Item], run: str, work: Path | None, say: Callable[[str], None]
-) -> list[View]:
+    reader: FrozenLM, items: Sequence[Item], run: str, work: Path | None, say: Callable[[str], None]
+) -> list[StepFeatures]:
     """Read all items; what was read is saved under `work` every CHUNK solutions and not read again."""
-    views: list[View] = []
+    views: list[StepFeatures] = []
     started, last, fresh = time.monotonic(), time.monotonic(), 0
     for number, begin in enumerate(range(0, len(items), CHUNK)):
         part = items[begin : begin + CHUNK]
@@ -268,7 +268,7 @@ def _read_in_chunks(
                 np.savez(unfinished, states=found.astype(np.float16), surprise=surprise)
                 unfinished.replace(path)
         bounds = np.cumsum([len(steps) for _, steps in part])[:-1]
-        views += [View(a, b) for a, b in zip(np.split(found, bounds), np.split(surprise, bounds), strict=True)]
+        views += [StepFeatures(a, b) for a, b in zip(np.split(found, bounds), np.split(surprise, bounds), strict=True)]
         if time.monotonic() - last > 30 and fresh:
             last = time.monotonic()
             left = (len(items) - len(views)) / fresh * (last - started)

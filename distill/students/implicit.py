@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import TrainingSet
-from distill.scoring.load import DEFAULT, Opening, require_default
-from distill.training.settings import Settings
+from distill.scoring.load import DEFAULT, LoadOptions, require_default
+from distill.training.settings import TrainingSettings
 from distill.types import Item, Scorer, Trained
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distill.students._policy import Policy
 
 FOREIGN = ("heads", "loss", "domain_weights", "trusted", "class_weights", "label_smoothing")
-"""Settings of students that have heads."""
+"""TrainingSettings of students that have heads."""
 
 BETA = 0.05
 """What a log ratio counts, in training and in scores (arXiv 2412.01981)."""
@@ -39,7 +39,7 @@ class Implicit:
     """
 
     base: str
-    settings: Settings = field(default_factory=Settings)
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
     beta: float = BETA
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
@@ -67,7 +67,7 @@ class Implicit:
         from distill.training.network import mend_padding, open_tokenizer
         from distill.training.progress import watching
 
-        given = [f"--{n.replace('_', '-')}" for n in FOREIGN if getattr(self.settings, n) != getattr(Settings(), n)]
+        given = [f"--{n.replace('_', '-')}" for n in FOREIGN if getattr(self.settings, n) != getattr(TrainingSettings(), n)]
         if given:
             raise UsageError(f"an implicit student has no {', '.join(given)}: it has no heads and one loss, that of outcomes")
         settings = replace(self.settings, loss="implicit")
@@ -110,7 +110,7 @@ class Implicit:
         return Trained(scorer, self.base, {**counts, **summary, "settings": asdict(settings)}, "implicit", team.rank == 0)
 
 
-def load(folder: Path, opening: Opening = DEFAULT) -> Scorer:
+def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
     """Open a verifier's folder: the policy there, the reference in its subfolder. Raises OSError, ValueError, KeyError."""
     require_default(opening, "implicit")
     from distill.students.transformer import require_torch
@@ -121,7 +121,7 @@ def load(folder: Path, opening: Opening = DEFAULT) -> Scorer:
     from distill.training.network import open_tokenizer
 
     stored = json.loads((folder / SCORING).read_text("utf-8"))
-    settings = Settings(dtype="fp32")
+    settings = TrainingSettings(dtype="fp32")
     try:
         policy, reference = open_policy(str(folder), settings), open_policy(str(folder / REFERENCE), settings)
     except InputError as error:

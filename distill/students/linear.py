@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from distill.calibration import Floats, sigmoid
 from distill.data import Row, TrainingSet, labelled, require_step_labels
 from distill.features import steps as features
-from distill.scoring.load import DEFAULT, Opening, require_default
+from distill.scoring.load import DEFAULT, LoadOptions, require_default
 from distill.students.ngrams import char_grams, word_grams, words
 from distill.students.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
 from distill.types import Item, Trained
@@ -25,7 +25,7 @@ WEIGHTS = "linear.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LinearSettings:
     """What was fixed by cross-validation over training sources (bench/RESULTS.md), never on a benchmark."""
 
     bits: int = 17
@@ -49,7 +49,7 @@ class LinearScorer:
     weights: NDArray[np.float32]
     intercept: float
     forest: Forest
-    settings: Settings
+    settings: LinearSettings
     batch: int = 256
     causal: bool = True
 
@@ -78,7 +78,7 @@ class LinearScorer:
             raise OSError(str(error)) from None
 
 
-def load(folder: Path, opening: Opening = DEFAULT) -> LinearScorer:
+def load(folder: Path, opening: LoadOptions = DEFAULT) -> LinearScorer:
     """Read a scorer back from its folder."""
     require_default(opening, "linear")
     from safetensors import SafetensorError, safe_open
@@ -93,11 +93,11 @@ def load(folder: Path, opening: Opening = DEFAULT) -> LinearScorer:
         raise ValueError("it was trained on other features than this version of critic-prm computes; distill it again")
     forest = forest_from_arrays({n.removeprefix("forest."): a for n, a in arrays.items() if n.startswith("forest.")})
     stored: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in meta["settings"].items()}
-    settings = Settings(**stored)
+    settings = LinearSettings(**stored)
     size = len(arrays["text.weights"])
     if type(settings.bits) is not int or not 1 <= settings.bits <= 24 or size != 2 << settings.bits:
         raise ValueError(f"settings.bits is {settings.bits!r}, which does not fit its {size:,} text weights")
-    for name, default in asdict(Settings()).items():
+    for name, default in asdict(LinearSettings()).items():
         if isinstance(default, tuple):
             orders = getattr(settings, name)
             if not isinstance(orders, tuple) or not all(type(n) is int and 1 <= n <= 16 for n in orders):
@@ -110,7 +110,7 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Pat
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     require_step_labels(data.train, f"{data.folder}/train.jsonl", "the linear student")
-    settings, started = Settings(), time.monotonic()
+    settings, started = LinearSettings(), time.monotonic()
     rows = [row for row in data.train if row.weight > 0]
     items: list[Item] = [(row.problem, row.steps) for row in rows]
     place, y, w, owner = _targets(rows)
@@ -151,7 +151,7 @@ def numeric(items: Sequence[Item]) -> Floats:
     return np.concatenate([features.extract(problem, steps) for problem, steps in items])
 
 
-def text_matrix(items: Sequence[Item], settings: Settings) -> Any:
+def text_matrix(items: Sequence[Item], settings: LinearSettings) -> Any:
     """Hashed n-grams of all steps: a CSR matrix, each channel with logarithmic counts and unit length."""
     from scipy.sparse import hstack
 
@@ -198,7 +198,7 @@ def soft(x: Any, y: Floats, w: Floats) -> tuple[Any, NDArray[np.int64], Floats]:
     return x[order], hard, np.concatenate([(w * y)[right], (w * (1 - y))[wrong]])
 
 
-def _logistic(x: Any, y: Floats, w: Floats, settings: Settings) -> tuple[Floats, float]:
+def _logistic(x: Any, y: Floats, w: Floats, settings: LinearSettings) -> tuple[Floats, float]:
     from sklearn.linear_model import LogisticRegression
 
     rows, hard, weight = soft(x, y, w)

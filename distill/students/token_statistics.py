@@ -32,7 +32,7 @@ NAMES = (*STEP, *(f"{n}-mean_before" for n in AGAINST_MEAN), *(f"{n}-largest_bef
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StepFeatures:
     """What a model made of one solution: `states` (steps, 2 d), the hidden state at each step's end and the mean over the
     step's tokens; `surprise` (steps, summaries). Steps that did not fit into the context are rows of NaN."""
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
 from distill.data import Row, TrainingSet
-from distill.scoring.load import DEFAULT, Opening
-from distill.training.settings import Settings
+from distill.scoring.load import DEFAULT, LoadOptions
+from distill.training.settings import TrainingSettings
 from distill.types import Scorer, Trained
 
 if TYPE_CHECKING:
     from distill.sequences import Encoded, Encoder
     from distill.training.batches import Prepared
-    from distill.training.loop import Task, Team
+    from distill.training.loop import ProcessGroup, TrainingTask
     from distill.training.network import Network
 
 
@@ -29,7 +29,7 @@ class Transformer:
     """A base (a hub name or a local folder) and how to train it. See `Student`."""
 
     base: str
-    settings: Settings = field(default_factory=Settings)
+    settings: TrainingSettings = field(default_factory=TrainingSettings)
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
         """Fine-tune on `data.train`, early stopping on `data.dev`. `work` takes checkpoints and metrics; see `loop.fit`.
@@ -92,7 +92,7 @@ class Transformer:
         )
 
 
-def load(folder: Path, opening: Opening = DEFAULT) -> Scorer:
+def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
     """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without what it needs."""
     require_torch()
     from distill.scoring.scorer import open_scorer
@@ -109,7 +109,7 @@ def require_torch() -> None:
         raise ConfigError(f"a transformer student needs {', '.join(missing)}; install it with: pip install 'critic-prm[train]'")
 
 
-def require_room(work: Path | None, network: Network | Task) -> None:
+def require_room(work: Path | None, network: Network | TrainingTask) -> None:
     """Raises InputError where the disk has no room for what is trained and its best weights so far."""
     if work is None:
         return
@@ -134,22 +134,22 @@ def require_vocabulary(base: str, model: Any, splits: Sequence[Prepared]) -> Non
         )
 
 
-def open_team(settings: Settings) -> Team:
+def open_team(settings: TrainingSettings) -> ProcessGroup:
     """The processes that torchrun or accelerate launch started, or this one alone."""
     import os
 
     import torch
     from accelerate import PartialState
 
-    from distill.training.loop import Team
+    from distill.training.loop import ProcessGroup
 
     # Unless told, accelerate does not look for others where there is no GPU: each would train alone, and write to one place.
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     state = PartialState(cpu=settings.device == "cpu" or (several and not torch.accelerator.is_available()))
-    return Team(state.process_index, state.num_processes)
+    return ProcessGroup(state.process_index, state.num_processes)
 
 
-def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: Settings) -> Encoder:
+def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: TrainingSettings) -> Encoder:
     """The encoder of a base: the settings' layout, and the shorter of their length and the base's."""
     from distill.sequences import make_encoder
 
@@ -162,7 +162,7 @@ def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: Settings) -
 def prepare_rows(
     rows: Sequence[Row],
     encoder: Encoder,
-    settings: Settings,
+    settings: TrainingSettings,
     where: str,
     whole: bool,
     causal: bool,
@@ -208,18 +208,18 @@ def prepare_rows(
     ]
 
 
-def run_name(base: str, settings: Settings, data: TrainingSet, seed: int) -> str:
+def run_name(base: str, settings: TrainingSettings, data: TrainingSet, seed: int) -> str:
     """A fingerprint of all that a run's numbers follow from."""
     told = settings_that_matter(settings)
     digest = data.fingerprint or hashlib.sha256(repr((data.train, data.dev)).encode()).hexdigest()
     return hashlib.sha256(json.dumps([base, told, digest, seed], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def settings_that_matter(settings: Settings) -> dict[str, Any]:
+def settings_that_matter(settings: TrainingSettings) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if name not in ("save_minutes", "device")}
 
 
-def _scorer(network: Network, encoder: Encoder, settings: Settings) -> Scorer:
+def _scorer(network: Network, encoder: Encoder, settings: TrainingSettings) -> Scorer:
     from distill.scoring.scorer import scorer_of
     from distill.training.network import plain_model
 

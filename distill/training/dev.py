@@ -13,13 +13,15 @@ from distill.data import Row
 from distill.losses.loss import Outputs, open_loss
 from distill.threshold import choose_threshold
 from distill.training.batches import Prepared, in_order, move
-from distill.training.loop import StepNetwork, Team, micro_tokens, step_losses, weighed
-from distill.training.settings import Settings
+from distill.training.loop import ProcessGroup, StepNetwork, micro_tokens, step_losses, weighed
+from distill.training.settings import TrainingSettings
 
 Floats = NDArray[np.float64]
 
 
-def look(network: StepNetwork, data: Prepared, rows: Sequence[Row], settings: Settings, team: Team) -> dict[str, Any]:
+def look(
+    network: StepNetwork, data: Prepared, rows: Sequence[Row], settings: TrainingSettings, team: ProcessGroup
+) -> dict[str, Any]:
     """Loss, official first-error F1 at its best threshold, step AUROC and Brier of the raw scores of a split.
 
     What is not defined on these rows is None.
@@ -51,7 +53,9 @@ def _gold(row: Row, seen: int) -> int | None:
 
 
 @torch.no_grad()
-def score(network: StepNetwork, data: Prepared, settings: Settings, team: Team) -> tuple[list[list[float]], float]:
+def score(
+    network: StepNetwork, data: Prepared, settings: TrainingSettings, team: ProcessGroup
+) -> tuple[list[list[float]], float]:
     """Raw P(correct) of every kept step of every row, and the loss."""
     loss, device = open_loss(settings.loss), network.device
     half = torch.ones((len(data.encoded), network.heads), dtype=torch.bool) * 0.5

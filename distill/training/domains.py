@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from distill.training.batches import Prepared
     from distill.training.loop import StepNetwork
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
 EVERY = 20
 """Optimizer steps between two looks at the trusted set."""
@@ -106,7 +106,7 @@ class DomainWeights:
 
 
 def make_weights(
-    settings: Settings, domains: Mapping[str, int], trusted: Sequence[Row], say: Callable[[str], None]
+    settings: TrainingSettings, domains: Mapping[str, int], trusted: Sequence[Row], say: Callable[[str], None]
 ) -> DomainWeights | None:
     """The weights that the settings ask for, None where they ask for none. Raises UsageError, InputError."""
     if not settings.domain_weights and not settings.trusted:
@@ -138,7 +138,7 @@ class Looking:
     network: StepNetwork
     data: Prepared
     trusted: Prepared
-    settings: Settings
+    settings: TrainingSettings
     seed: int
 
     def after(self, step: int, of: int) -> None:

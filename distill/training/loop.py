@@ -20,14 +20,14 @@ from distill.training.batches import Batch, Indices, Prepared, micro, move, plan
 from distill.training.checkpoint import Checkpoints, State
 from distill.training.domains import DomainWeights
 from distill.training.ensemble import anchor
-from distill.training.settings import Settings, default_lr
+from distill.training.settings import TrainingSettings, default_lr
 
 Record = dict[str, Any]
 LOG = "training.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class ProcessGroup:
     """The processes that train together: one, or those that torchrun or accelerate started."""
 
     rank: int = 0
@@ -40,7 +40,7 @@ class Team:
                 torch.distributed.all_reduce(tensor)
 
 
-class Task(Protocol):
+class TrainingTask(Protocol):
     """What is trained: a model, and rows of so many tokens each on which it has a loss."""
 
     @property
@@ -101,7 +101,7 @@ class StepTask:
     data: Prepared
     of: Loss
     half: Tensor
-    settings: Settings
+    settings: TrainingSettings
     domains: DomainWeights | None = None
     anchors: tuple[nn.Parameter, Tensor] | None = None
 
@@ -139,10 +139,10 @@ def fit(
     network: StepNetwork,
     data: Prepared,
     dev: Callable[[], Mapping[str, Any]],
-    settings: Settings,
+    settings: TrainingSettings,
     *,
     seed: int = 0,
-    team: Team = Team(),
+    team: ProcessGroup = ProcessGroup(),
     work: Path | None = None,
     run: str = "",
     watch: Callable[[Record], None] = lambda record: None,
@@ -160,13 +160,13 @@ def fit(
 
 
 def train(
-    task: Task,
+    task: TrainingTask,
     dev: Callable[[], Mapping[str, Any]],
-    settings: Settings,
+    settings: TrainingSettings,
     *,
     places: int,
     seed: int = 0,
-    team: Team = Team(),
+    team: ProcessGroup = ProcessGroup(),
     work: Path | None = None,
     run: str = "",
     watch: Callable[[Record], None] = lambda record: None,
@@ -233,7 +233,13 @@ def train(
 
 
 def one_step(
-    task: Task, rows: Indices, optimizer: torch.optim.Optimizer, lr: float, places: int, settings: Settings, team: Team
+    task: TrainingTask,
+    rows: Indices,
+    optimizer: torch.optim.Optimizer,
+    lr: float,
+    places: int,
+    settings: TrainingSettings,
+    team: ProcessGroup,
 ) -> tuple[float, float]:
     """One step of the optimizer on these rows, shared out among the processes. Returns the loss and the gradient's norm."""
     divisor = task.weight(rows) or 1.0
@@ -256,7 +262,7 @@ def one_step(
     return float(total), float(norm)
 
 
-def step_losses(outs: list[Outputs], want: Targets, half: Tensor, loss: Loss, settings: Settings) -> Tensor:
+def step_losses(outs: list[Outputs], want: Targets, half: Tensor, loss: Loss, settings: TrainingSettings) -> Tensor:
     """The loss at every step end, (n,): the mean over heads, before any weight and not divided yet."""
     if len(outs) == 1:
         return loss.loss(outs[0], want, settings)
@@ -276,7 +282,7 @@ def halves(rows: int, heads: int, seed: int) -> Tensor:
     return torch.from_numpy(drawn < 0.5)
 
 
-def make_optimizer(trainable: Mapping[str, nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
+def make_optimizer(trainable: Mapping[str, nn.Parameter], settings: TrainingSettings) -> torch.optim.Optimizer:
     """AdamW; decay for matrices alone, since it pulls biases and norms to where they mean something else."""
     parameters = list(trainable.values())
     groups = [
@@ -286,7 +292,7 @@ def make_optimizer(trainable: Mapping[str, nn.Parameter], settings: Settings) ->
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=default_lr(settings), fused=True)
 
 
-def rate(step: int, total: int, settings: Settings) -> float:
+def rate(step: int, total: int, settings: TrainingSettings) -> float:
     """The share of the learning rate at a step: a straight rise, then a cosine or a line to 0, or constant."""
     rise = round(settings.warmup * total)
     if step < rise:
@@ -295,7 +301,7 @@ def rate(step: int, total: int, settings: Settings) -> float:
     return {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[settings.schedule]
 
 
-def micro_tokens(settings: Settings, device: torch.device) -> int:
+def micro_tokens(settings: TrainingSettings, device: torch.device) -> int:
     """Places of one forward pass: what keeps a GPU busy, or what stays in a processor's caches."""
     return min(settings.batch_tokens, settings.micro_tokens or (16384 if device.type == "cuda" else 2048))
 

@@ -20,7 +20,7 @@ from distill.losses.loss import Outputs
 from distill.sequences import Encoded
 from distill.training import attention
 from distill.training.batches import Batch, collate, pack
-from distill.training.settings import Settings, parse_lora
+from distill.training.settings import TrainingSettings, parse_lora
 
 LABELS = {0: "incorrect", 1: "correct"}
 HEADS = "heads.safetensors"
@@ -133,7 +133,7 @@ MEND = "name a folder that has config.json, weights and a tokenizer, or a model 
 
 def open_network(
     base: str,
-    settings: Settings,
+    settings: TrainingSettings,
     *,
     extra: tuple[float, ...] = (),
     seed: int = 0,

@@ -22,7 +22,7 @@ class Lora:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class TrainingSettings:
     """Everything about a training run but its data, its base and its seed. Raises UsageError for what cannot be.
 
     The student: `layers` keeps the first so many layers of the base; `freeze` leaves "none", "embeddings", the embeddings and
@@ -122,6 +122,6 @@ def parse_lora(text: str) -> Lora:
     return lora
 
 
-def default_lr(settings: Settings) -> float:
+def default_lr(settings: TrainingSettings) -> float:
     """What suits what is trained: 2e-5 for a whole base, 2e-4 for adapters, 1e-3 for heads alone."""
     return settings.lr or (2e-4 if settings.lora else 1e-3 if settings.freeze == "all" else 2e-5)

@@ -12,7 +12,7 @@ import pytest
 from bench.batch import four_roads, killed
 from bench.batch_server import Fate
 from critic_prm.engine.batch.ledger import Ledger
-from critic_prm.engine.entries import Question
+from critic_prm.engine.entries import PendingRequest
 from critic_prm.errors import ProviderError
 from critic_prm.providers.anthropic_batches import AnthropicBatches
 from critic_prm.providers.openai import OpenAIProvider
@@ -220,7 +220,7 @@ def test_what_is_found_half_done_is_dropped(openai: Bench) -> None:
         provider = OpenAIProvider("bench", openai.address, "k")
         for state in ("gathering", "ready"):
             batch = ledger.begin(provider)
-            ledger.add(batch, [Question(f"{state:0<64}", row, 0, "")])
+            ledger.add(batch, [PendingRequest(f"{state:0<64}", row, 0, "")])
             ledger.note(batch, state=state)
     assert openai.label("--batch", "--wait") == 0
     assert openai.sql("SELECT id, requests, state FROM batch") == [(3, 29, "ended")]

@@ -21,7 +21,7 @@ from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.session import NAMESPACE, ray_module
-from critic_prm.label.run import Tally, label_into
+from critic_prm.label.run import RunStats, label_into
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -100,10 +100,10 @@ class Run:
         name: str,
         judging: JudgeOptions,
         rows: int | Sequence[Trajectory],
-        meanwhile: Callable[[Critic, Tally], Coroutine[Any, Any, None]] | None = None,
+        meanwhile: Callable[[Critic, RunStats], Coroutine[Any, Any, None]] | None = None,
     ) -> Ran:
         """Label solutions, or so many of the usual ones, while `meanwhile` does what it likes."""
-        critic, tally = open_critic(name, judging), Tally()
+        critic, tally = open_critic(name, judging), RunStats()
         other = asyncio.create_task(meanwhile(critic, tally)) if meanwhile is not None else None
         out = self.folder / f"{self.done}-{uuid4().hex}.jsonl"
         client = getattr(critic, "client", None)

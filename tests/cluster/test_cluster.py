@@ -19,7 +19,7 @@ from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray import session
 from critic_prm.engine.ray.provider import RemoteProvider
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.label.run import Tally
+from critic_prm.label.run import RunStats
 from tests.cluster.conftest import Nodes, Run, together
 from tests.effort import until_async
 
@@ -85,7 +85,7 @@ async def test_a_limit_of_requests_holds_for_all_workers_and_jobs(two: Nodes, ju
 async def test_solutions_are_spread_and_what_a_lost_worker_had_is_judged_by_another(two: Nodes, judge: Judge, run: Run) -> None:
     one = await run.go("rules", run.judging(judge), 3000)
 
-    async def sabotage(critic: Critic, tally: Tally) -> None:
+    async def sabotage(critic: Critic, tally: RunStats) -> None:
         await until_async(lambda: tally.rows >= 300)
         kill_one(critic)
 
@@ -134,7 +134,7 @@ async def test_a_lost_worker_node_and_gate_cost_what_they_had_in_hand(two: Nodes
     judge.behave(replace(judge.behaviour, latency=0.2))
     bodies = judge.seen.bodies
 
-    async def sabotage(critic: Critic, tally: Tally) -> None:
+    async def sabotage(critic: Critic, tally: RunStats) -> None:
         await until_async(lambda: bodies.total() >= 80)
         kill_one(critic)
         await until_async(lambda: bodies.total() >= 180)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from critic_prm.engine.ray import worker_actor as desks
-from critic_prm.engine.ray.worker_actor import Desk, failure, result_of
+from critic_prm.engine.ray.worker_actor import WorkerActor, failure, result_of
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, InputError, ProviderError
 from tests.effort import until_async
 
@@ -40,8 +40,8 @@ class Doubling:
         pass
 
 
-async def opened(work: Doubling) -> Desk:
-    desk = Desk()
+async def opened(work: Doubling) -> WorkerActor:
+    desk = WorkerActor()
     assert (await desk.open(pickle.dumps(Doubling)))[0] == "ok"
     desk._work = work
     return desk

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from critic_prm.engine.adaptive_limiter import Gate
-from critic_prm.engine.ray.shared_limiter import Doorkeeper, Enter, Join, Leave, Throttled, door_name
+from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
+from critic_prm.engine.ray.shared_limiter import Enter, Join, Leave, LimiterActor, Throttled, door_name
 from critic_prm.providers.openai import OpenAIProvider
-from critic_prm.providers.provider import Allowance
+from critic_prm.providers.provider import RateLimits
 
 
-async def joined(*jobs: tuple[str, int], start: int = 100) -> Doorkeeper:
-    keeper = Doorkeeper()
+async def joined(*jobs: tuple[str, int], start: int = 100) -> LimiterActor:
+    keeper = LimiterActor()
     for job, most in jobs:
         await keeper.do(job, Join(most, None, None, start))
     return keeper
@@ -64,7 +64,7 @@ async def test_a_throttling_answer_to_one_job_slows_all() -> None:
 
 async def test_headers_of_one_job_hold_for_all() -> None:
     keeper = await joined(("a", 5), ("b", 5))
-    await keeper.do("a", Allowance(requests=0, requests_reset=20.0))
+    await keeper.do("a", RateLimits(requests=0, requests_reset=20.0))
     state = keeper.state()
     assert state is not None
     assert state.waiting > 0
@@ -81,7 +81,7 @@ async def test_the_strictest_limits_win() -> None:
 
 
 def test_restrict_leaves_a_stricter_limit_alone() -> None:
-    gate = Gate(5, rpm=60)
+    gate = AdaptiveLimiter(5, rpm=60)
     gate.restrict(rpm=600)
     assert gate._requests is not None
     assert gate._requests.rate == 1.0

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from critic_prm.critics.conversation import joined
 from critic_prm.critics.llm import LLMCritic, connect, with_provider
-from critic_prm.critics.schema_check import obeyed
+from critic_prm.critics.schema_check import matches_schema
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
@@ -159,7 +159,7 @@ def test_a_reply_obeys_only_when_it_is_just_that() -> None:
         "required": ["n", "v"],
         "additionalProperties": False,
     }
-    assert obeyed('{"n": 1, "v": "a"}', schema)
+    assert matches_schema('{"n": 1, "v": "a"}', schema)
     others = [
         '{"n": 1, "v": "c"}',
         '{"n": 1}',
@@ -168,8 +168,8 @@ def test_a_reply_obeys_only_when_it_is_just_that() -> None:
         'x{"n": 1, "v": "a"}',
         "[]",
     ]
-    assert not any(obeyed(other, schema) for other in others)
-    assert not obeyed("[1]", {"type": "array", "items": {"type": "string"}})
+    assert not any(matches_schema(other, schema) for other in others)
+    assert not matches_schema("[1]", {"type": "array", "items": {"type": "string"}})
 
 
 async def test_a_reply_without_a_verdict_is_told_so_once(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from critic_prm.critics.mixture import HOWS, Mixture, Part
+from critic_prm.critics.mixture import HOWS, Mixture, MixturePart
 from critic_prm.critics.open import open_critic
 from critic_prm.data.judgement import Judgement, Status, Verdict
 from critic_prm.data.trajectory import Step, Trajectory
@@ -42,61 +42,63 @@ class Fake:
 T = Trajectory("t", "a sum", (Step("compute 2 + 2"), Step("so it is 4")))
 
 
-async def ask(*parts: Part, how: str = "mean", trajectory: Trajectory = T) -> Judgement:
+async def ask(*parts: MixturePart, how: str = "mean", trajectory: Trajectory = T) -> Judgement:
     (found,) = await Mixture(parts, how).judge([trajectory])
     return found
 
 
-async def probabilities(*parts: Part, how: str = "mean") -> list[float | None]:
+async def probabilities(*parts: MixturePart, how: str = "mean") -> list[float | None]:
     return [verdict.p_correct for verdict in (await ask(*parts, how=how)).verdicts]
 
 
 async def test_weights() -> None:
-    parts = (Part("a", Fake((0.9, 0.2)), weight=3), Part("b", Fake((0.5, 0.6)), weight=1))
+    parts = (MixturePart("a", Fake((0.9, 0.2)), weight=3), MixturePart("b", Fake((0.5, 0.6)), weight=1))
     assert await probabilities(*parts) == [pytest.approx(0.8), pytest.approx(0.3)]
     assert await probabilities(*parts, how="min") == [0.5, 0.2]
     assert await probabilities(*parts, how="max") == [0.9, 0.6]
     assert (await probabilities(*parts, how="geometric_mean"))[0] == pytest.approx((0.9**3 * 0.5) ** 0.25)
     assert (await probabilities(*parts, how="product"))[0] == pytest.approx(0.9**3 * 0.5)
-    assert (await probabilities(Part("a", Fake((0.0, 0.2))), how="geometric_mean"))[0] == 0.0
+    assert (await probabilities(MixturePart("a", Fake((0.0, 0.2))), how="geometric_mean"))[0] == 0.0
 
 
 async def test_a_gate_shuts_whatever_the_others_say() -> None:
-    others = Part("b", Fake((1.0, 1.0)), weight=9)
-    assert await probabilities(Part("a", Fake((0.1, 0.6)), gate=0.5), others) == [0.1, pytest.approx(0.96)]
-    only_gate = Part("a", Fake((0.1, 0.6)), weight=0, gate=0.5)
+    others = MixturePart("b", Fake((1.0, 1.0)), weight=9)
+    assert await probabilities(MixturePart("a", Fake((0.1, 0.6)), gate=0.5), others) == [0.1, pytest.approx(0.96)]
+    only_gate = MixturePart("a", Fake((0.1, 0.6)), weight=0, gate=0.5)
     assert await probabilities(only_gate, others) == [0.1, 1.0]
     found = await ask(only_gate)
     assert [verdict.value for verdict in found.verdicts] == ["incorrect", "neutral"]
 
 
 async def test_a_floor_is_the_least_a_part_counts_as() -> None:
-    assert await probabilities(Part("a", Fake((0.0, 0.9)), floor=0.4), Part("b", Fake((1.0, 1.0)))) == [
+    assert await probabilities(MixturePart("a", Fake((0.0, 0.9)), floor=0.4), MixturePart("b", Fake((1.0, 1.0)))) == [
         0.7,
         pytest.approx(0.95),
     ]
 
 
 async def test_a_part_speaks_where_it_is_to() -> None:
-    arithmetic = Part("a", Fake((0.0, 0.0)), steps=r"\d \+ \d")
-    assert await probabilities(arithmetic, Part("b", Fake((1.0, 1.0)))) == [0.5, 1.0]
-    codes = Part("c", Fake((0.0, 0.0)), problems="def ")
-    assert await probabilities(codes, Part("b", Fake((1.0, 1.0)))) == [1.0, 1.0]
+    arithmetic = MixturePart("a", Fake((0.0, 0.0)), steps=r"\d \+ \d")
+    assert await probabilities(arithmetic, MixturePart("b", Fake((1.0, 1.0)))) == [0.5, 1.0]
+    codes = MixturePart("c", Fake((0.0, 0.0)), problems="def ")
+    assert await probabilities(codes, MixturePart("b", Fake((1.0, 1.0)))) == [1.0, 1.0]
     assert (await ask(codes)).first_error is None
     assert (await ask(codes)).notes == ("no part has a say on this problem",)
 
 
 async def test_what_no_part_judges_is_not_judged() -> None:
-    found = await ask(Part("a", Fake((0.9, None))), Part("b", Fake(("neutral", None))))
+    found = await ask(MixturePart("a", Fake((0.9, None))), MixturePart("b", Fake(("neutral", None))))
     assert [verdict.step for verdict in found.verdicts] == [0]
     assert found.first_error is None
-    found = await ask(Part("b", Fake(("neutral", "neutral"))))
+    found = await ask(MixturePart("b", Fake(("neutral", "neutral"))))
     assert [verdict.value for verdict in found.verdicts] == ["neutral", "neutral"]
     assert found.first_error == -1
 
 
 async def test_critiques_of_those_who_agree_are_kept() -> None:
-    found = await ask(Part("a", Fake((0.1, 0.9))), Part("b", Fake((0.3, 0.9))), Part("c", Fake((0.9, 0.9))))
+    found = await ask(
+        MixturePart("a", Fake((0.1, 0.9))), MixturePart("b", Fake((0.3, 0.9))), MixturePart("c", Fake((0.9, 0.9)))
+    )
     assert found.verdicts[0].critique == "a: says 0.1\nb: says 0.3"
     assert found.first_error == 0
     assert [part.judge for part in found.parts] == ["a", "b", "c"]
@@ -104,17 +106,17 @@ async def test_critiques_of_those_who_agree_are_kept() -> None:
 
 async def test_a_part_that_fails_is_left_out_unless_it_is_required() -> None:
     failing = Fake((), status="refused")
-    found = await ask(Part("a", failing), Part("b", Fake((0.9, 0.9))))
+    found = await ask(MixturePart("a", failing), MixturePart("b", Fake((0.9, 0.9))))
     assert (found.status, found.first_error, found.notes) == ("ok", -1, ("a: refused",))
-    assert (await ask(Part("a", failing, required=True), Part("b", Fake((0.9, 0.9))))).status == "refused"
-    assert (await ask(Part("a", failing), Part("b", failing))).status == "refused"
+    assert (await ask(MixturePart("a", failing, required=True), MixturePart("b", Fake((0.9, 0.9))))).status == "refused"
+    assert (await ask(MixturePart("a", failing), MixturePart("b", failing))).status == "refused"
 
 
 def test_parts_that_make_no_sense_are_refused() -> None:
     critic = Fake((1.0,))
     for wrong in ({"weight": -1.0}, {"floor": 2.0}, {"gate": -0.5}, {"weight": 0.0}, {"steps": "("}, {"problems": "["}):
         with pytest.raises(UsageError):
-            Part("a", critic, **wrong)
+            MixturePart("a", critic, **wrong)
 
 
 async def test_a_hierarchy_is_opened_from_files(tmp_path: Path) -> None:

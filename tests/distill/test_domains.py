@@ -27,10 +27,10 @@ from distill.training.domains import (
 )
 from distill.training.ensemble import ANCHOR, anchor, spread
 from distill.training.network import open_network, open_tokenizer
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 from tests.distill.tiny import sums, tiny_base
 
-SETTINGS = Settings(epochs=3, lr=3e-3, batch_tokens=300, device="cpu", dtype="fp32", patience=0)
+SETTINGS = TrainingSettings(epochs=3, lr=3e-3, batch_tokens=300, device="cpu", dtype="fp32", patience=0)
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from distill.students import hybrid
 from distill.students.choose import choose_student
 from distill.students.hybrid import Hybrid
 from distill.students.probe import fit_probe, probe_from_arrays
-from distill.students.token_statistics import NAMES, Marks, View, summarize
-from distill.training.settings import Settings
+from distill.students.token_statistics import NAMES, Marks, StepFeatures, summarize
+from distill.training.settings import TrainingSettings
 from distill.types import Item
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, sums, tiny_base
@@ -42,7 +42,7 @@ def training_set() -> TrainingSet:
 @pytest.fixture(scope="module")
 def folder(base: Path, training_set: TrainingSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("verifier") / "v"
-    distill(training_set, out, student=Hybrid(str(base), Settings(dtype="fp32")))
+    distill(training_set, out, student=Hybrid(str(base), TrainingSettings(dtype="fp32")))
     return out
 
 
@@ -100,7 +100,7 @@ def test_surprise_is_that_of_the_plain_model(base: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    reader = hybrid.open_reader(str(base), Settings(dtype="fp32"))
+    reader = hybrid.open_reader(str(base), TrainingSettings(dtype="fp32"))
     view = reader.read([ITEM])[0]
     encoded = reader.encoder.encode(*ITEM)
     ids = torch.from_numpy(encoded.ids.astype(np.int64))[None]
@@ -137,7 +137,7 @@ def test_it_learns_and_says_what_it_is(folder: Path, training_set: TrainingSet) 
 
 
 def test_equal_runs_give_equal_files(base: Path, folder: Path, training_set: TrainingSet, tmp_path: Path) -> None:
-    distill(training_set, tmp_path / "again", student=Hybrid(str(base), Settings(dtype="fp32")))
+    distill(training_set, tmp_path / "again", student=Hybrid(str(base), TrainingSettings(dtype="fp32")))
     for name in ("hybrid.safetensors", "linear.safetensors", "model.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
 
@@ -157,18 +157,18 @@ def test_steps_beyond_the_context_are_left_to_the_linear_part(base: Path, folder
 def test_a_killed_run_does_not_read_again(
     base: Path, training_set: TrainingSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distill.students.frozen_lm import Reader
+    from distill.students.frozen_lm import FrozenLM
 
     monkeypatch.setattr(hybrid, "CHUNK", 20)
-    student, read, plain = Hybrid(str(base), Settings(dtype="fp32")), Reader.read, []
+    student, read, plain = Hybrid(str(base), TrainingSettings(dtype="fp32")), FrozenLM.read, []
 
-    def once(self: Reader, items: Sequence[Item]) -> list[View]:
+    def once(self: FrozenLM, items: Sequence[Item]) -> list[StepFeatures]:
         plain.append(len(items))
         if len(plain) == 3:
             raise KeyboardInterrupt
         return read(self, items)
 
-    monkeypatch.setattr(Reader, "read", once)
+    monkeypatch.setattr(FrozenLM, "read", once)
     with pytest.raises(KeyboardInterrupt):
         student.train(training_set, seed=0, say=lambda line: None, work=tmp_path)
     assert plain == [20, 20, 20]
@@ -181,16 +181,16 @@ def test_a_killed_run_does_not_read_again(
 def test_only_the_sources_named_are_read(base: Path, training_set: TrainingSet, tmp_path: Path) -> None:
     train = tuple(replace(row, source="a" if n % 2 else "b") for n, row in enumerate(training_set.train))
     data = replace(training_set, train=train)
-    trained = Hybrid(str(base), Settings(dtype="fp32"), sources=("a*",)).train(data, seed=0, say=lambda line: None)
+    trained = Hybrid(str(base), TrainingSettings(dtype="fp32"), sources=("a*",)).train(data, seed=0, say=lambda line: None)
     assert (trained.summary["solutions"], trained.summary["solutions_read"]) == (60, 30)
     with pytest.raises(InputError, match="name other sources"):
         Hybrid(str(base), sources=("c",)).train(data, seed=0, say=lambda line: None)
 
 
 def test_sources_are_for_a_base_that_reads() -> None:
-    assert choose_student("hybrid:./base", Settings(), ("math_*",)) == Hybrid("./base", Settings(), ("math_*",))
+    assert choose_student("hybrid:./base", TrainingSettings(), ("math_*",)) == Hybrid("./base", TrainingSettings(), ("math_*",))
     with pytest.raises(UsageError, match="other students learn from all sources"):
-        choose_student("linear", Settings(), ("math_*",))
+        choose_student("linear", TrainingSettings(), ("math_*",))
 
 
 def test_what_cannot_be_read_is_said_before_anything_is_done(
@@ -200,11 +200,13 @@ def test_what_cannot_be_read_is_said_before_anything_is_done(
     with pytest.raises(InputError, match=r"writes text|causal language model"):
         Hybrid(str(encoder)).train(training_set, seed=0, say=lambda line: None)
     with pytest.raises(UsageError, match="--epochs"):
-        choose_student("hybrid:some/base", Settings(epochs=4))
+        choose_student("hybrid:some/base", TrainingSettings(epochs=4))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match="one process"):
         Hybrid(str(encoder)).train(training_set, seed=0, say=lambda line: None)
-    assert choose_student("hybrid:some/base", Settings(layout="trl")) == Hybrid("some/base", Settings(layout="trl"))
+    assert choose_student("hybrid:some/base", TrainingSettings(layout="trl")) == Hybrid(
+        "some/base", TrainingSettings(layout="trl")
+    )
 
 
 def test_what_a_step_looks_like_counts_against_the_steps_before_it(folder: Path) -> None:

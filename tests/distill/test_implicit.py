@@ -17,11 +17,11 @@ from distill.data import Row, TrainingSet
 from distill.run import distill
 from distill.students.choose import choose_student
 from distill.students.implicit import BETA, Implicit
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, tiny_base
 
-SETTINGS = Settings(epochs=4, lr=3e-3, batch_tokens=400, device="cpu", dtype="fp32", patience=0)
+SETTINGS = TrainingSettings(epochs=4, lr=3e-3, batch_tokens=400, device="cpu", dtype="fp32", patience=0)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_the_reference_is_a_part_of_the_fingerprint(verifier: Path, tmp_path: Pa
 
 
 def test_what_cannot_be_is_said_before_the_first_step(base: Path, tmp_path: Path) -> None:
-    def train(settings: Settings = SETTINGS, data: tuple[Row, ...] = rows(4), place: Path = base) -> Any:
+    def train(settings: TrainingSettings = SETTINGS, data: tuple[Row, ...] = rows(4), place: Path = base) -> Any:
         return distill(TrainingSet("toy", data, data, ()), tmp_path / "v", student=Implicit(str(place), settings))
 
     with pytest.raises(UsageError, match="has no --heads, --trusted: it has no heads"):

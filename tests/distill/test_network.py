@@ -20,10 +20,10 @@ from distill.sequences import Encoded
 from distill.training.attention import PackedAttention
 from distill.training.batches import Batch, collate
 from distill.training.network import Network, open_network, open_tokenizer, plain_model
-from distill.training.settings import Settings, parse_lora
+from distill.training.settings import TrainingSettings, parse_lora
 from tests.distill.tiny import tiny_base
 
-FP32 = Settings(dtype="fp32", device="cpu")
+FP32 = TrainingSettings(dtype="fp32", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -103,20 +103,20 @@ def test_checkpointing_changes_no_number(bases: dict[str, Path]) -> None:
 
 def test_fewer_layers_and_what_is_frozen(bases: dict[str, Path]) -> None:
     for kind in ("qwen2", "bert"):
-        network = open_network(str(bases[kind]), Settings(layers=2, freeze="1", device="cpu"))
+        network = open_network(str(bases[kind]), TrainingSettings(layers=2, freeze="1", device="cpu"))
         names = set(network.trainable())
         assert network.model.config.num_hidden_layers == 2
         assert not any(f".{place}." in name for name in names for place in ("layers.0", "layer.0", "layers.2", "layer.2"))
         assert any(".1." in name for name in names)
         assert not any("embed" in name and "weight" in name and "word" in name for name in names)
-    heads = open_network(str(bases["llama"]), Settings(freeze="all", device="cpu"))
+    heads = open_network(str(bases["llama"]), TrainingSettings(freeze="all", device="cpu"))
     assert set(heads.trainable()) == {"score.weight", "score.bias"}
     with pytest.raises(UsageError, match="layers is 9, and the base has 3"):
-        open_network(str(bases["qwen2"]), Settings(layers=9))
+        open_network(str(bases["qwen2"]), TrainingSettings(layers=9))
 
 
 def test_adapters_are_merged_into_a_plain_model(bases: dict[str, Path]) -> None:
-    network = open_network(str(bases["qwen2"]), Settings(lora="r=4", dtype="fp32", device="cpu"), seed=1)
+    network = open_network(str(bases["qwen2"]), TrainingSettings(lora="r=4", dtype="fp32", device="cpu"), seed=1)
     names = set(network.trainable())
     assert all("lora_" in name or "score" in name for name in names)
     with torch.no_grad():
@@ -131,7 +131,7 @@ def test_adapters_are_merged_into_a_plain_model(bases: dict[str, Path]) -> None:
 
 
 def test_heads_differ_and_their_mean_is_the_plain_one(bases: dict[str, Path]) -> None:
-    network = open_network(str(bases["qwen2"]), Settings(heads=4, dtype="fp32", device="cpu"), extra=(1.5,), seed=1)
+    network = open_network(str(bases["qwen2"]), TrainingSettings(heads=4, dtype="fp32", device="cpu"), extra=(1.5,), seed=1)
     batch = batch_of(True)
     with torch.no_grad():
         outs = network(batch)
@@ -186,7 +186,7 @@ def test_a_tokenizer_without_padding_gets_its_end_token(tmp_path: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_where_there_is_none_is_said(bases: dict[str, Path]) -> None:
     with pytest.raises(ConfigError, match="'cuda' cannot be used here"):
-        open_network(str(bases["qwen2"]), Settings(device="cuda"))
+        open_network(str(bases["qwen2"]), TrainingSettings(device="cuda"))
 
 
 def test_settings_check_themselves() -> None:
@@ -197,4 +197,4 @@ def test_settings_check_themselves() -> None:
         {"schedule": "step"}, {"freeze": "some"}, {"label_smoothing": 1.0}, {"allow_dropped": 1.5}, {"dtype": "fp8"},
     ):  # fmt: skip
         with pytest.raises(CriticPrmError):
-            Settings(**wrong)
+            TrainingSettings(**wrong)

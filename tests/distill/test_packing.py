@@ -12,7 +12,7 @@ from distill.sequences import Encoded
 from distill.training import network as networks
 from distill.training.batches import Batch, Packed, collate, pack
 from distill.training.network import open_network
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 from tests.distill.tiny import tiny_base
 
 
@@ -37,7 +37,7 @@ def test_what_is_left_to_the_whole_is_a_span_of_its_own() -> None:
 
 
 def test_the_filling_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = open_network(str(tiny_base(tmp_path)), Settings(device="cpu", dtype="fp32"))
+    network = open_network(str(tiny_base(tmp_path)), TrainingSettings(device="cpu", dtype="fp32"))
     assert network.packs
 
     def numbers(align: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,12 +25,12 @@ from distill.data import read_training_set
 from distill.run import Distilled, distill
 from distill.students.choose import choose_student
 from distill.students.transformer import Transformer
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, sums, tiny_base, training_set
 from tests.effort import until
 
-FAST = Settings(lr=5e-3, epochs=4, batch_tokens=512, dtype="fp32", device="cpu", evaluations=2)
+FAST = TrainingSettings(lr=5e-3, epochs=4, batch_tokens=512, dtype="fp32", device="cpu", evaluations=2)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def environment() -> dict[str, str]:
 def test_kill_dash_nine_changes_nothing(base: Path, data: Path, tmp_path: Path) -> None:
     """A run that is killed in the middle and started again has the losses, the looks at dev and the weights of one that was
     left alone. (Two processes that import torch: a few seconds.)"""
-    settings = Settings(lr=5e-3, epochs=3, batch_tokens=256, dtype="fp32", device="cpu", evaluations=2, save_minutes=0)
+    settings = TrainingSettings(lr=5e-3, epochs=3, batch_tokens=256, dtype="fp32", device="cpu", evaluations=2, save_minutes=0)
     alone = distill(data, tmp_path / "alone", student=Transformer(str(base), settings))
     work = tmp_path / ".v.training"
     run = [sys.executable, "-c", COMMAND, *command(data, tmp_path / "v", base, "--save-minutes", "0")]
@@ -177,7 +177,7 @@ def test_another_run_does_not_go_on_from_a_checkpoint(base: Path, data: Path, tm
 
 def test_two_processes_have_the_losses_of_one(base: Path, data: Path, tmp_path: Path) -> None:
     """Under torchrun with gloo; the same steps, shared out. (Three processes that import torch: a few seconds.)"""
-    settings = Settings(lr=5e-3, epochs=3, batch_tokens=256, dtype="fp32", device="cpu", evaluations=2)
+    settings = TrainingSettings(lr=5e-3, epochs=3, batch_tokens=256, dtype="fp32", device="cpu", evaluations=2)
     alone = distill(data, tmp_path / "one", student=Transformer(str(base), settings))
     run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "critic_prm"]
     done = subprocess.run(
@@ -286,9 +286,9 @@ def test_a_tokenizer_of_another_model_is_said(data: Path, base: Path, tmp_path: 
 
 
 def test_the_linear_student_has_no_settings() -> None:
-    assert choose_student("linear", Settings()).__name__ == "distill.students.linear"  # type: ignore[attr-defined]
+    assert choose_student("linear", TrainingSettings()).__name__ == "distill.students.linear"  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="has no --lr, --epochs"):
-        choose_student("linear", replace(Settings(), lr=1e-4, epochs=9))
+        choose_student("linear", replace(TrainingSettings(), lr=1e-4, epochs=9))
 
 
 def test_the_card_has_intervals_licences_and_how_else_to_use_the_folder(base: Path, data: Path, tmp_path: Path) -> None:

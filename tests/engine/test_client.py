@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from critic_prm.engine import retries
-from critic_prm.engine.adaptive_limiter import Gate
-from critic_prm.engine.budget import Money
+from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
+from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Cache
-from critic_prm.engine.client import Client, Settings
+from critic_prm.engine.client import Client, ClientSettings
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, Failure, Interrupted, ProviderError
 from critic_prm.providers.models import Prices
-from critic_prm.providers.provider import Arrival, Message, Request, Sampling, Usage, Wire
+from critic_prm.providers.provider import Message, RawReply, Request, Sampling, Usage, Wire
 from critic_prm.providers.scripted import ScriptedProvider
 from tests.effort import PATIENCE, until_async
 
@@ -44,10 +44,14 @@ def db(tmp_path: Path) -> Path:
     return tmp_path / "cache.db"
 
 
-def client(db: Path, script: Any, settings: Settings | None = None, money: Money | None = None, places: int = 64) -> Client:
+def client(
+    db: Path, script: Any, settings: ClientSettings | None = None, money: Budget | None = None, places: int = 64
+) -> Client:
     turns: Iterator[Any] = iter(script) if isinstance(script, list) else iter(())
     ask: Script = script if callable(script) else lambda wire: next(turns)
-    return Client(ScriptedProvider(ask), lambda: Cache(db), Gate(places, start=places), money, settings or Settings())
+    return Client(
+        ScriptedProvider(ask), lambda: Cache(db), AdaptiveLimiter(places, start=places), money, settings or ClientSettings()
+    )
 
 
 def asked(one: Client) -> int:
@@ -100,14 +104,14 @@ class Slow(ScriptedProvider):
         super().__init__([GOOD])
         self.go = asyncio.Event()
 
-    async def complete(self, wire: Wire) -> Arrival:
+    async def complete(self, wire: Wire) -> RawReply:
         await self.go.wait()
         return await super().complete(wire)
 
 
 async def test_when_the_one_who_asked_gives_up_the_next_one_asks(db: Path) -> None:
     provider = Slow()
-    one = Client(provider, lambda: Cache(db), Gate(4))
+    one = Client(provider, lambda: Cache(db), AdaptiveLimiter(4))
     first, second = asyncio.create_task(one.ask(question())), asyncio.create_task(one.ask(question()))
     await until_async(lambda: one.gate.out == 1)
     first.cancel()
@@ -194,7 +198,7 @@ async def test_a_request_that_fails_while_others_pass_is_given_up(db: Path) -> N
     def script(wire: Wire) -> Any:
         return fails("transient", 500) if "bad" in str(wire) else GOOD
 
-    one = client(db, script, Settings(retries=3))
+    one = client(db, script, ClientSettings(retries=3))
     bad = asyncio.create_task(one.ask(question("bad")))
     for i in range(50):
         await one.ask(question(str(i)))
@@ -260,7 +264,7 @@ async def test_a_server_that_is_down_stops_the_run(db: Path, monkeypatch: pytest
 
 
 async def test_offline_sends_nothing(db: Path) -> None:
-    one = client(db, [GOOD], Settings(offline=True))
+    one = client(db, [GOOD], ClientSettings(offline=True))
     answer = await one.ask(question())
     assert answer.failure
     assert asked(one) == 0
@@ -268,7 +272,7 @@ async def test_offline_sends_nothing(db: Path) -> None:
 
 
 async def test_an_answer_that_does_not_come_is_a_failure(db: Path) -> None:
-    one = Client(Slow(), lambda: Cache(db), Gate(4), settings=Settings(retries=0, timeout=0.02))
+    one = Client(Slow(), lambda: Cache(db), AdaptiveLimiter(4), settings=ClientSettings(retries=0, timeout=0.02))
     answer = await one.ask(question())
     assert answer.failure
     assert "no answer within 0.02 s" in str(answer.failure)
@@ -277,7 +281,7 @@ async def test_an_answer_that_does_not_come_is_a_failure(db: Path) -> None:
 
 async def test_halting_lets_out_who_waits_and_brings_in_who_is_out(db: Path) -> None:
     provider = Slow()
-    one = Client(provider, lambda: Cache(db), Gate(2, fixed=True))
+    one = Client(provider, lambda: Cache(db), AdaptiveLimiter(2, fixed=True))
     asking = [asyncio.create_task(one.ask(question(str(i)))) for i in range(5)]
     await until_async(lambda: one.gate.out == 2)
     one.halt(Interrupted())
@@ -300,7 +304,7 @@ async def test_a_request_that_rests_does_not_outlast_the_run(db: Path, monkeypat
 
 
 async def test_max_requests_is_never_passed(db: Path) -> None:
-    one = client(db, lambda wire: GOOD, money=Money(max_requests=7))
+    one = client(db, lambda wire: GOOD, money=Budget(max_requests=7))
     found = await asyncio.gather(*(one.ask(question(str(i))) for i in range(30)), return_exceptions=True)
     assert asked(one) == 7
     assert sum(not isinstance(each, BaseException) for each in found) == 7
@@ -313,7 +317,7 @@ async def test_a_budget_in_dollars_holds_with_many_in_flight_and_is_nearly_used_
         tokens = 10 + int(wire["messages"][-1]["content"]) % 40
         return {"text": "fine", "usage": {"prompt_tokens": 20, "completion_tokens": tokens}}
 
-    money = Money(Prices(input=1.0, output=100.0), budget_usd=0.2)
+    money = Budget(Prices(input=1.0, output=100.0), budget_usd=0.2)
     one = client(db, script, money=money)
     requests = (one.ask(question(str(i), max_tokens=50)) for i in range(400))
     await asyncio.gather(*requests, return_exceptions=True)
@@ -322,7 +326,7 @@ async def test_a_budget_in_dollars_holds_with_many_in_flight_and_is_nearly_used_
 
 
 async def test_a_budget_too_small_for_one_request_says_so(db: Path) -> None:
-    one = client(db, [GOOD], money=Money(Prices(1.0, 100.0), budget_usd=0.01))
+    one = client(db, [GOOD], money=Budget(Prices(1.0, 100.0), budget_usd=0.01))
     with pytest.raises(BudgetError, match=r"may cost up to \$0.80"):
         await one.ask(question(max_tokens=8000))
     assert asked(one) == 0
@@ -331,7 +335,7 @@ async def test_a_budget_too_small_for_one_request_says_so(db: Path) -> None:
 
 async def test_the_cost_of_answers_that_came_to_nothing_counts(db: Path) -> None:
     cut = {"text": "Step", "finish": "length", "usage": {"prompt_tokens": 0, "completion_tokens": 1_000_000}}
-    one = client(db, [cut, cut], money=Money(Prices(1.0, 2.0)))
+    one = client(db, [cut, cut], money=Budget(Prices(1.0, 2.0)))
     await one.ask(question())
     assert one.money.cost() == pytest.approx(4.0)
     await one.close()

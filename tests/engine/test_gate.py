@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from critic_prm.engine.adaptive_limiter import Gate
-from critic_prm.providers.provider import Allowance
+from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
+from critic_prm.providers.provider import RateLimits
 
 
 class Clock:
@@ -19,7 +19,7 @@ class Clock:
 
 
 async def test_no_more_than_the_limit_is_out_at_once() -> None:
-    gate = Gate(3, fixed=True)
+    gate = AdaptiveLimiter(3, fixed=True)
     times = [await gate.enter() for _ in range(3)]
     fourth = asyncio.create_task(gate.enter())
     await asyncio.sleep(0)
@@ -31,7 +31,7 @@ async def test_no_more_than_the_limit_is_out_at_once() -> None:
 
 
 async def test_it_doubles_each_round_while_all_is_well_and_places_are_used() -> None:
-    gate = Gate(128)
+    gate = AdaptiveLimiter(128)
     times: list[float] = []
     for expected in (32, 64, 128, 128):
         for _ in range(int(gate.limit)):
@@ -43,7 +43,7 @@ async def test_it_doubles_each_round_while_all_is_well_and_places_are_used() -> 
 
 async def test_after_a_complaint_it_grows_by_a_twentieth_a_round() -> None:
     clock = Clock()
-    gate = Gate(200, start=100, clock=clock)
+    gate = AdaptiveLimiter(200, start=100, clock=clock)
     times = [await gate.enter() for _ in range(100)]
     clock.now += 1
     gate.throttle(times.pop(), 0.0)
@@ -62,7 +62,7 @@ async def test_after_a_complaint_it_grows_by_a_twentieth_a_round() -> None:
 
 async def test_a_throttled_server_that_accepts_again_has_its_short_cooldown_back() -> None:
     clock = Clock()
-    gate = Gate(64, clock=clock)
+    gate = AdaptiveLimiter(64, clock=clock)
     for _ in range(5):
         entered = await _enter(gate, clock)
         gate.throttle(entered, None)
@@ -72,7 +72,7 @@ async def test_a_throttled_server_that_accepts_again_has_its_short_cooldown_back
 
 
 async def test_a_shut_gate_turns_everybody_away_but_lets_out_who_is_out() -> None:
-    gate = Gate(1, fixed=True)
+    gate = AdaptiveLimiter(1, fixed=True)
     entered = await gate.enter()
     waiting = asyncio.create_task(gate.enter())
     await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_a_shut_gate_turns_everybody_away_but_lets_out_who_is_out() -> Non
 
 
 async def test_the_ceiling_can_be_moved_while_running() -> None:
-    gate = Gate(1, fixed=True)
+    gate = AdaptiveLimiter(1, fixed=True)
     await gate.enter()
     more = [asyncio.create_task(gate.enter()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -100,13 +100,13 @@ async def test_the_ceiling_can_be_moved_while_running() -> None:
     assert gate.out == 1
 
 
-async def _enter(gate: Gate, clock: Clock) -> float:
+async def _enter(gate: AdaptiveLimiter, clock: Clock) -> float:
     clock.now += 1000
     return await gate.enter()
 
 
 async def test_an_idle_gate_does_not_grow() -> None:
-    gate = Gate(128)
+    gate = AdaptiveLimiter(128)
     for _ in range(500):
         gate.leave(await gate.enter())
     assert gate.limit == 16
@@ -114,7 +114,7 @@ async def test_an_idle_gate_does_not_grow() -> None:
 
 async def test_one_episode_shrinks_once_however_many_hear_of_it() -> None:
     clock = Clock()
-    gate = Gate(100, clock=clock)
+    gate = AdaptiveLimiter(100, clock=clock)
     times = [await gate.enter() for _ in range(16)]
     clock.now += 1
     for entered in times:
@@ -126,14 +126,14 @@ async def test_one_episode_shrinks_once_however_many_hear_of_it() -> None:
 @pytest.mark.parametrize(("said", "waits"), [(7.0, 7.0), (None, 0.5), (0.0, 0.0)])
 async def test_it_waits_as_long_as_the_server_says(said: float | None, waits: float) -> None:
     clock = Clock()
-    gate = Gate(4, clock=clock)
+    gate = AdaptiveLimiter(4, clock=clock)
     gate.throttle(await gate.enter(), said)
     assert gate.waiting() == pytest.approx(waits)
 
 
 async def test_without_a_word_the_wait_doubles_up_to_a_minute() -> None:
     clock, waits = Clock(), []
-    gate = Gate(4, clock=clock)
+    gate = AdaptiveLimiter(4, clock=clock)
     for _ in range(10):
         clock.now += 1000
         entered = await gate.enter()
@@ -145,17 +145,17 @@ async def test_without_a_word_the_wait_doubles_up_to_a_minute() -> None:
 
 async def test_headers_that_say_nothing_is_left_close_the_gate() -> None:
     clock = Clock()
-    gate = Gate(4, clock=clock)
-    gate.heed(Allowance(requests=3, requests_reset=9.0))
+    gate = AdaptiveLimiter(4, clock=clock)
+    gate.heed(RateLimits(requests=3, requests_reset=9.0))
     assert gate.waiting() == 0
-    gate.heed(Allowance(requests=0, requests_reset=9.0))
+    gate.heed(RateLimits(requests=0, requests_reset=9.0))
     assert gate.waiting() == pytest.approx(9.0)
 
 
 async def test_requests_per_minute_hold() -> None:
     """60 a minute: the first goes at once, then one a second, whatever the limit of places."""
     clock = Clock()
-    gate = Gate(50, rpm=60, clock=clock)
+    gate = AdaptiveLimiter(50, rpm=60, clock=clock)
     admitted = 0
     waiting = [asyncio.create_task(gate.enter()) for _ in range(40)]
     for _ in range(100):
@@ -169,7 +169,7 @@ async def test_requests_per_minute_hold() -> None:
 
 
 async def test_a_cancelled_waiter_gives_its_place_on() -> None:
-    gate = Gate(1, fixed=True)
+    gate = AdaptiveLimiter(1, fixed=True)
     first = await gate.enter()
     second, third = asyncio.create_task(gate.enter()), asyncio.create_task(gate.enter())
     await asyncio.sleep(0)
@@ -188,7 +188,7 @@ async def test_the_pace_settles_just_under_what_the_server_takes(
 ) -> None:
     """A server that takes 20 a second with so many saved up, 50 ms each: 40 seconds of simulated time."""
     clock = Clock()
-    gate = Gate(64, start=start, clock=clock)
+    gate = AdaptiveLimiter(64, start=start, clock=clock)
     level, stamp = burst, clock.now
     accepted = late = late_refused = 0
     out: list[tuple[float, float, bool]] = []

@@ -15,13 +15,13 @@ import pytest
 from critic_prm.critics.llm import with_provider
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine import retries
-from critic_prm.engine.adaptive_limiter import Gate
+from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
 from critic_prm.engine.batch.import_results import _row
 from critic_prm.engine.batch.results import read_result
-from critic_prm.engine.budget import Money
+from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Attempt, Cache, Entry
-from critic_prm.engine.client import Client, Settings
-from critic_prm.engine.entries import Question
+from critic_prm.engine.client import Client, ClientSettings
+from critic_prm.engine.entries import PendingRequest
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import CriticPrmError, ProviderError
@@ -96,8 +96,8 @@ def request(text: str = "2+2?") -> Request:
     return Request((Message("user", text),))
 
 
-def client(db: Path, script: Any, money: Money | None = None) -> Client:
-    return Client(ScriptedProvider(script), lambda: Cache(db), Gate(64, start=64), money, Settings(retries=1))
+def client(db: Path, script: Any, money: Budget | None = None) -> Client:
+    return Client(ScriptedProvider(script), lambda: Cache(db), AdaptiveLimiter(64, start=64), money, ClientSettings(retries=1))
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +179,7 @@ def test_no_usage_costs_less_than_nothing() -> None:
 
 
 async def test_a_budget_cannot_be_undone(db: Path) -> None:
-    money = Money(Prices(1000.0, 1000.0), budget_usd=1000.0)
+    money = Budget(Prices(1000.0, 1000.0), budget_usd=1000.0)
     one = client(db, lambda wire: chat(usage={"prompt_tokens": -(10**6), "completion_tokens": 100}), money)
     await one.ask(request())
     await one.close()
@@ -197,7 +197,7 @@ async def test_a_malformed_body_in_the_cache_costs_its_own_row(db: Path, name: s
     with sqlite3.connect(db) as connection:
         connection.execute("UPDATE reply SET raw = ?, digest = NULL", (orjson.dumps(MALFORMED[name]).decode(),))
     again = client(db, lambda wire: chat())
-    again.settings = Settings(offline=True)
+    again.settings = ClientSettings(offline=True)
     answer = await again.ask(request())
     await again.close()
     assert again.provider.asked == []  # type: ignore[attr-defined]
@@ -221,7 +221,7 @@ async def test_a_stored_answer_that_was_broken_off_is_bought_again_and_replaced(
     found = []
     for script in (lambda wire: BROKEN_OFF, lambda wire: chat(), lambda wire: chat()):
         again = client(db, script)
-        again.settings = Settings(retries=0)
+        again.settings = ClientSettings(retries=0)
         answer = await again.ask(request())
         await again.close()
         found.append((answer.failure is None, answer.cached, len(again.provider.asked)))  # type: ignore[attr-defined]
@@ -236,7 +236,7 @@ def test_a_malformed_result_of_a_batch_costs_its_own_row(name: str) -> None:
     line = {"custom_id": "a", "response": {"status_code": 200, "body": MALFORMED[name]}}
     result = read_result(line)
     assert result is not None
-    row, usage, error = _row(ScriptedProvider([]), Question("k", {}, 0, ""), result)
+    row, usage, error = _row(ScriptedProvider([]), PendingRequest("k", {}, 0, ""), result)
     assert isinstance(row, Attempt)
     assert row.failure == "transient"
     assert usage == Usage()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from critic_prm.engine.ordered_map import in_order
+from critic_prm.engine.ordered_map import ordered_map
 
 
 async def doubled(part: Sequence[int]) -> list[int]:
@@ -30,13 +30,13 @@ async def test_results_come_in_the_order_of_the_items_whatever_takes_long(batch:
             await asyncio.sleep(0)
         return [2 * item for item in part]
 
-    pairs = [pair async for pair in in_order(range(100), work, workers=lambda: 9, batch=batch)]
+    pairs = [pair async for pair in ordered_map(range(100), work, workers=lambda: 9, batch=batch)]
     assert pairs == [(item, 2 * item) for item in range(100)]
 
 
 async def test_no_items_no_results() -> None:
     nothing: list[int] = []
-    assert [pair async for pair in in_order(nothing, doubled, workers=lambda: 3)] == []
+    assert [pair async for pair in ordered_map(nothing, doubled, workers=lambda: 3)] == []
 
 
 async def test_the_input_is_read_no_further_ahead_than_the_window() -> None:
@@ -53,7 +53,7 @@ async def test_the_input_is_read_no_further_ahead_than_the_window() -> None:
             await release.wait()
         return list(part)
 
-    results = in_order(items(), work, workers=lambda: 4, window=50)
+    results = ordered_map(items(), work, workers=lambda: 4, window=50)
     first = asyncio.ensure_future(anext(results))
     for _ in range(300):
         await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_an_error_comes_after_all_results_before_it(bad: int) -> None:
 
     got: list[int] = []
     with pytest.raises(ValueError, match=str(bad)):
-        await collect(in_order(range(100), work, workers=lambda: 8), got)
+        await collect(ordered_map(range(100), work, workers=lambda: 8), got)
     assert got == list(range(bad))
 
 
@@ -85,7 +85,7 @@ async def test_an_error_of_the_input_comes_after_all_it_gave() -> None:
 
     got: list[int] = []
     with pytest.raises(OSError, match="line 11"):
-        await collect(in_order(items(), doubled, workers=lambda: 4, batch=3), got)
+        await collect(ordered_map(items(), doubled, workers=lambda: 4, batch=3), got)
     assert got == list(range(10))
 
 
@@ -100,7 +100,7 @@ async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_more() -> Non
         await asyncio.sleep(0)
         return list(part)
 
-    pairs = [pair async for pair in in_order(range(1000), work, workers=lambda: 5, stop=stop)]
+    pairs = [pair async for pair in ordered_map(range(1000), work, workers=lambda: 5, stop=stop)]
     assert len(pairs) == taken
     assert 20 <= taken <= 30
 
@@ -117,13 +117,13 @@ async def test_more_workers_can_join_on_the_way() -> None:
         crew = 6 if part[0] > 10 else 2
         return list(part)
 
-    assert len([pair async for pair in in_order(range(60), work, workers=lambda: crew)]) == 60
+    assert len([pair async for pair in ordered_map(range(60), work, workers=lambda: crew)]) == 60
     assert most == 6
 
 
 async def test_who_stops_listening_leaves_nobody_working() -> None:
     before = len(asyncio.all_tasks())
-    results = in_order(range(1000), doubled, workers=lambda: 5)
+    results = ordered_map(range(1000), doubled, workers=lambda: 5)
     async for item, _ in results:
         if item == 3:
             break

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from critic_prm.engine.together import together
+from critic_prm.engine.together import gather_all
 
 
 async def test_results_come_in_order_and_an_error_waits_for_the_others() -> None:
@@ -20,7 +20,7 @@ async def test_results_come_in_order_and_an_error_waits_for_the_others() -> None
         arrived.append(number)
         return number
 
-    waiting = asyncio.ensure_future(together(request(n) for n in range(3)))
+    waiting = asyncio.ensure_future(gather_all(request(n) for n in range(3)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -28,4 +28,4 @@ async def test_results_come_in_order_and_an_error_waits_for_the_others() -> None
     with pytest.raises(ValueError, match="no"):
         await waiting
     assert arrived == [0, 2]
-    assert await together(request(n) for n in (2, 0)) == [2, 0]
+    assert await gather_all(request(n) for n in (2, 0)) == [2, 0]

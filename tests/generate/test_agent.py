@@ -12,7 +12,7 @@ import pytest
 from critic_prm.cli import build
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json
 from critic_prm.errors import InputError, UsageError
-from critic_prm.generate.agent import Account, Credit, credited, discounted, reward_of, td_lambda
+from critic_prm.generate.agent import AgentStats, Credit, credited, discounted, reward_of, td_lambda
 
 
 def test_promise_and_progress_worked_example() -> None:
@@ -67,7 +67,7 @@ def test_progress_from_labelled_runs_worked_example() -> None:
 
 def test_runs_with_the_same_history_are_averaged() -> None:
     runs = [run("a", "xy", 1), run("b", "xz", 0), run("c", "w", 0), run("d", "xy", 1)]
-    account = Account()
+    account = AgentStats()
     found = credited(runs, Credit(method="returns"), account)
     assert [f.meta["agent"]["promise"] for f in found] == [
         [pytest.approx(2 / 3), 1],
@@ -119,7 +119,7 @@ def test_real_runs(shared_data: Path) -> None:
     from critic_prm.data.formats.convert import read_trajectories
 
     runs = list(read_trajectories(str(shared_data / "open" / "agentprocessbench_hotpotqa.jsonl")))
-    account = Account()
+    account = AgentStats()
     found = credited(runs, Credit(), account)
     assert len(found) + account.counts["without a reward"] == len(runs)
     assert found

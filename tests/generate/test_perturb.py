@@ -21,8 +21,8 @@ from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.generate.family import generate_family
 from critic_prm.generate.perturb import (
-    Account,
     Perturbing,
+    PerturbStats,
     carry_out,
     effect,
     parse_kinds,
@@ -126,7 +126,7 @@ def false_equations(text: str) -> list[str]:
 
 
 async def perturbed(solutions: Sequence[Trajectory], what: Perturbing) -> list[Trajectory]:
-    account = Account()
+    account = PerturbStats()
     made = [await carry_out(plan, what, None, None, account) for plan in plans(solutions, what, account)]
     return [changed for changed in made if changed is not None]
 
@@ -200,7 +200,7 @@ async def test_only_right_solutions_are_used() -> None:
     by_answer = Trajectory("a", "?", (Step(steps[0]),), meta={"final_answer_correct": True})
     wrong = Trajectory("w", "?", (Step("7 * 12 = 85"),), label=0)
     false = Trajectory("f", "?", (Step("7 * 12 = 85"),), label=-1)
-    account = Account()
+    account = PerturbStats()
     what = Perturbing(parse_kinds("number"))
     assert [plan.solution.id for plan in plans([unknown, by_answer, wrong, false], what, account)] == ["a"]
     assert account.counts["not known to be right"] == 2
@@ -226,12 +226,14 @@ def test_kinds_and_their_templates() -> None:
 SOLUTION = right("7 boxes of 12 eggs, 4 break.", ["There are 7 * 12 = 84 eggs.", "So 84 - 4 = 80 are whole."], gold_answer="80")
 
 
-async def write(kind: str, reply: str, tmp_path: Path, **settings: Any) -> tuple[Trajectory | None, Account, ScriptedProvider]:
+async def write(
+    kind: str, reply: str, tmp_path: Path, **settings: Any
+) -> tuple[Trajectory | None, PerturbStats, ScriptedProvider]:
     provider = ScriptedProvider(
         lambda wire: {"text": reply if "<rewritten>" in str(wire["messages"][0]) else "Step 3: \\boxed{9}"}
     )
     policy = with_provider(provider, JudgeOptions(db=tmp_path / "cache.db"))
-    account, what = Account(), Perturbing({kind: 1.0}, **settings)
+    account, what = PerturbStats(), Perturbing({kind: 1.0}, **settings)
     try:
         plan = next(iter(plans([SOLUTION], what, account)))
         return await carry_out(plan, what, policy, None, account), account, provider
@@ -266,7 +268,7 @@ async def test_a_model_writes_the_step_that_it_is_asked_for(tmp_path: Path) -> N
 async def test_what_a_model_writes_is_checked(reply: str, why: str, tmp_path: Path) -> None:
     provider = ScriptedProvider(lambda wire: {"text": reply})
     policy = with_provider(provider, JudgeOptions(db=tmp_path / "cache.db"))
-    account, what = Account(), Perturbing({"deception": 1.0})
+    account, what = PerturbStats(), Perturbing({"deception": 1.0})
     one = right(SOLUTION.problem, SOLUTION.texts[:1])
     assert [await carry_out(plan, what, policy, None, account) for plan in plans([one], what, account)] == [None]
     assert account.counts[why] == 1
@@ -304,7 +306,7 @@ async def test_the_final_answer_is_the_one_that_is_stated() -> None:
     steps = ["7 boxes have 7 * 12 = 84 eggs.", "4 break: 84 - 4 = 80. The answer is 80"]
     solution = right("7 boxes of 12 eggs, 4 break.", steps, final_answer="80", meta={"final_answer_correct": True, "from": "x"})
     what = Perturbing(parse_kinds("number"), each=8)
-    found = [await carry_out(plan, what, None, None, Account()) for plan in plans([solution], what, Account())]
+    found = [await carry_out(plan, what, None, None, PerturbStats()) for plan in plans([solution], what, PerturbStats())]
     made = {t.label: t for t in found if t is not None}
     assert set(made) == {0, 1}
     assert (made[0].final_answer, made[0].meta.get("final_answer_correct")) == ("80", True)
@@ -313,14 +315,14 @@ async def test_the_final_answer_is_the_one_that_is_stated() -> None:
     assert "final_answer_correct" not in made[1].meta
     assert made[1].meta["from"] == "x"
     silent = right("7 boxes of 12 eggs.", ["7 boxes have 7 * 12 = 84 eggs."], final_answer="84")
-    (plan,) = plans([silent], Perturbing(parse_kinds("number")), Account())
-    changed = await carry_out(plan, what, None, None, Account())
+    (plan,) = plans([silent], Perturbing(parse_kinds("number")), PerturbStats())
+    changed = await carry_out(plan, what, None, None, PerturbStats())
     assert changed is not None
     assert changed.final_answer is None
 
 
 async def test_a_critic_can_be_asked_to_confirm() -> None:
-    account, what = Account(), Perturbing(parse_kinds("operator,substitution"), each=4)
+    account, what = PerturbStats(), Perturbing(parse_kinds("operator,substitution"), each=4)
     solutions = list(generate_family("arithmetic", 30, seed=2, wrong=0.0))
     kept = [await carry_out(plan, what, None, RuleCritic(), account) for plan in plans(solutions, what, account)]
     # The rules see a wrong operator, and no wrong substitution.

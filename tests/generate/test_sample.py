@@ -22,7 +22,7 @@ from critic_prm.generate.policy import answers
 from critic_prm.generate.policy.answers import Grader, final_answer, plainly_same
 from critic_prm.generate.policy.policy import LLMPolicy, continuation, marked, unmarked, with_provider
 from critic_prm.generate.policy.problems import Problem, read_problems
-from critic_prm.generate.sample import Account, Keep, parse_keep, sample
+from critic_prm.generate.sample import Keep, SampleStats, parse_keep, sample
 from critic_prm.generate.tree import Growth, grow, quality, tree_rows, tree_to_json, urge
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
@@ -179,7 +179,7 @@ async def test_samples_are_labelled_filtered_and_paid_for_once(tmp_path: Path) -
     turn = iter(texts)
     ours, provider = policy(lambda wire: next(turn), tmp_path)
     ours.client.settings = type(ours.client.settings)(reasks=0)
-    account = Account()
+    account = SampleStats()
     found = await sample(PROBLEM, ours, Grader(), 6, Keep(), account)
     await ours.close()
     assert [s.id for s in found] == ["p-s0", "p-s2", "p-s3"]
@@ -193,7 +193,7 @@ async def test_samples_are_labelled_filtered_and_paid_for_once(tmp_path: Path) -
 
     again, second = policy(lambda wire: {"text": "\\boxed{0}"}, tmp_path)
     again.client.settings = type(again.client.settings)(reasks=0)
-    once_more = await sample(PROBLEM, again, Grader(), 6, Keep(), Account())
+    once_more = await sample(PROBLEM, again, Grader(), 6, Keep(), SampleStats())
     await again.close()
     # Whole and cut replies are used again; a refusal is asked anew.
     assert len(second.asked) == 1
@@ -207,16 +207,16 @@ async def test_difficulty_and_balance(tmp_path: Path) -> None:
 
     ours, provider = policy(script, tmp_path)
     grader = Grader()
-    every = await sample(PROBLEM, ours, grader, 8, Keep(), Account())
+    every = await sample(PROBLEM, ours, grader, 8, Keep(), SampleStats())
     assert sum(s.meta["final_answer_correct"] for s in every) == 6
-    balanced = await sample(PROBLEM, ours, grader, 8, Keep(balance=True), Account())
+    balanced = await sample(PROBLEM, ours, grader, 8, Keep(balance=True), SampleStats())
     assert [s.meta["final_answer_correct"] for s in balanced].count(True) == 2
     assert len(balanced) == 4
-    assert len(await sample(PROBLEM, ours, grader, 8, Keep(most=1), Account())) == 2
-    assert await sample(PROBLEM, ours, grader, 8, parse_keep("0.1-0.5"), Account()) == []
-    assert await sample(PROBLEM, ours, grader, 3, Keep(), (account := Account())) == []
+    assert len(await sample(PROBLEM, ours, grader, 8, Keep(most=1), SampleStats())) == 2
+    assert await sample(PROBLEM, ours, grader, 8, parse_keep("0.1-0.5"), SampleStats()) == []
+    assert await sample(PROBLEM, ours, grader, 3, Keep(), (account := SampleStats())) == []
     assert account.counts["always solved"] == 1
-    assert len(await sample(PROBLEM, ours, grader, 3, parse_keep("all"), Account())) == 3
+    assert len(await sample(PROBLEM, ours, grader, 3, parse_keep("all"), SampleStats())) == 3
     assert len(provider.asked) == 8
     await ours.close()
     with pytest.raises(UsageError):

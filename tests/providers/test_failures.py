@@ -14,7 +14,7 @@ import pytest
 from bench.runs import command, environment, write_input
 from bench.server import Behaviour, Judge, serving
 from critic_prm.engine.batch.results import read_result
-from critic_prm.engine.retries import REFUSED, Luck
+from critic_prm.engine.retries import REFUSED, HealthMonitor
 from critic_prm.errors import ProviderError
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.anthropic_batches import AnthropicBatches
@@ -212,7 +212,7 @@ def test_no_credit_in_a_batch_is_no_fault_of_the_row(body: dict[str, Any]) -> No
 
 
 def test_a_403_after_successes_is_taken_for_its_rows_own_until_many_come_in_a_row() -> None:
-    luck, forbidden = Luck(), ProviderError("no", "run", status=403)
+    luck, forbidden = HealthMonitor(), ProviderError("no", "run", status=403)
     assert not luck.spares(ProviderError("no", "run", status=401))
     assert all(luck.spares(forbidden) for _ in range(REFUSED - 1))
     assert not luck.spares(forbidden)

@@ -14,7 +14,7 @@ from bench.runs import write_input
 from bench.server import Behaviour, Judge, serving
 from critic_prm.cli.label import label
 from critic_prm.critics.llm import with_provider
-from critic_prm.engine.limits import widened
+from critic_prm.engine.limits import with_doubled_max_tokens
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.providers.models import abilities, check, did_you_mean, fits
@@ -125,7 +125,10 @@ def test_vllm_is_asked_as_before() -> None:
 
 
 def test_a_limit_that_was_taken_out_stays_out_of_a_roomier_question() -> None:
-    assert widened({"max_tokens": None, "max_completion_tokens": 5}) == {"max_tokens": None, "max_completion_tokens": 10}
+    assert with_doubled_max_tokens({"max_tokens": None, "max_completion_tokens": 5}) == {
+        "max_tokens": None,
+        "max_completion_tokens": 10,
+    }
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

@@ -13,7 +13,7 @@ import pytest
 
 from bench.claude_cache import REPLIES, Case, PromptCache, Refused, Unmarked, agent_run, measure, solution
 from critic_prm.engine.cache import Cache
-from critic_prm.engine.entries import Question
+from critic_prm.engine.entries import PendingRequest
 from critic_prm.engine.sharing import Sharing
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.models import abilities
@@ -159,7 +159,7 @@ def test_other_providers_send_what_they_sent() -> None:
     cut = (whole[0], replace(whole[1], shared=(2,)))
     chat = OpenAIProvider("gpt-4o", None, "sk")
     assert chat.wire(Request(cut)) == chat.wire(Request(whole))
-    question = Question("key", chat.wire(Request(cut)), 0, "", request=Request(cut), whole=True)
+    question = PendingRequest("key", chat.wire(Request(cut)), 0, "", request=Request(cut), whole=True)
     assert question.marked(chat).wire is question.wire
 
 
@@ -220,7 +220,7 @@ def test_replies_of_earlier_versions_are_not_bought_again(tmp_path: Path) -> Non
 async def test_those_that_wait_go_on_when_the_first_fails() -> None:
     sharing, order = Sharing(), []
     request = asked("x" * 20000)
-    question = Question("key", claude().wire(request), 0, "", request=request)
+    question = PendingRequest("key", claude().wire(request), 0, "", request=request)
 
     async def ask(name: str, *, fails: bool = False) -> None:
         async with sharing.turn(claude(), question) as turned:

@@ -14,13 +14,13 @@ from critic_prm.cli.options import judging
 from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.data.judgement import Judgement, judgement_from_json, judgement_to_json
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.engine.adaptive_limiter import Gate
-from critic_prm.engine.budget import Money
+from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
+from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError, UsageError
-from critic_prm.evaluate.judges import Bill
+from critic_prm.evaluate.judges import JudgeCost
 from critic_prm.label.estimate import estimate
 from critic_prm.label.sampling import Samples
 from critic_prm.providers.anthropic import AnthropicProvider
@@ -95,7 +95,7 @@ def test_a_reply_costs_what_its_tier_costs(judge: str, body: Mapping[str, Any], 
     assert prices.cost(reply.usage) == (None if usd is None else pytest.approx(usd))
     stored = judgement_from_json(judgement_to_json(Judgement("ok", usage=reply.usage)))
     assert stored.usage == reply.usage
-    bill = Bill()
+    bill = JudgeCost()
     bill.add({"critic": {"provider": provider, "model": model}, "judgements": [{"usage": usage_json(reply.usage)}] * 2})
     assert bill.usd(None) == (None if usd is None else pytest.approx(2 * usd))
 
@@ -138,8 +138,8 @@ def test_the_option_goes_into_the_body() -> None:
     ]
 
 
-def open_client(db: Path, money: Money, tier: str | None) -> Client:
-    return Client(ScriptedProvider(lambda wire: chat(tier, tokens=1000)), lambda: Cache(db), Gate(4, start=4), money)
+def open_client(db: Path, money: Budget, tier: str | None) -> Client:
+    return Client(ScriptedProvider(lambda wire: chat(tier, tokens=1000)), lambda: Cache(db), AdaptiveLimiter(4, start=4), money)
 
 
 def question(text: str, **extra: Any) -> Request:
@@ -150,7 +150,7 @@ TIERED = Prices(input=0.0, output=1000.0, tiers={"flex": 0.5, "priority": 2.0})
 
 
 async def test_the_run_counts_the_tier_that_was_used_not_the_one_that_was_asked_for(tmp_path: Path) -> None:
-    one = open_client(tmp_path / "c.db", Money(TIERED), "default")
+    one = open_client(tmp_path / "c.db", Budget(TIERED), "default")
     await one.ask(question("x", service_tier="priority"))
     assert one.money.cost() == pytest.approx(1.0)
     await one.close()
@@ -159,7 +159,7 @@ async def test_the_run_counts_the_tier_that_was_used_not_the_one_that_was_asked_
 @pytest.mark.parametrize(("tier", "fits"), [("flex", 4), ("default", 2), ("priority", 1)])
 async def test_a_budget_sets_the_requested_tier_aside(tmp_path: Path, tier: str, fits: int) -> None:
     """A reply costs $1 at the standard price, and the budget is $2."""
-    one = open_client(tmp_path / "c.db", Money(TIERED, budget_usd=2.0), tier)
+    one = open_client(tmp_path / "c.db", Budget(TIERED, budget_usd=2.0), tier)
     requests = (one.ask(question(str(i), service_tier=tier)) for i in range(8))
     await asyncio.gather(*requests, return_exceptions=True)
     assert one.money.requests == fits
@@ -169,7 +169,7 @@ async def test_a_budget_sets_the_requested_tier_aside(tmp_path: Path, tier: str,
 
 async def test_a_tier_that_the_server_chose_is_set_aside_from_then_on(tmp_path: Path) -> None:
     """A project whose default tier at OpenAI is priority."""
-    one = open_client(tmp_path / "c.db", Money(TIERED, budget_usd=5.0), "priority")
+    one = open_client(tmp_path / "c.db", Budget(TIERED, budget_usd=5.0), "priority")
     for text in "ab":
         await one.ask(question(text))
     with pytest.raises(BudgetError, match=r"may cost up to \$2"):
@@ -178,12 +178,12 @@ async def test_a_tier_that_the_server_chose_is_set_aside_from_then_on(tmp_path: 
 
 
 async def test_a_tier_of_unknown_price_makes_the_cost_unknown_and_ends_a_run_with_a_budget(tmp_path: Path) -> None:
-    one = open_client(tmp_path / "c.db", Money(TIERED), "scale")
+    one = open_client(tmp_path / "c.db", Budget(TIERED), "scale")
     await one.ask(question("a"))
     await one.ask(question("b"))
     assert one.money.cost() is None
     await one.close()
-    two = open_client(tmp_path / "c.db", Money(TIERED, budget_usd=100.0), "scale")
+    two = open_client(tmp_path / "c.db", Budget(TIERED, budget_usd=100.0), "scale")
     await two.ask(question("c"))
     with pytest.raises(BudgetError, match="service tier 'scale', whose price is unknown"):
         await two.ask(question("d"))
@@ -192,7 +192,7 @@ async def test_a_tier_of_unknown_price_makes_the_cost_unknown_and_ends_a_run_wit
 
 
 def test_an_hour_of_caching_that_the_user_asks_for_is_set_aside() -> None:
-    money = Money(Prices(input=1.0, output=0.0, written=1.25))
+    money = Budget(Prices(input=1.0, output=0.0, written=1.25))
     hour: Wire = {"system": [{"type": "text", "text": "x" * MILLION, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]}
     plain: Wire = {"system": [{"type": "text", "text": "x" * MILLION, "cache_control": {"type": "ephemeral", "ttl": "5m"}}]}
     assert money.most(hour) == pytest.approx(money.most(plain) * 2.0 / 1.25)

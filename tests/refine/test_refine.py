@@ -21,7 +21,7 @@ from critic_prm.generate.policy.policy import Completion
 from critic_prm.generate.policy.policy import with_provider as policy_over
 from critic_prm.providers.scripted import ScriptedProvider
 from critic_prm.search.refine import Refined, Refining, refine, refined_row, weakest
-from critic_prm.search.refine_stats import Account
+from critic_prm.search.refine_stats import RefineStats
 from critic_prm.search.rewriting import LLMMender
 from critic_prm.search.simulated import Policy, SimulatedCritic
 
@@ -156,7 +156,7 @@ async def test_new_steps_have_no_old_labels_and_the_row_says_what_happened() -> 
     assert row["refine"]["right"] == [False, True]
     assert row["refine"]["steps_before"] == solution.texts
     assert row["refine"]["rounds"][0]["step"] == 1
-    account = Account()
+    account = RefineStats()
     account.add(found)
     assert account.report()["right"]["wrong_to_right"] == 1
     assert "1 mended, 0 spoilt" in "\n".join(account.lines())

@@ -18,7 +18,7 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import with_provider as policy_over
 from critic_prm.providers.provider import Provider, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.search.search import Budget, Pricing, Settings, Task, search, search_row, tree_rows
+from critic_prm.search.search import Budget, Pricing, SearchTask, Settings, search, search_row, tree_rows
 from critic_prm.search.simulated import SimulatedCritic, chance
 from critic_prm.search.stepper import CUTS, Cut, LLMStepper, open_stepper, tidied
 from critic_prm.search.tree import open_tree
@@ -107,7 +107,7 @@ async def test_a_cut_or_refused_reply_is_no_step(tmp_path: Path) -> None:
     assert (await stepper.step("long", ())).came == "truncated"
     assert (await stepper.step("no", ())).came == "refused"
     failing = LLMStepper(policy_over(ScriptedProvider([]), JudgeOptions(db=tmp_path / "d.db", retries=0)))
-    found = await search(Task("1", "p"), failing, SimulatedCritic(), Grader(), settings=Settings(n=4))
+    found = await search(SearchTask("1", "p"), failing, SimulatedCritic(), Grader(), settings=Settings(n=4))
     assert found.came == "provider_error"
     await stepper.close()
     await failing.close()
@@ -125,7 +125,7 @@ async def test_a_search_that_is_cut_short_and_run_again_buys_nothing_twice(tmp_p
         judge = ScriptedProvider([{"text": "\\boxed{-1}"}], model="judge")
         critic = judge_over(judge, JudgeOptions(style="first-error", db=db))
         try:
-            found = await search(Task("1", "p", "1"), stepper, critic, Grader(), method=method, settings=settings)
+            found = await search(SearchTask("1", "p", "1"), stepper, critic, Grader(), method=method, settings=settings)
             return [search_row(found, "min"), *tree_rows(found)]
         finally:
             asked.extend(json.dumps([wire, provider.model]) for wire in (*provider.asked, *judge.asked))

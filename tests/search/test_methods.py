@@ -13,7 +13,17 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.providers.models import Prices
 from critic_prm.search.methods.dvts import search as dvts
 from critic_prm.search.methods.mcts import Place, priors, urgency
-from critic_prm.search.search import Budget, Found, Pricing, Settings, Task, method_names, search, search_row, tree_rows
+from critic_prm.search.search import (
+    Budget,
+    Pricing,
+    SearchResult,
+    SearchTask,
+    Settings,
+    method_names,
+    search,
+    search_row,
+    tree_rows,
+)
 from critic_prm.search.simulated import Policy, SimulatedCritic, is_right
 from critic_prm.search.tree import Node, open_tree
 
@@ -21,16 +31,16 @@ PROBLEMS = 2000
 NEAR = 0.02
 
 
-async def run(policy: Policy, critic: Any, method: str, problems: int = PROBLEMS, **options: Any) -> list[Found]:
+async def run(policy: Policy, critic: Any, method: str, problems: int = PROBLEMS, **options: Any) -> list[SearchResult]:
     grader = Grader()
     options = {"baseline": False} | options
     return [
-        await search(Task(str(i), f"problem {i}", "1"), policy, critic, grader, method=method, **options)
+        await search(SearchTask(str(i), f"problem {i}", "1"), policy, critic, grader, method=method, **options)
         for i in range(problems)
     ]
 
 
-def share(found: Sequence[Found], pick: str = "best") -> float:
+def share(found: Sequence[SearchResult], pick: str = "best") -> float:
     return sum(bool(one.outcome.right(pick)) for one in found) / len(found)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.serve.settings import Settings
+from critic_prm.serve.settings import ServeSettings
 from tests.effort import PATIENCE, until
 
 ONE = {"trajectories": [{"problem": "p", "steps": ["0.9 a"]}]}
@@ -130,7 +130,7 @@ def start() -> Iterator[Start]:
         from critic_prm.serve.run import server_of
 
         critic = critic or Oracle()
-        settings = replace(Settings(port=0, grace=60), **changes)
+        settings = replace(ServeSettings(port=0, grace=60), **changes)
         listening = socket.create_server(("127.0.0.1", 0))
         server = server_of(build_app(critic, settings), settings)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))

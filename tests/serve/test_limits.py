@@ -20,7 +20,7 @@ from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import BudgetError, ConfigError, UsageError
 from critic_prm.serve import app, texts
-from critic_prm.serve.settings import Settings, check, find_token
+from critic_prm.serve.settings import ServeSettings, check, find_token
 from tests.effort import PATIENCE, until
 from tests.serve.conftest import ONE, Oracle
 
@@ -218,20 +218,20 @@ def test_a_page_that_resolves_its_own_name_to_this_machine_gets_nothing(start: S
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "example.org"])
 def test_a_public_address_needs_a_token(host: str) -> None:
     with pytest.raises(ConfigError, match="CRITIC_PRM_TOKEN"):
-        check(Settings(host=host))
-    check(Settings(host=host, token=TOKEN))
+        check(ServeSettings(host=host))
+    check(ServeSettings(host=host, token=TOKEN))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_this_machines_own_addresses_do_not(host: str) -> None:
-    check(Settings(host=host))
+    check(ServeSettings(host=host))
 
 
 def test_settings_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="median"):
-        check(Settings(aggregation="median"))
+        check(ServeSettings(aggregation="median"))
     with pytest.raises(UsageError, match="step-tag"):
-        check(Settings(tag=" "))
+        check(ServeSettings(tag=" "))
 
 
 def test_where_the_token_comes_from(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from critic_prm.cli import main
 from distill.run import distill
 from distill.students.transformer import Transformer
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 from distill.verifier import fingerprint, load_verifier
 from tests.distill.tiny import sums, training_set
 from tests.vllm.conftest import vllm_pooling_server
@@ -24,7 +24,7 @@ from tests.vllm.conftest import vllm_pooling_server
 def verifier(judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trained for a moment, so that its scores differ from step to step."""
     folder = tmp_path_factory.mktemp("verifier")
-    settings = Settings(epochs=1, dtype="fp32", lr=1e-3)
+    settings = TrainingSettings(epochs=1, dtype="fp32", lr=1e-3)
     return distill(training_set(folder / "data"), folder / "v", student=Transformer(str(judge), settings)).folder
 
 

@@ -19,7 +19,7 @@ from critic_prm.errors import ProviderError, UsageError
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.anthropic import CHARACTERS_PER_TOKEN
 from critic_prm.providers.models import ANY_TIER, Prices, abilities, did_you_mean
-from critic_prm.providers.provider import Allowance, Message, Provider, Reply, Request, Sampling, Wire, asks_for_schema
+from critic_prm.providers.provider import Message, Provider, RateLimits, Reply, Request, Sampling, Wire, asks_for_schema
 from critic_prm.providers.vllm import VLLMProvider
 
 State = Literal["ok", "note", "bad"]
@@ -107,7 +107,7 @@ async def _asked(provider: Provider, wire: Wire, patience: float) -> Reply:
     return answer[0]
 
 
-async def _send(provider: Provider, wire: Wire, patience: float) -> tuple[Reply, float, Allowance] | ProviderError:
+async def _send(provider: Provider, wire: Wire, patience: float) -> tuple[Reply, float, RateLimits] | ProviderError:
     started = time.monotonic()
     try:
         async with asyncio.timeout(patience):
@@ -174,7 +174,7 @@ def _obeyed(reply: Reply) -> Finding:
     )
 
 
-def _limits(allowance: Allowance) -> Finding:
+def _limits(allowance: RateLimits) -> Finding:
     if allowance.requests is None and allowance.tokens is None:
         return Finding("rate limit", "note", "no headers say what is left; the run finds out by listening to refusals")
     left = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from critic_prm.engine.batch.ledger import PART, Ledger, Try
 from critic_prm.engine.client import Answer, Client, stored_answer
-from critic_prm.engine.entries import Question, roomier_question
+from critic_prm.engine.entries import PendingRequest, with_doubled_limit
 from critic_prm.errors import ConfigError, Failure, ProviderError
 from critic_prm.providers.batches import BatchAPI, custom_id
 from critic_prm.providers.provider import Usage
@@ -23,11 +23,11 @@ PROBES = 3
 """Requests that may be refused before it is taken for the fault of all."""
 
 
-class Deferred(Exception):
+class ReplyPending(Exception):
     """The answer will come later: whatever rests on it cannot go on now."""
 
 
-class OnItsWay(Deferred):
+class InBatch(ReplyPending):
     """The question is in `batches`."""
 
     def __init__(self, batches: set[int]) -> None:
@@ -36,7 +36,7 @@ class OnItsWay(Deferred):
 
 
 @dataclass
-class Gatherer:
+class BatchBuilder:
     """Puts the questions of one client into batches. Set it as the client's `elsewhere`, and begin with `start`.
 
     `most` is the most requests in one batch. The first question goes out at once and alone, so that a parameter that the model
@@ -55,7 +55,7 @@ class Gatherer:
     _probes: int | None = None
     _probed: dict[str, Answer] = field(default_factory=dict)
     _batch: int | None = None
-    _rows: dict[str, Question] = field(default_factory=dict)
+    _rows: dict[str, PendingRequest] = field(default_factory=dict)
     _count: int = 0
     _bytes: int = 0
     _most_usd: float = 0.0
@@ -66,21 +66,21 @@ class Gatherer:
         self.most, self.full, self.away, self.added, self.held = most, [], set(), 0, ""
         self._committed = self.ledger.committed(self.client.provider)
 
-    async def __call__(self, question: Question) -> Answer:
-        """Raises Deferred while there is no answer to be had."""
+    async def __call__(self, question: PendingRequest) -> Answer:
+        """Raises ReplyPending while there is no answer to be had."""
         if question.key in self._probed:
             return self._probed[question.key]
         if question.key in self._rows:
-            raise Deferred
+            raise ReplyPending
         try:
             answer, asked = verdict_so_far(self.client, self.ledger, question)
-        except OnItsWay as news:
+        except InBatch as news:
             self.away |= news.batches
             raise
         if answer is not None:
             return answer
         if asked.key in self._rows:
-            raise Deferred
+            raise ReplyPending
         return await self._add(asked)
 
     def take_full(self) -> list[int]:
@@ -97,7 +97,7 @@ class Gatherer:
             self._batch = None
         return self.take_full()
 
-    async def _add(self, question: Question) -> Answer:
+    async def _add(self, question: PendingRequest) -> Answer:
         if self._probes is None:
             like = self.ledger.has_asked_like(self.client.provider, question.wire)
             self._probes = 0 if like else PROBES
@@ -110,7 +110,7 @@ class Gatherer:
         most_usd = self.client.money.most(question.wire, batch=True)
         if self.held or (held := self._beyond(most_usd)):
             self.held = self.held or held
-            raise Deferred
+            raise ReplyPending
         if self._batch is not None and (self._count >= self.most or self._bytes + line > self.api.most_bytes):
             self.full = self.finish()
         if self._batch is None:
@@ -122,9 +122,9 @@ class Gatherer:
         self.added += 1
         if len(self._rows) >= PART:
             self._flush()
-        raise Deferred
+        raise ReplyPending
 
-    async def _probe(self, question: Question) -> Answer:
+    async def _probe(self, question: PendingRequest) -> Answer:
         """Ask one question online, the way a run without batches would; the reply is as good as any.
 
         The answer is remembered for the passes to come: a refused, empty or cut one is not in the cache, and a run without
@@ -163,12 +163,12 @@ class Gatherer:
         self._rows.clear()
 
 
-def verdict_so_far(client: Client, ledger: Ledger, question: Question) -> tuple[Answer | None, Question]:
+def verdict_so_far(client: Client, ledger: Ledger, question: PendingRequest) -> tuple[Answer | None, PendingRequest]:
     """What came of `question` in batches so far; None when it, or the same with more room for an answer that was cut, is to be
-    asked (again). Raises OnItsWay while it is in a batch."""
+    asked (again). Raises InBatch while it is in a batch."""
     asked, before = question, ledger.tries(question.key)
     if client.settings.reasks and _was_cut(client, question.key, before):
-        asked = roomier_question(question)
+        asked = with_doubled_limit(question)
         if asked.key != question.key:
             answer = _outcome(client, ledger, asked, ledger.tries(asked.key))
             if answer is not None and answer.reply is None:
@@ -185,10 +185,10 @@ def _was_cut(client: Client, key: str, before: list[Try]) -> bool:
     return last == "length" or (last == "none" and client.cache.attempted(key, "length") is not None)
 
 
-def _outcome(client: Client, ledger: Ledger, question: Question, before: list[Try]) -> Answer | None:
+def _outcome(client: Client, ledger: Ledger, question: PendingRequest, before: list[Try]) -> Answer | None:
     open_in = {one.batch for one in before if one.outcome is None}
     if open_in:
-        raise OnItsWay(open_in)
+        raise InBatch(open_in)
     outcomes = Counter(one.outcome or "" for one in before if one.outcome not in UNSENT)
     if not outcomes:
         return None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from critic_prm.engine.batch.ledger import PART, Ledger
 from critic_prm.engine.batch.results import result_in
 from critic_prm.engine.cache import Attempt, Entry
-from critic_prm.engine.entries import Question, fresh_reply, kept, kept_failure
+from critic_prm.engine.entries import PendingRequest, fresh_reply, to_attempt, to_entry
 from critic_prm.errors import ProviderError
 from critic_prm.providers.batches import Result
 from critic_prm.providers.http import without_echoes
@@ -19,7 +19,7 @@ FIRST_FEW = 3
 
 
 @dataclass
-class Taken:
+class ImportSummary:
     """What results came to: `outcomes` of requests by name ("ok", finish reasons, failures, "expired", "cancelled"); those that
     had been taken in before; those that nobody here asked for, with the first few names. `usage` is of what is new."""
 
@@ -40,7 +40,9 @@ Spend = Callable[[Provider, Usage], float]
 """Counts what a reply used, and says what it cost in USD."""
 
 
-async def take(ledger: Ledger, provider: Provider, batch: int, lines: AsyncIterator[bytes], spend: Spend, taken: Taken) -> None:
+async def take(
+    ledger: Ledger, provider: Provider, batch: int, lines: AsyncIterator[bytes], spend: Spend, taken: ImportSummary
+) -> None:
     """All results of a batch. What is done stays done when this breaks off: begin again with the same lines."""
     part: list[Result] = []
     async for line in lines:
@@ -58,7 +60,7 @@ def store(
     provider_of: Callable[[str], Provider],
     results: Sequence[Result],
     spend: Spend,
-    taken: Taken,
+    taken: ImportSummary,
     batch: int | None = None,
 ) -> None:
     """Keep a few results in one transaction. Without `batch` they are from a file, and may be anybody's."""
@@ -113,17 +115,19 @@ class _Part:
         return self.outcomes[key]
 
 
-def _row(provider: Provider, question: Question, result: Result) -> tuple[Entry | Attempt | None, Usage, ProviderError | None]:
+def _row(
+    provider: Provider, question: PendingRequest, result: Result
+) -> tuple[Entry | Attempt | None, Usage, ProviderError | None]:
     """What is kept of a result, what it used, and what went wrong; nothing of a request that was not run."""
     error = result.error
     if result.raw is not None:
         try:
             reply = fresh_reply(provider, result.raw)
-            return kept(provider, question, reply, 0.0), reply.usage, None
+            return to_entry(provider, question, reply, 0.0), reply.usage, None
         except ProviderError as problem:
             error = problem
     if error is None:
         return None, Usage(), None
     clean = without_echoes(error, question.wire, getattr(provider, "secrets", ()))
     clean.detail = str(clean)  # what a label says of a row that failed, word for word as online
-    return kept_failure(provider, question.key, clean), Usage(), clean
+    return to_attempt(provider, question.key, clean), Usage(), clean

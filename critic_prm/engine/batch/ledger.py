@@ -21,7 +21,7 @@ from sqlite_utils import Database, Migrations
 
 from critic_prm.data.records.parts import LOCK_FILE
 from critic_prm.engine.cache import Attempt, Cache, Entry
-from critic_prm.engine.entries import Question
+from critic_prm.engine.entries import PendingRequest
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.batches import custom_id
@@ -136,7 +136,7 @@ class Ledger:
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
-    def add(self, batch: int, questions: Sequence[Question]) -> None:
+    def add(self, batch: int, questions: Sequence[PendingRequest]) -> None:
         """Put questions into a batch."""
         told = self.batch(batch)
         with self.cache.transaction():
@@ -171,7 +171,7 @@ class Ledger:
         sql = "SELECT coalesce(outcome, ''), count(*) FROM batch_request WHERE batch = ? GROUP BY outcome"
         return dict(self._conn.execute(sql, (batch,)))
 
-    def questions(self, batch: int) -> Iterator[Question]:
+    def questions(self, batch: int) -> Iterator[PendingRequest]:
         """What a batch asks, in the order in which it was put in."""
         last = 0
         while rows := self._conn.execute(
@@ -181,9 +181,9 @@ class Ledger:
         ).fetchall():
             last = rows[-1][0]
             for _, key, prompt, params, sample, salt in rows:
-                yield Question(key, self.cache.wire({"prompt": prompt, "params": params}), sample, salt)
+                yield PendingRequest(key, self.cache.wire({"prompt": prompt, "params": params}), sample, salt)
 
-    def asked(self, customs: Iterable[str]) -> dict[str, tuple[Question, str]]:
+    def asked(self, customs: Iterable[str]) -> dict[str, tuple[PendingRequest, str]]:
         """The open questions with these custom ids, each with the name of its provider and model."""
         found = {}
         for custom in customs:
@@ -196,7 +196,7 @@ class Ledger:
             ):
                 if custom_id(key, sample) == custom:
                     wire = self.cache.wire({"prompt": prompt, "params": params})
-                    found[custom] = Question(key, wire, sample, salt), f"{provider}/{model}"
+                    found[custom] = PendingRequest(key, wire, sample, salt), f"{provider}/{model}"
         return found
 
     def answered(self, custom: str) -> bool:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from critic_prm.engine.batch.import_results import Spend, Taken, take
+from critic_prm.engine.batch.import_results import ImportSummary, Spend, take
 from critic_prm.engine.batch.ledger import Batch, Ledger
 from critic_prm.engine.batch.results import result_in
 from critic_prm.engine.batch.send import FIRST_WAIT, LONGEST_WAIT, PATIENCE, Say, Sleep, find, may_pass, recover, stop_for
@@ -30,7 +30,7 @@ TOO_LARGE, CROWDED, REFUSED = "too many tokens", "queue full", "refused"
 
 
 @dataclass
-class Desk:
+class BatchManager:
     """Where the batches of `provider` are asked after. `seen` is the last word on each, by its number here."""
 
     ledger: Ledger
@@ -39,7 +39,7 @@ class Desk:
     say: Say
     sleep: Sleep = asyncio.sleep
     seen: dict[int, Remote] = field(default_factory=dict)
-    taken: Taken = field(default_factory=Taken)
+    taken: ImportSummary = field(default_factory=ImportSummary)
     _failing: float | None = None
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Desk:
         except ProviderError as error:
             raise (_unknown(batch) if error.status == 404 else stop_for(error, batch.called)) from error
 
-    async def __aenter__(self) -> Desk:
+    async def __aenter__(self) -> BatchManager:
         return self
 
     async def __aexit__(self, *error: object) -> None:

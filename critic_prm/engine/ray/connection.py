@@ -23,7 +23,7 @@ class Lost(Exception):
     """The worker is gone, and what it had in hand with it."""
 
 
-class Line:
+class WorkerConnection:
     """Asks one desk. Belongs to one event loop; `run` must be running for answers to come in.
 
     `unclaimed` gets results that nobody waits for any more; `state` is what the desk last said of itself.

@@ -10,8 +10,8 @@ from typing import Any
 
 from critic_prm.engine.options import RayOptions
 from critic_prm.engine.ray import session
-from critic_prm.engine.ray.connection import Line, Lost
-from critic_prm.engine.ray.worker_actor import Desk, Work, own_version, result_of
+from critic_prm.engine.ray.connection import Lost, WorkerConnection
+from critic_prm.engine.ray.worker_actor import Work, WorkerActor, own_version, result_of
 from critic_prm.errors import ConfigError, CriticPrmError
 
 PATIENCE = 120.0
@@ -44,7 +44,7 @@ class Pool:
         self.lost = 0
         self.places: dict[int, tuple[str, int]] = {}
         self._opener = opener
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, WorkerConnection] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._there = asyncio.Event()
         self._starting: asyncio.Task[None] | None = None
@@ -101,12 +101,12 @@ class Pool:
     async def _keep(self, slot: int, opener: bytes) -> None:
         """One worker after another, until there is no sense in it any more."""
         while self._failed is None:
-            line: Line | None = None
+            line: WorkerConnection | None = None
             desk = None
             try:
                 desk = self._hire()
                 self.places[slot] = await self._begin(desk, opener)
-                line = self._lines[slot] = Line(desk)
+                line = self._lines[slot] = WorkerConnection(desk)
                 self._there.set()
                 await line.run()
             except CriticPrmError as error:
@@ -132,7 +132,7 @@ class Pool:
     def _hire(self) -> Any:
         ray = session.ray_module()
         return (
-            ray.remote(Desk)
+            ray.remote(WorkerActor)
             .options(
                 num_cpus=self.needs.cpus,
                 num_gpus=self.needs.gpus,

@@ -10,16 +10,16 @@ from functools import partial
 from typing import Any
 
 from critic_prm.engine.options import JudgeOptions, RayOptions
-from critic_prm.engine.rate_limiter import Door
+from critic_prm.engine.rate_limiter import RateLimiter
 from critic_prm.engine.ray.connection import Lost
 from critic_prm.engine.ray.pool import Needs, Pool
-from critic_prm.engine.ray.shared_limiter import LeasedGate
+from critic_prm.engine.ray.shared_limiter import SharedLimiter
 from critic_prm.errors import ProviderError
-from critic_prm.providers.provider import Arrival, Marked, Provider, Reply, Request, Wire
+from critic_prm.providers.provider import Marked, Provider, RawReply, Reply, Request, Wire
 from critic_prm.providers.vllm_in_process import ENGINE, engine_arguments
 
 
-def spread(provider: Provider, judging: JudgeOptions, start: int) -> tuple[RemoteProvider, Door]:
+def spread(provider: Provider, judging: JudgeOptions, start: int) -> tuple[RemoteProvider, RateLimiter]:
     """The provider whose requests are completed by the workers of `judging.cluster`, and the gate that they all go through.
 
     A server's limits are kept by one gate for the whole cluster, whoever asks; a model that each worker loads for itself has
@@ -30,7 +30,7 @@ def spread(provider: Provider, judging: JudgeOptions, start: int) -> tuple[Remot
     loads = "near" in getattr(provider, "gives", ())
     pool = Pool(cluster, partial(_open, provider, os.environ.get(ENGINE)), _needs(cluster, loads))
     start = judging.connections if loads else start
-    gate = LeasedGate(
+    gate = SharedLimiter(
         judging.connections,
         provider,
         cluster,
@@ -49,7 +49,7 @@ class RemoteProvider:
 
     inner: Provider
     pool: Pool
-    gate: LeasedGate = field(repr=False)
+    gate: SharedLimiter = field(repr=False)
     name: str = field(init=False)
     model: str = field(init=False)
     base_url: str | None = field(init=False)
@@ -66,10 +66,10 @@ class RemoteProvider:
         mark = getattr(self.inner, "marked", None)
         return Marked(wire) if mark is None else mark(wire, request, whole)
 
-    async def complete(self, wire: Wire) -> Arrival:
+    async def complete(self, wire: Wire) -> RawReply:
         """Raises ProviderError. A lost worker is a failure that may pass: what it had in hand is asked again, and counted."""
         try:
-            arrival: Arrival = await self.pool.do(wire)
+            arrival: RawReply = await self.pool.do(wire)
         except Lost as error:
             raise ProviderError(f"the worker was lost: {error}", "transient", detail="worker lost") from error
         return arrival
@@ -105,7 +105,7 @@ class Completing:
 
     provider: Provider
 
-    async def do(self, job: str, item: Wire) -> Arrival:
+    async def do(self, job: str, item: Wire) -> RawReply:
         return await self.provider.complete(item)
 
     def state(self) -> Any:

@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from critic_prm.engine.adaptive_limiter import Gate
+from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
 from critic_prm.engine.options import RayOptions
 from critic_prm.engine.ray import session
-from critic_prm.engine.ray.connection import Line, Lost
-from critic_prm.engine.ray.worker_actor import Desk, result_of
+from critic_prm.engine.ray.connection import Lost, WorkerConnection
+from critic_prm.engine.ray.worker_actor import WorkerActor, result_of
 from critic_prm.errors import ConfigError
 from critic_prm.providers.addresses import without_secrets
-from critic_prm.providers.provider import Allowance, Provider
+from critic_prm.providers.provider import Provider, RateLimits
 
 PATIENCE = 120.0
 """Seconds until there must be a gate again where one was lost."""
@@ -57,10 +57,10 @@ class State(NamedTuple):
 
 
 @dataclass
-class Doorkeeper:
+class LimiterActor:
     """In the named actor: one adaptive gate for everybody who sends to the same door."""
 
-    gate: Gate | None = None
+    gate: AdaptiveLimiter | None = None
     jobs: dict[str, Join] = field(default_factory=dict)
     leases: dict[float, str] = field(default_factory=dict)
     _last: float = 0.0
@@ -72,7 +72,7 @@ class Doorkeeper:
         assert self.gate is not None, "a job joins before it asks"
         if isinstance(item, Enter):
             return self._lease(job, await self.gate.enter())
-        if isinstance(item, Allowance):
+        if isinstance(item, RateLimits):
             self.gate.heed(item)
         elif self.leases.pop(item.lease, None) is not None:  # of a lease that was given up already, nothing is left to say
             if isinstance(item, Throttled):
@@ -98,7 +98,7 @@ class Doorkeeper:
 
     def _join(self, job: str, asked: Join) -> None:
         if self.gate is None:
-            self.gate = Gate(asked.most, start=asked.start)
+            self.gate = AdaptiveLimiter(asked.most, start=asked.start)
         self.gate.restrict(rpm=asked.rpm, tpm=asked.tpm)
         more = asked.most - (self.jobs[job].most if job in self.jobs else 0)
         self.jobs[job] = asked
@@ -118,7 +118,7 @@ class Doorkeeper:
         return self._last
 
 
-class LeasedGate:
+class SharedLimiter:
     """A job's way to the gate of its cluster; to the engine it is a gate like any other.
 
     Places of the job's own (`most`) are kept here; the server's limits and moods are learned there, together with the other
@@ -139,11 +139,11 @@ class LeasedGate:
         waits: Callable[[], str] = str,
     ) -> None:
         self._ready, self._waits = ready, waits
-        self._places = Gate(most, fixed=True)
+        self._places = AdaptiveLimiter(most, fixed=True)
         self._limits = (rpm, tpm, start)
         self._cluster = cluster
         self.name = door_name(provider)
-        self._line: Line | None = None
+        self._line: WorkerConnection | None = None
         self._lost: Any = None
         self._joined = False
         self._running: asyncio.Task[None] | None = None
@@ -200,7 +200,7 @@ class LeasedGate:
         self._places.leave(entered, accepted=False)
         self._tell(Throttled(entered, retry_after))
 
-    def heed(self, allowance: Allowance) -> None:
+    def heed(self, allowance: RateLimits) -> None:
         if 0 in (allowance.requests, allowance.tokens):
             self._tell(allowance)
 
@@ -232,7 +232,7 @@ class LeasedGate:
         if self._line is not None:
             self._line.tell(item)
 
-    async def _connect(self) -> Line:
+    async def _connect(self) -> WorkerConnection:
         async with self._connecting:
             if self._shut is not None:
                 raise self._shut
@@ -254,14 +254,14 @@ class LeasedGate:
                         raise ConfigError(f"the cluster's gate cannot be had: {said}; look with `ray status`") from error
                 await asyncio.sleep(0.5)
 
-    async def _find(self) -> Line:
+    async def _find(self) -> WorkerConnection:
         """Open the actor of this name, which is made where it does not exist: on this node, so that it lives as long."""
         ray = session.ray_module()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = ray.get_runtime_context().get_node_id()
         desk = (
-            ray.remote(Desk)
+            ray.remote(WorkerActor)
             .options(
                 name=self.name,
                 get_if_exists=True,
@@ -271,8 +271,8 @@ class LeasedGate:
             )
             .remote()
         )
-        result_of(await desk.open.remote(ray.cloudpickle.dumps(Doorkeeper)))
-        line = Line(desk, unclaimed=self._unclaimed)
+        result_of(await desk.open.remote(ray.cloudpickle.dumps(LimiterActor)))
+        line = WorkerConnection(desk, unclaimed=self._unclaimed)
         running = asyncio.create_task(line.run())
         try:
             await line.ask(Join(self.most, *self._limits))

@@ -61,7 +61,7 @@ class Work(Protocol):
 
 
 @dataclass
-class Box:
+class Mailbox:
     """One driver's post: what is being worked on, and results it does not have yet."""
 
     running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
@@ -86,12 +86,12 @@ class Box:
         return True
 
 
-class Desk:
+class WorkerActor:
     """The actor. Its calls are few and carry many items; it never opens a cache."""
 
     def __init__(self) -> None:
         self._work: Work | None = None
-        self._boxes: dict[str, Box] = {}
+        self._boxes: dict[str, Mailbox] = {}
         self._sweeping: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
@@ -150,15 +150,15 @@ class Desk:
         if self._work is not None:
             await self._work.close()
 
-    def _box(self, job: str) -> Box:
+    def _box(self, job: str) -> Mailbox:
         if job not in self._boxes:
-            self._boxes[job] = Box()
+            self._boxes[job] = Mailbox()
             self._sweeping = self._sweeping or asyncio.get_running_loop().create_task(self._sweep())
         box = self._boxes[job]
         box.heard = time.monotonic()
         return box
 
-    async def _do(self, box: Box, job: str, ticket: int, item: Any) -> None:
+    async def _do(self, box: Mailbox, job: str, ticket: int, item: Any) -> None:
         try:
             assert self._work is not None, "a desk is opened before anything is posted to it"
             outcome: Outcome = "ok", await self._work.do(job, item)

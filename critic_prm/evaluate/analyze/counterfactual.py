@@ -17,7 +17,7 @@ from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze._statistics import mean_effect
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, shares
 from critic_prm.generate.planting import place_of, plant
-from critic_prm.label.run import Tally, label
+from critic_prm.label.run import RunStats, label
 
 NUMBERS = {
     "noticed": "share of planted errors that become the first error, exactly",
@@ -142,7 +142,7 @@ async def counterfactual(
     workers: int = 64,
     replicates: int = 2000,
     seed: int = 0,
-    tally: Tally | None = None,
+    tally: RunStats | None = None,
 ) -> Analysis:
     """Judge solutions as they are, then with `each` of their steps changed in every way there is.
 
@@ -151,7 +151,7 @@ async def counterfactual(
     InputError when nothing could be planted.
     """
     function = open_aggregation(how)
-    tally = tally or Tally()
+    tally = tally or RunStats()
     base: list[tuple[Trajectory, Label]] = []
     originals = iter(solutions)
     async for _, said in label((blind(solution) for solution in solutions), critic, workers=workers):

@@ -14,7 +14,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Step, Trajectory, blind
 from critic_prm.errors import InputError, UsageError
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, shares
-from critic_prm.label.run import Tally, label
+from critic_prm.label.run import RunStats, label
 
 NUMBERS = {
     "localised": "share of wrong solutions whose least valuable step is the gold first error",
@@ -108,7 +108,7 @@ async def credit(
     orders: int = ORDERS,
     workers: int = 64,
     seed: int = 0,
-    tally: Tally | None = None,
+    tally: RunStats | None = None,
 ) -> Analysis:
     """Value the steps of solutions: how the score changes with a step shown or hidden, averaged over what else is shown.
 
@@ -120,7 +120,7 @@ async def credit(
     function = open_aggregation(how)
     if orders < 2:
         raise UsageError(f"--orders is {orders}; at least 2 are needed to tell how sure a value is")
-    tally = tally or Tally()
+    tally = tally or RunStats()
     plans = []
     for solution in solutions:
         drawn, kept = needed(len(solution.steps), orders, Random(f"{seed} {solution.id}"))

@@ -21,7 +21,7 @@ from critic_prm.generate.families._equations import (
     x_term,
 )
 from critic_prm.generate.families._words import NUMBERING, numbered
-from critic_prm.generate.family import Solution, Task
+from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
     "slip": 4.0,  # a product, a sum or a quotient that is wrong
@@ -152,7 +152,7 @@ class EquationTask:
         return sign, ("" if size == 1 else number if size.denominator == 1 or self.latex else f"({number})") + self.letter
 
 
-def draw(rng: Random, level: int) -> Task:
+def draw(rng: Random, level: int) -> FamilyTask:
     """An equation with one solution."""
     while True:
         equation = _draw(rng, level)

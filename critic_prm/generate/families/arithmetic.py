@@ -14,7 +14,7 @@ from critic_prm.generate.families._slips import Style, apply, draw_style, misrea
 from critic_prm.generate.families._stock import stock
 from critic_prm.generate.families._stories import Quantity, Story, values
 from critic_prm.generate.families._words import numbered, sentence
-from critic_prm.generate.family import Solution, Task
+from critic_prm.generate.family import FamilyTask, Solution
 
 VISIBLE = ("slip", "dropped-term")
 """The kinds that show as a false equation. The others write true equations that do not belong there."""
@@ -37,7 +37,7 @@ STORIES: Mapping[Callable[[Random, int], Story], int] = {
 TRIES = 12
 
 
-def draw(rng: Random, level: int) -> Task:
+def draw(rng: Random, level: int) -> FamilyTask:
     """An expression one time in six, else a story."""
     if rng.random() < 1 / 6:
         return draw_expression(rng, level)

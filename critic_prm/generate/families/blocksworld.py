@@ -9,7 +9,7 @@ from random import Random
 
 from critic_prm.generate.families._runs import RunTask
 from critic_prm.generate.families._words import NUMBERING, numbered, sentence
-from critic_prm.generate.family import Solution, Task
+from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
     "covered": 4.0,  # moves a block that another one lies on
@@ -179,7 +179,7 @@ def _misseen(stacks: Stacks, rng: Random) -> Stacks:
     return seen if seen != stacks else _misseen(stacks, rng)
 
 
-def draw(rng: Random, level: int) -> Task:
+def draw(rng: Random, level: int) -> FamilyTask:
     """Two arrangements of the same blocks."""
     count = rng.randint(*SIZES[level])
     coloured = rng.random() < 0.4

@@ -14,7 +14,7 @@ from critic_prm.generate.families._phrases import RELATIONS, Phrases, draw_style
 from critic_prm.generate.families._propositions import PREDICATES
 from critic_prm.generate.families._quantified import Statement, fails
 from critic_prm.generate.families._words import NAMES, NUMBERING, listed, numbered, sentence
-from critic_prm.generate.family import Solution, Task
+from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
     "converse": 5.0,  # from "every A is B" and B to A: affirming the consequent
@@ -166,7 +166,7 @@ def _listed(words: Sequence[str]) -> str:
     return listed(words) if words else ""
 
 
-def draw(rng: Random, level: int) -> Task:
+def draw(rng: Random, level: int) -> FamilyTask:
     """Premises with a derivation of the level's length, idle ones too, and a statement that follows, is refuted or is open."""
     while True:
         found = grow(rng, rng.randint(*STEPS[level]), SPARE[level])

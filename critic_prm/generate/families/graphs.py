@@ -6,7 +6,7 @@ from random import Random
 
 from critic_prm.generate.families._orders import draw_cycle, draw_order
 from critic_prm.generate.families._routes import draw_reach, draw_shortest
-from critic_prm.generate.family import Task
+from critic_prm.generate.family import FamilyTask
 
 KINDS = {
     "missed": 3.0,  # a neighbour, or a free task, is overlooked
@@ -18,6 +18,6 @@ KINDS = {
 }
 
 
-def draw(rng: Random, level: int) -> Task:
+def draw(rng: Random, level: int) -> FamilyTask:
     """One of the four tasks."""
     return rng.choice((draw_shortest, draw_reach, draw_order, draw_cycle))(rng, level)

@@ -20,7 +20,7 @@ from critic_prm.generate.families._propositions import (
     Wording,
 )
 from critic_prm.generate.families._words import NAMES, NUMBERING, listed, numbered, sentence
-from critic_prm.generate.family import Solution, Task
+from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
     "converse": 4.0,  # from "if A then B" and B to A
@@ -180,7 +180,7 @@ class EntailmentTask:
         return Solution(numbered(texts, self.numbering), "yes" if status else "no")
 
 
-def draw(rng: Random, level: int) -> Task:
+def draw(rng: Random, level: int) -> FamilyTask:
     """Premises with a derivation of the level's length, idle ones too, and a statement that follows, is refuted or open."""
     while True:
         found = _grow(rng, rng.randint(*STEPS[level]), SPARE[level])

@@ -8,7 +8,7 @@ from random import Random
 
 from critic_prm.generate.families._runs import RunTask
 from critic_prm.generate.families._words import NUMBERING, numbered
-from critic_prm.generate.family import Solution, Task
+from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
     "place": 4.0,  # a number ends up a place or more from where it belongs
@@ -162,7 +162,7 @@ def _spoil(numbers: List, kind: str, rng: Random) -> List:
     return new
 
 
-def draw(rng: Random, level: int) -> Task:
+def draw(rng: Random, level: int) -> FamilyTask:
     """Different numbers, so that there is one right list after every pass."""
     numbers = tuple(rng.sample(range(1, HIGHEST[level] + 1), rng.randint(*SIZES[level])))
     how = rng.choice(list(PASSES))

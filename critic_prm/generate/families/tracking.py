@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from critic_prm.generate.families._runs import RunTask
 from critic_prm.generate.families._words import NAMES, NUMBERING, listed, numbered, some
-from critic_prm.generate.family import Solution, Task
+from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
     "skipped": 4.0,  # the event changes nothing
@@ -92,7 +92,7 @@ class Tracking:
         return Solution(numbered(texts, self.numbering), answer)
 
 
-def draw(rng: Random, level: int) -> Task:
+def draw(rng: Random, level: int) -> FamilyTask:
     """Swaps between people, or changes of a list."""
     return RunTask((_swaps if rng.random() < 0.5 else _changes)(rng, level))
 

@@ -123,7 +123,7 @@ class Prefixes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PrefixEstimates:
     """What rollouts said of a solution: an estimate for each step that was asked about (0-based), and the first error: -1 for
     none, None where that cannot be told. `root` is the estimate of the problem itself, where it was asked for."""
 
@@ -147,7 +147,7 @@ class Found:
 
 async def every_step(
     prefixes: Prefixes, trajectory: Trajectory, enough: Enough, *, whole: bool = True, root: Estimate | None = None
-) -> Found:
+) -> PrefixEstimates:
     """Math-Shepherd (arXiv 2312.08935): rollouts from after every step; at the last one the solution's own outcome where it
     states an answer. With `whole` all steps at once, else one after the other up to the first error."""
     texts = trajectory.texts
@@ -164,13 +164,13 @@ async def every_step(
         for step in rolled:
             at[step] = await prefixes.estimate(texts[: step + 1], enough)
             if at[step].n == 0 or not at[step].good:
-                return Found(at, _first_bad(at, len(texts)), root)
+                return PrefixEstimates(at, _first_bad(at, len(texts)), root)
     if own:
         at[len(texts) - 1] = own
-    return Found(at, _first_bad(at, len(texts)), root)
+    return PrefixEstimates(at, _first_bad(at, len(texts)), root)
 
 
-async def halving(prefixes: Prefixes, trajectory: Trajectory, enough: Enough, *, recheck: bool = False) -> Found:
+async def halving(prefixes: Prefixes, trajectory: Trajectory, enough: Enough, *, recheck: bool = False) -> PrefixEstimates:
     """OmegaPRM's binary search (arXiv 2406.06592) for the first step after which no rollout reaches the gold answer.
 
     At most floor(log2(steps)) + 1 prefixes are rolled out. It rests on this: once a prefix cannot be finished, no longer one
@@ -183,27 +183,27 @@ async def halving(prefixes: Prefixes, trajectory: Trajectory, enough: Enough, *,
     if own is not None:
         at[len(texts) - 1] = own
         if own.good:
-            return Found(at, -1)
+            return PrefixEstimates(at, -1)
     low, high = 0, len(texts) - 1 if own else len(texts)  # the first error is here; `len(texts)` stands for none
     while low < high:
         middle = (low + high) // 2
         at[middle] = await prefixes.estimate(texts[: middle + 1], enough)
         if at[middle].n == 0:
-            return Found(at, None, notes=(f"no rollout after step {middle} came to an end",))
+            return PrefixEstimates(at, None, notes=(f"no rollout after step {middle} came to an end",))
         if at[middle].good:
             low = middle + 1
         else:
             high = middle
     if low == len(texts):
-        return Found(at, -1)
+        return PrefixEstimates(at, -1)
     if recheck:
         twice = replace(enough, most=min(2 * enough.most, MOST))
         for step in (low - 1, low):
             if step in at and not at[step].own:
                 at[step] = await prefixes.estimate(texts[: step + 1], twice)
                 if at[step].good != (step < low):
-                    return Found(at, None, notes=(f"the first error moved from step {low} with twice the rollouts",))
-    return Found(at, low)
+                    return PrefixEstimates(at, None, notes=(f"the first error moved from step {low} with twice the rollouts",))
+    return PrefixEstimates(at, low)
 
 
 def _first_bad(at: Mapping[int, Estimate], steps: int) -> int | None:
@@ -264,7 +264,7 @@ class RolloutOptions:
             raise UsageError("--recheck looks again at the error that --search halving found; it needs that search")
 
 
-def judgement_of(found: Found, how: RolloutOptions, steps: int, sample: int = 0) -> Judgement:
+def judgement_of(found: PrefixEstimates, how: RolloutOptions, steps: int, sample: int = 0) -> Judgement:
     """What estimates say, as a judgement: a verdict for each step that was rolled out from, with its votes k of n."""
     told = {step: estimate for step, estimate in sorted(found.at.items()) if estimate.n}
     rolled = found.rollouts

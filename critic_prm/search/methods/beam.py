@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from critic_prm.search.settings import Settings
-from critic_prm.search.tree import Node, Tree
+from critic_prm.search.settings import SearchSettings
+from critic_prm.search.tree import Node, SearchTree
 
 
-async def search(tree: Tree, settings: Settings) -> list[Node]:
+async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
     """At most `settings.n` candidates, best first (Snell et al. 2024; search-and-learn's beam search, with sorted beams)."""
     return await beams(tree, settings, ahead=0)
 
 
-async def beams(tree: Tree, settings: Settings, ahead: int) -> list[Node]:
+async def beams(tree: SearchTree, settings: SearchSettings, ahead: int) -> list[Node]:
     """With `ahead`, prefixes are ranked by their score after so many greedy steps more."""
     slots = [tree.root] * settings.n
     ended: list[Node] = []
@@ -31,7 +31,7 @@ async def beams(tree: Tree, settings: Settings, ahead: int) -> list[Node]:
     return sorted(ended, key=lambda node: -node.rank)[: settings.n]
 
 
-async def _best(tree: Tree, going: Sequence[Node], settings: Settings, ahead: int) -> list[Node]:
+async def _best(tree: SearchTree, going: Sequence[Node], settings: SearchSettings, ahead: int) -> list[Node]:
     """The best n / M prefixes, each once; with M = 1 nothing is pruned."""
     if settings.width == 1:
         return list(going)

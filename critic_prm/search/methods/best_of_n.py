@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from critic_prm.search.settings import Settings
-from critic_prm.search.tree import Node, Tree
+from critic_prm.search.settings import SearchSettings
+from critic_prm.search.tree import Node, SearchTree
 
 
-async def search(tree: Tree, settings: Settings) -> list[Node]:
+async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
     """`settings.n` solutions."""
     ends = await tree.complete([tree.root] * settings.n)
     return [end for end in ends if end is not None]
 
 
-async def spend(tree: Tree) -> list[Node]:
+async def spend(tree: SearchTree) -> list[Node]:
     """As many solutions as the tree's budget of tokens allows, at least one: what a search is compared with."""
     found: list[Node] = []
     tokens = tree.budget.tokens

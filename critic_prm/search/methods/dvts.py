@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from critic_prm.search.settings import Settings
-from critic_prm.search.tree import Node, Tree
+from critic_prm.search.settings import SearchSettings
+from critic_prm.search.tree import Node, SearchTree
 
 
-async def search(tree: Tree, settings: Settings) -> list[Node]:
+async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
     """From each subtree all that ends in the round in which its best step ends (Beeching et al. 2024, search-and-learn)."""
     heads = [tree.root] * settings.kept
     ended: list[Node] = []

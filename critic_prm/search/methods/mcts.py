@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from critic_prm.search.settings import Settings
-from critic_prm.search.tree import Node, Tree
+from critic_prm.search.settings import SearchSettings
+from critic_prm.search.tree import Node, SearchTree
 
 FIRST_PLAY = 0.1
 """A step that was not tried yet, and has no score, is taken to be so much worse than its prefix has been so far."""
@@ -27,13 +27,13 @@ class Place:
     most: float = 0.0
     closed: bool = False
 
-    def value(self, settings: Settings) -> float | None:
+    def value(self, settings: SearchSettings) -> float | None:
         if not self.valued:
             return None
         return self.most if settings.backup == "max" else self.total / self.valued
 
 
-async def search(tree: Tree, settings: Settings) -> list[Node]:
+async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
     """Every solution that came to an end in the tree, best first.
 
     A simulation goes down from the root by PUCT (Rosin 2011; Silver et al. 2017), grows `width` steps where it arrives, and
@@ -62,7 +62,7 @@ async def search(tree: Tree, settings: Settings) -> list[Node]:
     return sorted(dict.fromkeys(ended), key=lambda node: -node.rank)
 
 
-def descend(top: Place, settings: Settings, bounds: Sequence[float]) -> list[Place]:
+def descend(top: Place, settings: SearchSettings, bounds: Sequence[float]) -> list[Place]:
     """From the root to a place that has no children yet, always by the highest `urgency` among those not closed."""
     line = [top]
     while line[-1].children:
@@ -83,7 +83,7 @@ def urgency(q: float, prior: float, visits: int, all_visits: int, c: float) -> f
     return q + c * prior * math.sqrt(all_visits) / (1 + visits)
 
 
-def priors(scores: Sequence[float | None], settings: Settings) -> list[float]:
+def priors(scores: Sequence[float | None], settings: SearchSettings) -> list[float]:
     """A softmax of the critic's scores over siblings, or the same for all; a step without a score counts as the mean."""
     known = [score for score in scores if score is not None]
     if settings.prior == "uniform" or not known:
@@ -93,7 +93,7 @@ def priors(scores: Sequence[float | None], settings: Settings) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def _worth(child: Place, own: float, settings: Settings, bounds: Sequence[float]) -> float:
+def _worth(child: Place, own: float, settings: SearchSettings, bounds: Sequence[float]) -> float:
     """What a step is worth: what came back through it, else its own score, else a little less than its prefix."""
     value = child.value(settings)
     if value is None:
@@ -108,7 +108,7 @@ def _scaled(value: float | None, bounds: Sequence[float]) -> float:
     return (value - low) / (high - low) if high > low else value
 
 
-async def _expand(tree: Tree, leaf: Place, settings: Settings, ended: list[Node]) -> None:
+async def _expand(tree: SearchTree, leaf: Place, settings: SearchSettings, ended: list[Node]) -> None:
     """The leaf's children, each different step once; what they end goes to `ended`."""
     grown = [node for node in await tree.grow([leaf.node] * settings.width) if node is not None]
     distinct = list({node.step: node for node in reversed(grown)}.values())[::-1]
@@ -118,7 +118,9 @@ async def _expand(tree: Tree, leaf: Place, settings: Settings, ended: list[Node]
     leaf.closed = not leaf.children
 
 
-async def _rolled(tree: Tree, node: Node, value: float | None, settings: Settings, ended: list[Node]) -> float | None:
+async def _rolled(
+    tree: SearchTree, node: Node, value: float | None, settings: SearchSettings, ended: list[Node]
+) -> float | None:
     if not settings.rollout:
         return value
     end = (await tree.complete([node]))[0]
@@ -141,7 +143,7 @@ def _back(line: Sequence[Place], value: float | None, bounds: list[float]) -> No
         bounds[:] = min(bounds[0], value), max(bounds[1], value)
 
 
-def _record(tree: Tree, top: Place, settings: Settings) -> None:
+def _record(tree: SearchTree, top: Place, settings: SearchSettings) -> None:
     waiting = [top]
     while waiting:
         place = waiting.pop()

@@ -20,7 +20,7 @@ from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.label.run import label
 from critic_prm.providers.provider import Sampling, official_addresses
-from critic_prm.serve.background_loop import Home
+from critic_prm.serve.background_loop import BackgroundLoop
 from critic_prm.serve.rewards import credit
 from critic_prm.serve.rewards.guards import Guards
 from critic_prm.styles.prompt import style_names
@@ -91,7 +91,7 @@ class Reward:
     concurrent: int = 64
     separator: str = ""
     guards: Guards = field(default_factory=Guards)
-    home: Home = field(default_factory=Home, repr=False, compare=False)
+    home: BackgroundLoop = field(default_factory=BackgroundLoop, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         open_aggregation(self.aggregation)

@@ -18,13 +18,13 @@ from critic_prm.registry import names
 from distill.data import Row
 from distill.losses import beta_binomial, freeprm, pqm
 from distill.losses.loss import Outputs, Targets, check_rows, check_settings, open_loss
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 
 NAN = math.nan
 
 
-def settings(class_weights: tuple[float, float] | None = None, label_smoothing: float = 0.0) -> Settings:
-    return Settings(class_weights=class_weights, label_smoothing=label_smoothing)
+def settings(class_weights: tuple[float, float] | None = None, label_smoothing: float = 0.0) -> TrainingSettings:
+    return TrainingSettings(class_weights=class_weights, label_smoothing=label_smoothing)
 
 
 def outputs(log_odds: Tensor | Sequence[float], extra: Tensor | None = None) -> Outputs:
@@ -57,7 +57,7 @@ def targets(
     )
 
 
-def values(loss: str, out: Outputs, want: Targets, how: Settings | None = None) -> list[float]:
+def values(loss: str, out: Outputs, want: Targets, how: TrainingSettings | None = None) -> list[float]:
     found: list[float] = open_loss(loss).loss(out, want, how or settings()).tolist()
     return found
 
@@ -304,7 +304,7 @@ class TestWhatALossWants:
     def test_weights_that_a_loss_does_not_take(self) -> None:
         check_settings(settings((1.0, 2.0), 0.1))
         with pytest.raises(UsageError, match="the loss pqm has no class-weights and no label-smoothing; these have: ce, soft"):
-            check_settings(Settings(loss="pqm", class_weights=(1.0, 2.0), label_smoothing=0.1))
+            check_settings(TrainingSettings(loss="pqm", class_weights=(1.0, 2.0), label_smoothing=0.1))
 
     def test_votes(self) -> None:
         thin = row(labels=(1.0, 0.0), votes=((1, 1), (0, 2)))

@@ -20,11 +20,11 @@ from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from distill.export import export_onnx, items_to_check
 from distill.run import distill
-from distill.scoring.prefix_cache import Remembering
+from distill.scoring.prefix_cache import PrefixCachedRunner
 from distill.scoring.runners import Packed, Rows
 from distill.scoring.tree import grow, packs
 from distill.students.transformer import Transformer
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 from distill.types import Item
 from distill.verifier import Verifier, load_verifier
 from tests.distill.tiny import known, sums, tiny_base, training_set
@@ -37,14 +37,14 @@ BRANCHES: list[Item] = [("Add them up.", ["1 + 2 = 3", "3 + 4 = 7", f"7 + {n} = 
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp(request.param)
     base = tiny_base(place / "base", request.param)
-    settings = Settings(epochs=1, dtype="fp32", lr=1e-3, heads=3, device="cpu")
+    settings = TrainingSettings(epochs=1, dtype="fp32", lr=1e-3, heads=3, device="cpu")
     return distill(training_set(place / "data"), place / "v", student=Transformer(str(base), settings)).folder
 
 
 @pytest.fixture(scope="module")
 def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("causal")
-    settings = Settings(epochs=1, dtype="fp32", lr=1e-3, device="cpu")
+    settings = TrainingSettings(epochs=1, dtype="fp32", lr=1e-3, device="cpu")
     student = Transformer(str(tiny_base(place / "base", "llama")), settings)
     return distill(training_set(place / "data"), place / "v", student=student).folder
 
@@ -115,7 +115,7 @@ async def test_the_spread_reaches_verdicts(folder: Path) -> None:
 def test_a_step_that_is_appended_costs_that_step(causal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, growing = load_verifier(causal), load_verifier(causal).remembering()
     runner: Any = growing.scorer.runner  # type: ignore[attr-defined]
-    assert isinstance(runner, Remembering)
+    assert isinstance(runner, PrefixCachedRunner)
     computed: list[int] = []
     real = type(runner.machine).packed
 
@@ -142,7 +142,7 @@ def test_growing_trees_are_remembered_and_forgotten(causal: Path) -> None:
         items = [(problem, steps[:depth]) for problem, steps in [*BRANCHES, *ITEMS]]
         assert np.abs(scores(growing, items) - scores(plain, items)).max() < 1e-6
     assert runner.traces
-    small = Remembering(runner.machine, most=1000)
+    small = PrefixCachedRunner(runner.machine, most=1000)
     assert [f.p.tolist() for f in small.run(growing.scorer.encoder.encode_many(ITEMS[:3]))]  # type: ignore[attr-defined]
     assert sum(trace.bytes for trace in small.traces) <= 1000
 

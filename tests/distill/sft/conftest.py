@@ -16,7 +16,7 @@ from critic_prm.data.judgement import Verdict
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.label.run import Tally, label_into
+from critic_prm.label.run import RunStats, label_into
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 from critic_prm.styles.prompt import open_style
@@ -64,7 +64,7 @@ async def judge(trajectories: Sequence[Trajectory], out: Path, say: Script, styl
     judging = JudgeOptions(style=style, db=out.with_suffix(".db"), follow_ups=0, schema=False)
     critic = with_provider(ScriptedProvider(script), judging)
     with RecordWriter(out) as writer:
-        await label_into(writer, trajectories, critic, Tally(), samples=samples)
+        await label_into(writer, trajectories, critic, RunStats(), samples=samples)
     await critic.close()
     return out
 
@@ -132,7 +132,7 @@ async def overfit(folder: Path, trajectories: Sequence[Trajectory], style: Path)
     """A student that knows by heart what a scripted judge said of these solutions, in `folder`/judge; and its base."""
     from distill.sft.chats import SOLUTIONS, ChatOptions, build_chats
     from distill.sft.run import distill_sft
-    from distill.training.settings import Settings
+    from distill.training.settings import TrainingSettings
 
     labels = await judge(trajectories, folder / "labels.jsonl", lambda t, n: chain(t, int(t.label or 0), style), str(style))
     chats = folder / "chats"
@@ -141,7 +141,7 @@ async def overfit(folder: Path, trajectories: Sequence[Trajectory], style: Path)
     (chats / "dev.jsonl").write_bytes((chats / "train.jsonl").read_bytes())
     (chats / SOLUTIONS).write_bytes(b"\n".join(orjson.dumps(trajectory_to_json(one)) for one in trajectories))
     base = base_of(folder / "base", [m["content"] for row in rows(chats / "train.jsonl") for m in row["messages"]])
-    settings = Settings(
+    settings = TrainingSettings(
         epochs=100, lr=8e-3, warmup=0.1, batch_tokens=300, micro_tokens=400, schedule="linear", patience=0, dtype="fp32",
         max_length=256, weight_decay=0.0,
     )  # fmt: skip

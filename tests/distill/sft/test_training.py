@@ -19,7 +19,7 @@ from critic_prm.errors import InputError, UsageError
 from critic_prm.styles.prompt import open_style
 from distill.sft.chats import ChatOptions, build_chats
 from distill.sft.run import DEFAULT, distill_sft
-from distill.training.settings import Settings
+from distill.training.settings import TrainingSettings
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
     assert DEFAULT.max_length == 8192
 
 
-QUICK = Settings(epochs=2, lr=1e-3, batch_tokens=300, dtype="fp32", max_length=256)
+QUICK = TrainingSettings(epochs=2, lr=1e-3, batch_tokens=300, dtype="fp32", max_length=256)
 
 
 async def prepared(folder: Path, few: list[Trajectory], short: Path, made: SimpleNamespace) -> tuple[Path, Path]:
