@@ -16,7 +16,7 @@ import time
 from dataclasses import replace
 
 from critic_prm.generate.policy.answers import Grader
-from critic_prm.search.search import SearchTask, Settings, method_names, search
+from critic_prm.search.search import SearchSettings, SearchTask, method_names, search
 from critic_prm.search.simulated import Policy, SimulatedCritic, chance
 from critic_prm.search.stats import SearchStats, share
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 async def measure(method: str, args: argparse.Namespace, accuracy: float) -> str:
     account, grader = SearchStats(method), Grader()
-    settings = Settings(n=16, width=4, ahead=2, simulations=24)
+    settings = SearchSettings(n=16, width=4, ahead=2, simulations=24)
     critic = SimulatedCritic(accuracy, spread=0.05)
     started = time.process_time()
     for number in range(args.problems):

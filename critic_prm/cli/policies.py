@@ -251,7 +251,7 @@ def perturb(
     from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.errors import UsageError
     from critic_prm.generate.forecast import forecast_writing
-    from critic_prm.generate.perturb import Perturbing, SampleStats, carry_out, parse_kinds, plans
+    from critic_prm.generate.perturb import Perturbing, PerturbStats, carry_out, parse_kinds, plans
     from critic_prm.generate.policy.policy import open_policy
 
     skipped: list[object] = []
@@ -265,7 +265,7 @@ def perturb(
         complain=told(skipped),
     )
     writer = open_policy(policy, judging, prompt) if policy is not None and what.needs_model else None
-    account = SampleStats()
+    account = PerturbStats()
     planned = plans(islice(solutions, limit), what, account)
     if dry_run:
         lines = ["no requests"] if writer is None else forecast_writing(writer, judging, planned, what).lines("changes")
@@ -312,7 +312,7 @@ def agent(
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.records.reading import write_records
     from critic_prm.data.trajectory import trajectory_to_json
-    from critic_prm.generate.agent import Credit, SampleStats, credited
+    from critic_prm.generate.agent import AgentStats, Credit, credited
 
     skipped: list[object] = []
     credit = Credit(method, gamma, lam, discount, values, prior, progress, labels, tolerance, reward)  # type: ignore[arg-type]
@@ -323,7 +323,7 @@ def agent(
         on_error="skip" if skip_bad else "stop",
         complain=told(skipped),
     )
-    account = SampleStats()
+    account = AgentStats()
     write_records(out, map(trajectory_to_json, credited(runs, credit, account)))
     _say(account.lines())
     raise typer.Exit(3 if skipped else 0)

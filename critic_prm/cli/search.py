@@ -63,7 +63,7 @@ def search(
     """
     from critic_prm.cli.searching import asked_policy, run_search
     from critic_prm.errors import UsageError
-    from critic_prm.search.search import Budget, Settings
+    from critic_prm.search.search import SearchBudget, SearchSettings
     from critic_prm.search.stepper import ENDS, open_stepper
 
     for name, value, allowed in (
@@ -73,7 +73,7 @@ def search(
     ):
         if value not in allowed:
             raise UsageError(f"{name} is {value!r}; it is {' or '.join(allowed)}")
-    settings = Settings(
+    settings = SearchSettings(
         n=n,
         width=width,
         depth=depth,
@@ -97,7 +97,7 @@ def search(
             settings=settings,
             by=by,
             pick=pick,
-            budget=Budget(max_calls, max_written, max_usd),
+            budget=SearchBudget(max_calls, max_written, max_usd),
             baseline=baseline,
             seed=draw,
             out=out,

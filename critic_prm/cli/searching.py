@@ -15,7 +15,7 @@ from critic_prm.errors import UsageError
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
     from critic_prm.providers.models import Prices
-    from critic_prm.search.search import Budget, SearchTask, Settings
+    from critic_prm.search.search import SearchBudget, SearchSettings, SearchTask
     from critic_prm.search.stepper import LLMStepper
 
 
@@ -66,10 +66,10 @@ def run_search(
     judging: JudgeOptions,
     *,
     method: str,
-    settings: Settings,
+    settings: SearchSettings,
     by: str,
     pick: str,
-    budget: Budget,
+    budget: SearchBudget,
     baseline: bool,
     seed: int,
     out: str,

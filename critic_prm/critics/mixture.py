@@ -187,8 +187,8 @@ async def _ask(part: MixturePart, trajectories: Sequence[Trajectory], sample: in
 
 
 def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) -> Mixture:
-    """The mixture that a TOML's table `[mixture]` describes: `part` (an array of tables with `critic` and the fields of MixturePart),
-    and where wanted `how` and `threshold`. Raises UsageError."""
+    """The mixture that the TOML table `[mixture]` describes: `part` (an array of tables with `critic` and the fields of
+    `MixturePart`) and, optionally, `how` and `threshold`. Raises UsageError."""
     from critic_prm.critics.open import check
 
     check(table, "mixture", {"part"}, {"how", "threshold"})

@@ -16,7 +16,7 @@ import pytest
 
 from critic_prm.errors import ProviderError
 from critic_prm.providers.openai import OpenAIProvider
-from critic_prm.providers.post import ERROR_BYTES, Direct
+from critic_prm.providers.post import ERROR_BYTES, LARGE_AT_ONCE, Direct
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.sdk import LONGEST_LINE, lines
 
@@ -178,11 +178,11 @@ async def test_only_a_few_large_replies_are_read_at_once() -> None:
         writer.write(head(Content_Length=str(len(content))) + content)
 
     async with server(respond) as url:
-        post = Direct(url, {}, _large=Counted(_post.LARGE_AT_ONCE))
+        post = Direct(url, {}, _large=Counted(LARGE_AT_ONCE))
         found = await asyncio.gather(*(post(b"{}") for _ in range(20)))
         await post.close()
     assert {len(one.content) for one in found} == {2 * MB + 9}
-    assert most == _post.LARGE_AT_ONCE
+    assert most == LARGE_AT_ONCE
     assert inside == 0
 
 

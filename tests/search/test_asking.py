@@ -18,7 +18,7 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import with_provider as policy_over
 from critic_prm.providers.provider import Provider, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.search.search import Budget, Pricing, SearchTask, Settings, search, search_row, tree_rows
+from critic_prm.search.search import Pricing, SearchBudget, SearchSettings, SearchTask, search, search_row, tree_rows
 from critic_prm.search.simulated import SimulatedCritic, chance
 from critic_prm.search.stepper import CUTS, Cut, LLMStepper, open_stepper, tidied
 from critic_prm.search.tree import open_tree
@@ -107,7 +107,7 @@ async def test_a_cut_or_refused_reply_is_no_step(tmp_path: Path) -> None:
     assert (await stepper.step("long", ())).came == "truncated"
     assert (await stepper.step("no", ())).came == "refused"
     failing = LLMStepper(policy_over(ScriptedProvider([]), JudgeOptions(db=tmp_path / "d.db", retries=0)))
-    found = await search(SearchTask("1", "p"), failing, SimulatedCritic(), Grader(), settings=Settings(n=4))
+    found = await search(SearchTask("1", "p"), failing, SimulatedCritic(), Grader(), settings=SearchSettings(n=4))
     assert found.came == "provider_error"
     await stepper.close()
     await failing.close()
@@ -117,7 +117,7 @@ async def test_a_cut_or_refused_reply_is_no_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["best-of-n", "beam", "dvts", "lookahead", "mcts"])
 async def test_a_search_that_is_cut_short_and_run_again_buys_nothing_twice(tmp_path: Path, method: str, cut: Cut) -> None:
     """With a judge that costs, too: both are stopped in the middle; then every request is sent once in all."""
-    settings = Settings(n=4, width=2, simulations=6, ahead=1)
+    settings = SearchSettings(n=4, width=2, simulations=6, ahead=1)
     asked: list[str] = []
 
     async def once(db: Path, most: int | None) -> list[Any]:
@@ -206,7 +206,7 @@ def test_a_seed_is_not_sent(tmp_path: Path) -> None:
 async def test_what_is_under_way_when_one_request_stops_the_run_is_brought_in(tmp_path: Path) -> None:
     """The third of four requests is not allowed any more; the two that were are in the cache."""
     stepper, provider = policy(tmp_path / "c.db", max_requests=2)
-    tree_of = open_tree("p", stepper, SimulatedCritic(), min, budget=Budget(), pricing=Pricing(), seed=0, samples=1)
+    tree_of = open_tree("p", stepper, SimulatedCritic(), min, budget=SearchBudget(), pricing=Pricing(), seed=0, samples=1)
     with pytest.raises(BudgetError):
         await tree_of.grow([tree_of.root] * 4)
     assert len(provider.asked) == 2
