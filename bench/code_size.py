@@ -1,6 +1,6 @@
-"""Count the lines of code of critic_prm and distill: no blank lines, comments or docstrings; and what an import of a command loads.
+"""Count the files and lines of code of critic_prm and distill, without blank lines, comments and docstrings.
 
-python bench/code_size.py
+Run `python bench/code_size.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-IGNORED = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
+LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+WATCHED = """
+import atexit, sys
+def show():
+    print(*(name for name in sys.modules if name.split(".")[0] in ("critic_prm", "distill")), sep="\\n", file=sys.stderr)
+atexit.register(show)
+from critic_prm.cli import main
+main()
+"""
 
 
 def code_lines(source: str) -> int:
@@ -31,20 +32,13 @@ def code_lines(source: str) -> int:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             strings.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    lines = {line for token in tokens if token.type not in IGNORED for line in range(token.start[0], token.end[0] + 1)}
+    lines = {line for token in tokens if token.type not in LAYOUT for line in range(token.start[0], token.end[0] + 1)}
     return len(lines - strings)
 
 
 def loaded(*arguments: str) -> list[str]:
     """The modules of ours that a command imports."""
-    code = f"""
-import atexit, sys
-atexit.register(lambda: print("\\n".join(m for m in sys.modules if m.split(".")[0] in ("critic_prm", "distill")), file=sys.stderr))
-from critic_prm.cli import main
-sys.argv = ["critic-prm", *{arguments!r}]
-main()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run([sys.executable, "-c", WATCHED, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
     return [line for line in done.stderr.splitlines() if line.startswith(("critic_prm", "distill"))]
 
 
@@ -52,9 +46,8 @@ def main() -> None:
     sources = {path: path.read_text("utf-8") for top in ("critic_prm", "distill") for path in (ROOT / top).rglob("*.py")}
     small = [path for path, source in sources.items() if source.count("\n") < 40 and path.name != "__init__.py"]
     print(f"{len(sources)} Python files, {len(small)} of them under 40 lines (without __init__)")
-    print(
-        f"{sum(source.count(chr(10)) for source in sources.values()):,} lines, of them code: {sum(map(code_lines, sources.values())):,}"
-    )
+    lines, code = sum(source.count("\n") for source in sources.values()), sum(map(code_lines, sources.values()))
+    print(f"{lines:,} lines, of them code: {code:,}")
     print(f"modules imported by `critic-prm --help`: {len(loaded('--help'))}")
 
 
