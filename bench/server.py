@@ -218,7 +218,7 @@ class Judge:
 def judgement(wire: Mapping[str, Any], size: int) -> str:
     """A reply in the stepwise form for the prompt in `wire`; its verdicts follow from the prompt's hash."""
     last = wire["messages"][-1]["content"]
-    prompt = last if isinstance(last, str) else str(last)
+    prompt = last if isinstance(last, str) else "".join(str(block.get("text")) for block in last)
     found = _STEPS.findall(prompt)
     steps = 1 if not found else int(found[-1] or 1)
     drawn = int.from_bytes(sha256(prompt.encode()).digest()[:8], "big")

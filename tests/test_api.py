@@ -6,7 +6,7 @@ import critic_prm
 
 
 def test_every_public_name_is_found_where_it_lives() -> None:
-    homes = [name for names in critic_prm._HOME.values() for name in names]
+    homes = [name for names in critic_prm._MODULES.values() for name in names]
     assert sorted(homes) == sorted(set(homes)) == sorted(critic_prm.__all__)
     for name in critic_prm.__all__:
         assert getattr(critic_prm, name).__module__.startswith("critic_prm.")

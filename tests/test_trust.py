@@ -489,7 +489,18 @@ def test_every_option_of_a_stage_is_classed() -> None:
             "plots",
             "policy_base_url",
         ),
-        *("policy_options", "prices", "ray_address", "setting", "sources", "student", "styles", "title", "tokenizer"),
+        *(
+            "policy_options",
+            "prices",
+            "ray_address",
+            "service_tier",
+            "setting",
+            "sources",
+            "student",
+            "styles",
+            "title",
+            "tokenizer",
+        ),
         *("trust", "trusted", "verifier"),
     }
 

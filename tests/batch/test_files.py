@@ -66,7 +66,7 @@ def test_what_is_no_result() -> None:
 def export(bench: Bench, *options: str) -> list[dict[str, Any]]:
     path = bench.folder / "requests.jsonl"
     at = ("--judge", bench.judge, "--base-url", bench.address)
-    assert bench.run("batch", "export", str(bench.source), str(path), *at, *options) == 0
+    assert bench.run("batch", "export", str(bench.source), str(path), "--overwrite", *at, *options) == 0
     return [orjson.loads(line) for line in path.read_bytes().split(b"\n") if line]
 
 

@@ -92,7 +92,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         open_benchmark("processbench:/no/such/place")
     with pytest.raises(InputError, match="holds no file of processbench; its files are called gsm8k, math"):
         open_benchmark(f"processbench:{tmp_path}")
-    with pytest.raises(UsageError, match="no benchmark is called 'procesbench'; there are: agentprocessbench"):
+    with pytest.raises(UsageError, match="no benchmark is called 'procesbench'; available: agentprocessbench"):
         open_benchmark("procesbench:x")
     with pytest.raises(InputError, match=r"missing\.jsonl: there is no such file"):
         open_benchmark("missing.jsonl")

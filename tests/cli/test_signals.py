@@ -117,7 +117,13 @@ def test_a_command_can_be_stopped_at_any_point(files: Path, name: str) -> None:
 
 def test_a_hangup_that_the_parent_ignores_stays_ignored(files: Path) -> None:
     """As under nohup."""
-    job = {"line": LINES["convert"].split(), "signal": int(signal.SIGHUP), "at": 3, "within": True, "ignored": True}
+    job = {
+        "line": [*LINES["convert"].split(), "--overwrite"],
+        "signal": int(signal.SIGHUP),
+        "at": 3,
+        "within": True,
+        "ignored": True,
+    }
     (outcome,) = outcomes([job], files)
     assert (outcome["code"], outcome["sent"]) == (0, True), outcome
 

@@ -214,7 +214,7 @@ def test_rows_that_are_no_objects_are_named_also_later(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_lists_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no format is called 'nope'; there are: agentprocessbench, bigbench-mistake"):
+    with pytest.raises(UsageError, match="no format is called 'nope'; available: agentprocessbench, bigbench-mistake"):
         list(read_trajectories(rows(tmp_path / "x.jsonl", GOOD["native"]), "nope"))
 
 

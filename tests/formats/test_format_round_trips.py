@@ -238,7 +238,7 @@ def test_formats_that_are_only_read_say_so(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="mrben is only read, not written; there are: agentprocessbench, "):
         write_trajectories(tmp_path / "x.jsonl", [], "mrben")
-    with pytest.raises(UsageError, match="no format is called 'nothing'; there are: agentprocessbench, "):
+    with pytest.raises(UsageError, match="no format is called 'nothing'; available: agentprocessbench, "):
         write_trajectories(tmp_path / "x.jsonl", [], "nothing")
     assert {"mrben", "text", "native"} <= set(names())
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
+import critic_prm.arithmetic.judge as arithmetic_judge
 from critic_prm.critics import rules
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
@@ -445,7 +446,7 @@ def test_two_thousand_hostile_requests_leave_it_serving(start: Start) -> None:
 
 def test_rules_are_judged_off_the_event_loop(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """32 solutions at a time were judged by `rules` on the loop, and /health had to wait for them. Here they wait for it."""
-    answered, began, real = threading.Event(), threading.Event(), rules.judge_one
+    answered, began, real = threading.Event(), threading.Event(), arithmetic_judge.judge_one
 
     def judge_one(trajectory: Trajectory, sample: int = 0) -> Judgement:
         began.set()

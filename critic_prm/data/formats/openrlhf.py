@@ -54,6 +54,8 @@ def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[
     if _FIRST.search(trajectory.problem) or TAG in trajectory.problem:
         raise Dropped('the problem contains "Step 1:" or the placeholder')
     steps = marked(trajectory.texts[: len(labels)])
+    if any(TAG in step for step in steps):  # also where "Step 1:" and the text make one of it
+        raise Dropped("a step contains the placeholder")
     unsaid(trajectory, {"id"}, lost)
     return {
         "id": trajectory.id,

@@ -81,14 +81,16 @@ async def prepared(folder: Path, few: list[Trajectory], short: Path, made: Simpl
     return labels, made.base_of(folder / "base", texts)
 
 
-async def test_one_command_from_labels_to_a_judge(
+async def test_two_commands_from_labels_to_a_judge(
     tmp_path: Path, short: Path, made: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     many = [made.solution(number, -1 if number % 2 else 0) for number in range(40)]
     labels, base = await prepared(tmp_path, many, short, made)
     rows = [row | {"critic": row["critic"] | {"style": str(short)}} for row in made.rows(labels)]
     labels.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    command = f"distill {labels} -o {tmp_path}/judge --student {base} --objective sft --epochs 1 --judge-dev 1 --max-length 256"
+    build()(["dataset", "sft", str(labels), "-o", f"{tmp_path}/judge-chats", "--style", str(short)], standalone_mode=False)
+    command = f"distill {tmp_path}/judge-chats -o {tmp_path}/judge --student {base} --objective sft --epochs 1"
+    command += " --judge-dev 1 --max-length 256"
     build()([*command.split(), "--lora", "r=4", "--dtype", "bf16", "--lr", "0.01"], standalone_mode=False)
     said = capsys.readouterr().err
     assert "loss a token on dev" in said
