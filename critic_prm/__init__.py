@@ -1,4 +1,4 @@
-"""Label reasoning steps with LLM judges, build process-reward-model datasets, and distill a small local verifier."""
+"""Label reasoning steps with LLM judges, build PRM training sets, and distill a small local verifier."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import critic_prm` itself loads nothing."""
+    """Import a public name on first use, so that `import critic_prm` itself imports nothing else."""
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"critic_prm.{module}"), name)

@@ -1,13 +1,13 @@
-"""Every failure a caller may tell apart, each with the exit code the command line gives it.
+"""The exception hierarchy, with the exit code of each class.
 
-CriticPrmError                 1  anything that went wrong; the others narrow it
-├── InputError                 1  a row or file that cannot be read: names file, line and mend
-├── UsageError                 2  an option, name or value that does not exist here
+CriticPrmError                 1  base class
+├── InputError                 1  a row or file that cannot be read; names the file, the line and the fix
+├── UsageError                 2  an option, name or value that does not exist
 ├── ConfigError                4  a missing key, a refused key, a missing extra
 ├── BudgetError                5  stopped by budget, request limit or quota; running again resumes
-├── Pending                    5  what was ordered is not all here yet; running again picks it up
+├── Pending                    5  batch results are still missing; running again collects them
 ├── Interrupted              130  stopped by the user; running again resumes
-└── ProviderError                 one request that failed, with the class that decides what happens next
+└── ProviderError                 one failed request, with the failure class that decides what happens next
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from __future__ import annotations
 from typing import Literal
 
 Failure = Literal["throttle", "transient", "row", "run", "quota"]
-"""What a failed request means: wait and shrink; try again; only this row; the whole run (key, model); money is gone."""
+"""Class of a failed request: "throttle": wait and reduce concurrency; "transient": retry; "row": only this row fails;
+"run": all requests of the run would fail (key, model); "quota": the account has no money or quota left."""
 
 
 class CriticPrmError(Exception):
-    """The base of all of them; the message is fit to be shown to a person as it is."""
+    """Base class. The message can be shown to the user as it is."""
 
     exit_code = 1
 
 
 class InputError(CriticPrmError):
-    """Input that cannot be read. `where` is `file:line` or the nearest thing to it."""
+    """Input that cannot be read. `where` is `file:line` or the closest available location; `mend` says how to fix it."""
 
     def __init__(self, where: str, problem: str, mend: str = "") -> None:
         self.where, self.problem, self.mend = where, problem, mend
@@ -33,31 +34,31 @@ class InputError(CriticPrmError):
 
 
 class UsageError(CriticPrmError):
-    """An option, name or value that does not exist or does not fit here."""
+    """An option, name or value that does not exist or is not valid here."""
 
     exit_code = 2
 
 
 class ConfigError(CriticPrmError):
-    """The surroundings are not ready: no key, a refused key, an unknown model, an extra that is not installed."""
+    """The environment is not set up: no key, a refused key, an unknown model, an extra that is not installed."""
 
     exit_code = 4
 
 
 class BudgetError(CriticPrmError):
-    """Stopped by a budget, a request limit or an exhausted quota. Everything paid for is kept; running again resumes."""
+    """Stopped by a budget, a request limit or an exhausted quota. All paid replies are kept; running again resumes."""
 
     exit_code = 5
 
 
 class Pending(CriticPrmError):
-    """Batches are with a provider and not all results are in. Nothing is wrong; running again picks them up."""
+    """Batches are still running at a provider. This is not a failure; running again collects the results."""
 
     exit_code = 5
 
 
 class Interrupted(CriticPrmError):
-    """Stopped by the user (SIGINT, SIGTERM, SIGHUP). Everything paid for is kept; running again resumes."""
+    """Stopped by the user (SIGINT, SIGTERM, SIGHUP). All paid replies are kept; running again resumes."""
 
     exit_code = 130
 
@@ -66,10 +67,10 @@ class Interrupted(CriticPrmError):
 
 
 class ProviderError(CriticPrmError):
-    """One request failed. `failure` says what that means for the row and the run (see `Failure`).
+    """One failed request. `failure` says what that means for the row and the run (see `Failure`).
 
-    `retry_after` is in seconds, None when the server did not say. `status` is the HTTP status, None without one.
-    `detail` is what the server answered, kept with the attempt; it never holds the prompt or a key.
+    `retry_after` is in seconds, None if the server gave none. `status` is the HTTP status, None if there is none. `detail` is
+    the server's message, stored with the attempt; it never contains the prompt or a key.
     """
 
     def __init__(

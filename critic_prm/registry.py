@@ -1,4 +1,4 @@
-"""Find and import the implementations of each extensible kind of thing, and the data files that ship with the package."""
+"""Find and import providers, formats, critics and other plug-in modules, and find shipped data files."""
 
 from __future__ import annotations
 

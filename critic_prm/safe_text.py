@@ -1,4 +1,4 @@
-"""Texts from servers and files -> texts that may be shown and kept: without terminal control characters, without keys."""
+"""Remove API keys and escape terminal control characters in text from servers and files."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from functools import lru_cache
 from urllib.parse import quote
 
 PART = 8
-"""Letters and digits of a key in a row that are cut out, wherever in the key they stand."""
+"""Any run of this many consecutive letters and digits of a key is removed."""
 
 SHORTEST = 6
-"""Characters of a key below which it is no key: servers of one's own are given "none" or "EMPTY"."""
+"""Shorter keys are not treated as secrets: local servers are used with "none" or "EMPTY"."""
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def safe_text(text: str) -> str:
-    """`text` with control characters, line separators, bidirectional controls and lone surrogates written out, ESC as
-    \\u001b; newlines and tabs stay. The notation is that of JSON, where it means the same character."""
+    """Escape control characters, line separators, bidirectional controls and lone surrogates, for example ESC as \\u001b.
+
+    Newlines and tabs stay. The escapes are those of JSON, so JSON keeps its meaning.
+    """
     return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def without_keys(text: str, secrets: Iterable[str]) -> str:
-    """`text` with every part of a secret of 8 letters and digits or more replaced by "[key]": in any case, with anything but
-    letters and digits between them, in base64 and hexadecimal digits and percent-encoded."""
+    """Replace every part of a secret of 8 or more letters and digits by "[key]".
+
+    A part is found in upper or lower case, with other characters between its letters and digits, and in base64, hexadecimal or
+    percent encoding.
+    """
     known = tuple(secret for secret in secrets if len(secret) >= SHORTEST)
     for secret in sorted(known, key=len, reverse=True):
         text = text.replace(secret, "[key]")
@@ -47,11 +52,11 @@ def without_keys(text: str, secrets: Iterable[str]) -> str:
 
 @lru_cache(maxsize=32)
 def _parts(secrets: tuple[str, ...]) -> frozenset[str]:
-    """Every run of 8 letters and digits in what the secrets may be written as."""
+    """Return every run of 8 letters and digits in the secrets and their encodings."""
     found: set[str] = set()
     for secret in secrets:
         raw = secret.encode()
-        # Within a longer text that is encoded, base64 begins at any of three places; the ends belong to its neighbours.
+        # Inside a longer encoded text, base64 has three possible alignments; the first and last digits mix with neighbours.
         encoded = [b64encode(b"\0" * shift + raw).decode()[4 if shift else 0 :] for shift in range(3)]
         for form in (secret, quote(secret, safe=""), raw.hex(), *encoded):
             compact = "".join(character.lower()[0] for character in form if character.isalnum())

@@ -1,7 +1,7 @@
-"""The signals that stop a command (Ctrl-C, SIGTERM, SIGHUP), handled alike in every command, and what is said at the end.
+"""Stop commands cleanly on Ctrl-C, SIGTERM and SIGHUP, and report what is left on disk.
 
-The first signal stops in good order: no new request is sent, requests that are out get some seconds to come in, files are
-closed. The second stops at once, with two seconds to close files; the third ends the process.
+The first signal stops in an orderly way: no new request is sent, requests in flight get some seconds to finish, files are
+closed. The second one stops at once, with two seconds to close files. The third one ends the process.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Result = TypeVar("Result")
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE, AT_ONCE = 10.0, 2.0
-"""Seconds until the process is ended in any case: after a first signal that interrupts a computation, and after a second one or
-when nothing but threads is left."""
+"""Seconds until the process is ended unconditionally: PATIENCE after a first signal that interrupts a computation, AT_ONCE
+after a second one or when only threads are still running."""
 
 SPARE = 0.5
-"""Seconds between giving up requests and cancelling whatever still runs."""
+"""Seconds between abandoning the requests in flight and cancelling all other tasks."""
 
 
 class Brake(Protocol):
-    """Who has requests out, and can stop: a Client."""
+    """An object with requests in flight that can be stopped: a Client."""
 
     @property
     def grace(self) -> float: ...
@@ -45,12 +45,12 @@ class Brake(Protocol):
 
 
 brakes: WeakSet[Brake] = WeakSet()
-"""All that a first signal stops before anything is cancelled."""
+"""The objects that the first signal halts before anything is cancelled."""
 
 
 @dataclass(slots=True)
 class _State:
-    """What has happened in this process. `told` is called for each signal; without it, a KeyboardInterrupt is raised."""
+    """Signal state of this process. `told` is called on each signal; if it is None, a KeyboardInterrupt is raised."""
 
     signals: int = 0
     handling: bool = False
@@ -67,24 +67,24 @@ _state = _State()
 
 
 def stopped() -> bool:
-    """Whether this process has been told to stop."""
+    """Whether this process has received a signal to stop."""
     return _state.signals > 0
 
 
 def note(output: str, state: str) -> None:
-    """Remember what is left on disk of an output, as words that follow its name: "holds 12 rows", "is complete"."""
+    """Record the state of an output on disk, as words that follow its name: "holds 12 rows", "is complete"."""
     if _state.handling:
         _state.outputs[output] = state
 
 
 def note_cache(path: str) -> None:
-    """Remember a cache that this process keeps replies in."""
+    """Record a cache in which this process stores replies."""
     if _state.handling:
         _state.caches[path] = None
 
 
 def account() -> str:
-    """One line for a person: stopped, what is left on disk, how to go on."""
+    """Return a one-line message for the user: what is left on disk and how to resume."""
     said = [f"{name} {state}" for name, state in _state.outputs.items()] or ["no output was written"]
     if _state.caches:
         said.append(f"replies that came in are kept in {', '.join(_state.caches)}")
@@ -94,8 +94,11 @@ def account() -> str:
 
 @contextmanager
 def handled(*, ending: bool = False) -> Iterator[None]:
-    """Handle the signals of STOPPING within the block, in the main thread. With `ending` they stay handled after it: the
-    process is about to end. A SIGHUP that the parent ignores (nohup) stays ignored."""
+    """Context manager: handle the signals of STOPPING, in the main thread.
+
+    With `ending`, they remain handled after the block, because the process is about to end. A SIGHUP that the parent ignores
+    (nohup) stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -118,8 +121,10 @@ def handled(*, ending: bool = False) -> Iterator[None]:
 
 @contextmanager
 def told(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> Iterator[None]:
-    """Within the block a signal calls `callback` on `loop`, instead of raising KeyboardInterrupt. From the third signal on the
-    process ends; it also ends when the loop is too busy to call."""
+    """Context manager: a signal calls `callback` on `loop` instead of raising KeyboardInterrupt.
+
+    The third signal ends the process. The process also ends if the loop is too busy to run the callback.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -142,9 +147,12 @@ def run(
     heed: Callable[[], object] | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> Result:
-    """`asyncio.run` for commands. The first signal calls `heed`, halts all brakes, and after their grace cancels `main`, at
-    once where nobody needs a grace. A second one raises KeyboardInterrupt out of the loop. Threads that still compute when
-    `main` has ended after a signal are not waited for."""
+    """Run a command's coroutine, like `asyncio.run`, with signal handling.
+
+    The first signal halts all brakes, calls `heed`, and cancels `main` after the grace period, or at once if there are neither
+    brakes nor `heed`. The second one raises KeyboardInterrupt out of the loop. Threads that are still running when `main` has
+    ended after a signal are not waited for.
+    """
     import asyncio
 
     tasks: list[asyncio.Task[Any]] = []
@@ -194,7 +202,7 @@ def run(
 
 
 def _receive(number: int, frame: FrameType | None) -> None:
-    if os.getpid() != _state.pid:  # a child that was forked: it ends as if nobody had handled signals
+    if os.getpid() != _state.pid:  # a forked child: restore the default handling
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
         return
@@ -210,14 +218,14 @@ def _receive(number: int, frame: FrameType | None) -> None:
 
 
 def _let_go_of_terminals() -> None:
-    """Writing to a terminal that was closed fails, and would end the run before its files are closed."""
+    """Redirect closed terminals to /dev/null: a failed write would end the run before its files are closed."""
     for number in _state.terminals:
         if not os.isatty(number):
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def _unraisable(problem: sys.UnraisableHookArgs) -> None:
-    """A KeyboardInterrupt that came up where Python can only print it, as in a destructor, is raised again a little later."""
+    """Raise a KeyboardInterrupt again shortly after it occurred where Python can only print it, as in a destructor."""
     if not isinstance(problem.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(problem)
         return
@@ -228,7 +236,7 @@ def _unraisable(problem: sys.UnraisableHookArgs) -> None:
 
 
 def _end_within(seconds: float | None) -> None:
-    """End the process after so many seconds, whatever it does then; None: let it take its time."""
+    """End the process unconditionally after `seconds`; None cancels the timer."""
     if _state.timer is not None:
         _state.timer.cancel()
         _state.timer = None
@@ -239,7 +247,7 @@ def _end_within(seconds: float | None) -> None:
 
 
 def say() -> None:
-    """Write the account to stderr, unless it was written."""
+    """Write the message of `account` to stderr, once."""
     if not _state.said:
         _state.said = True
         with suppress(OSError):
@@ -247,7 +255,7 @@ def say() -> None:
 
 
 def _end() -> None:
-    """End the process now, in any thread and in the middle of anything: no buffer of Python's is used."""
+    """End the process immediately, from any thread. It writes without Python's buffers, which may be locked."""
     if not _state.said:
         shown = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Everything printed passes here: streams and rich consoles that let no control character of a server or a file through."""
+"""Terminal streams and rich consoles that escape control characters from servers and files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 
 class SafeStream:
-    """A text stream that writes `safe_text` to `rich_proxied_file`: where rich, by its own rule for streams that are
-    replaced, writes the control sequences of tables and colours itself."""
+    """A text stream that escapes text with `safe_text` before writing it to `rich_proxied_file`.
+
+    rich looks for an attribute of this name on replaced streams and writes its own control sequences there directly.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
-        # A progress bar of a library begins each of its lines anew; at the start of a line nothing is overwritten by that.
+        # Progress bars of libraries begin with a carriage return; a leading one cannot overwrite other text of this write.
         start = "\r" if text.startswith("\r") else ""
         self.rich_proxied_file.write(start + safe_text(text[len(start) :]))
         return len(text)
@@ -32,7 +34,7 @@ class SafeStream:
 
     @property
     def buffer(self) -> Any:
-        """For bytes: data, which goes to a terminal as text does."""
+        """The byte stream. On a terminal, bytes are escaped like text."""
         buffer = self.rich_proxied_file.buffer
         return SafeBytes(buffer) if self.rich_proxied_file.isatty() else buffer
 
@@ -41,7 +43,7 @@ class SafeStream:
 
 
 class SafeBytes:
-    """The bytes of a terminal: what is written is JSON or text in UTF-8."""
+    """The byte stream of a terminal. It escapes what is written, which must be JSON or other UTF-8 text."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -56,8 +58,10 @@ class SafeBytes:
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Within it, what is printed to stderr, and to stdout where that is a terminal, is safe. Data in files and pipes stays as
-    it is: it is JSON."""
+    """Context manager: escape what is printed to stderr, and to stdout if it is a terminal.
+
+    Output to files and pipes is not changed, because it is JSON.
+    """
     out, err = sys.stdout, sys.stderr
     sys.stderr = SafeStream(err)
     if out is not None and out.isatty():
@@ -69,7 +73,7 @@ def safe_streams() -> Iterator[None]:
 
 
 def safe_console(*, markup: bool = False, **given: Any) -> Console:
-    """A rich console whose texts are safe. They are no markup unless asked for: [red] in a model's name is a name."""
+    """Create a rich console that escapes its text. Markup is off by default, so "[red]" in a model's name is printed as is."""
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 

@@ -1,1 +1,1 @@
-"""Send requests and keep replies: cache, rate limiter, retries, budget, batches, Ray."""
+"""Send requests and store replies: cache, rate limiter, retries, budget, batches, Ray."""

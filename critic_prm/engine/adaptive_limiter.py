@@ -1,4 +1,4 @@
-"""The one door to a provider: how many requests may be out at once, how fast they go, and when none may."""
+"""Limit request rate and concurrency, adapting to 429 replies."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from critic_prm.providers.provider import RateLimits
 
 START, GROWTH, SHRINK = 16, 0.05, 0.8
 COOLDOWN, LONGEST_COOLDOWN = 0.5, 60.0
-"""Seconds without new requests after a throttling answer that names no time of its own; doubles while no request gets
-through."""
+"""Seconds without new requests after a 429 reply without Retry-After. The cooldown doubles up to LONGEST_COOLDOWN until a
+request succeeds."""
 
 Clock = Callable[[], float]
 
 
 @dataclass
 class Bucket:
-    """So many units a second, refilled evenly; a fiftieth of a second's worth may be saved up, so there are no bursts."""
+    """Token bucket of `rate` units per second. It holds at most 1/50 s of units (at least 1 unit), which prevents bursts."""
 
     rate: float
     stamp: float
     level: float = 1.0
 
     def delay(self, now: float) -> float:
-        """Seconds until the next unit may be taken."""
+        """Return the seconds until the next unit is available."""
         if now > self.stamp:
             self.level = min(self.level + (now - self.stamp) * self.rate, max(self.rate / 50, 1.0))
             self.stamp = now
@@ -39,12 +39,13 @@ class Bucket:
 
 @dataclass
 class Pace:
-    """The rate a throttling server lets through, found by listening. Without a complaint there is no pace.
+    """Estimate the request rate that a throttling server accepts, from its 429 replies. There is no limit before the first one.
 
-    The first complaint says little: what got through before it may have been saved up, or be a beginning. From there the pace
-    doubles every `DOUBLING` seconds to the next one. Between any two complaints after that the server took so many requests:
-    divided by all of the time that is no more than its limit, divided by the time that the gate was open no less. The pace
-    goes on half way between the two, and rises slowly, then faster the longer there is silence (in the manner of CUBIC).
+    The first 429 says little: the burst before it may have used saved-up quota, or the run may have just begun. From the rate
+    measured then, the pace doubles every `DOUBLING` seconds until the next 429. After that, the number of requests that the
+    server accepted between two 429s bounds its limit: divided by the whole time between them it is a lower bound, divided by
+    the time during which requests were admitted it is an upper bound. The pace continues at the mean of the two. It then rises
+    slowly at first and faster the longer no 429 arrives (as in CUBIC).
     """
 
     bucket: Bucket | None = None
@@ -56,7 +57,7 @@ class Pace:
     _slots: deque[tuple[int, int]] = field(default_factory=deque)
 
     SLOT, SLOTS = 0.25, 12
-    """Before the first complaint, accepted answers are counted in slots of so many seconds, of which so many are kept."""
+    """Before the first 429, accepted replies are counted in slots of SLOT seconds; the last SLOTS slots are kept."""
     DOUBLING = 2.0
 
     def accepted(self, entered: float, now: float) -> None:
@@ -72,14 +73,14 @@ class Pace:
                 self._slots.popleft()
 
     def complained(self, entered: float, now: float, opens: float) -> None:
-        """Begin again more slowly. `entered` is when the refused request went out, `opens` when the next one may."""
+        """Slow down after a 429. `entered` is when the refused request was admitted, `opens` when the next one may be."""
         if self.bucket is None:
             rate = self._measured(now) or 1.0
         elif self._searching:
             rate, self._searching = self.bucket.rate * 0.5 ** (1 / self.DOUBLING), False  # the pace of a second ago
         else:
             whole, opened, fast = entered - self._since, entered - self._opened, self.bucket.rate
-            # Too short a time shows nothing but that the pace was too fast.
+            # A shorter time only shows that the pace was too fast.
             heard = (self._taken / whole + self._taken / opened) / 2 if opened > 1 else 0.9 * fast
             rate = min(max(heard, 0.5 * fast), 0.95 * fast)
         self._base, self._since, self._opened, self._taken = max(rate, 0.05), now, opens, 0
@@ -96,7 +97,7 @@ class Pace:
         return self.bucket.delay(now)
 
     def _measured(self, now: float) -> float:
-        """Accepted answers a second over the last seconds; 0 when there were none."""
+        """Return the accepted replies per second over the last SLOTS slots; 0 if there were none."""
         slot = int(now / self.SLOT)
         recent = [(at, count) for at, count in self._slots if at >= slot - self.SLOTS]
         if not recent:
@@ -105,11 +106,11 @@ class Pace:
 
 
 class AdaptiveLimiter:
-    """Admits requests: at most `limit` at once, none while cooling down, no faster than `rpm`, `tpm` and the server's patience.
+    """Admit at most `limit` requests at once, none during a cooldown, and no faster than `rpm`, `tpm` and the server allow.
 
-    The limit adapts (additive increase, multiplicative decrease, as in inspect_ai): from `start` it doubles each clean round
-    until the first throttling answer, then grows by 5% a round; each throttling episode, however many answers belong to it,
-    takes 20% off. `most` is the ceiling; `fixed` switches the adapting off. Times are seconds of `clock`.
+    The limit adapts by additive increase and multiplicative decrease, as in inspect_ai. From `start`, it doubles every round
+    without throttling until the first 429, then grows by 5% per round. Each throttling episode reduces it by 20%, however many
+    429 replies belong to the episode. `most` is the maximum; `fixed` disables adaptation. Times are in seconds of `clock`.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class AdaptiveLimiter:
         self._shut: Exception | None = None
 
     async def enter(self) -> float:
-        """Wait for a place; returns the time of entry, to be handed to `leave` or `throttle`. Raises what `shut` was given."""
+        """Wait for a slot. Returns the admission time, to be passed to `leave` or `throttle`. Raises the error of `shut`."""
         if self._shut is not None:
             raise self._shut
         if self._queue or not self._open():
@@ -147,7 +148,7 @@ class AdaptiveLimiter:
             self._queue.append(place)
             self._arm()
             try:
-                return await place  # the time of admission, not that of this task's next turn
+                return await place  # the admission time, not the time when this task runs next
             except asyncio.CancelledError:
                 if place.done() and not place.cancelled():
                     self._give_back()
@@ -156,20 +157,20 @@ class AdaptiveLimiter:
         return self._clock()
 
     def leave(self, entered: float, *, tokens: int = 0, accepted: bool = True) -> None:
-        """A request is back. Accepted ones let the limit grow; failures that are no throttle change nothing."""
+        """Release the slot of a finished request. An accepted one lets the limit grow; other failures do not change it."""
         if self._tokens:
             self._tokens.take(tokens)
         if accepted:
             self._pace.accepted(entered, self._clock())
             if entered > self._episode:
                 self._cooldown = COOLDOWN
-                # Growth is earned: only answers that came while the places were really used count.
+                # Grow only if at least 80% of the slots are in use; otherwise the limit was not tested.
                 if not self._fixed and self.out >= 0.8 * int(self.limit):
                     self._grow()
         self._give_back()
 
     def throttle(self, entered: float, retry_after: float | None) -> None:
-        """The server said: too many. One episode shrinks once, however many requests that were out hear of it."""
+        """Release the slot of a request that got a 429. An episode lowers the limit once, however many requests it affects."""
         now = self._clock()
         self.throttled += 1
         if entered > self._episode:
@@ -184,13 +185,13 @@ class AdaptiveLimiter:
         self._give_back()
 
     def heed(self, allowance: RateLimits) -> None:
-        """Rate-limit headers can only slow down: nothing left means wait for the reset."""
+        """Apply rate-limit headers: when no requests or tokens are left, wait for the reset. They never speed requests up."""
         for left, reset in ((allowance.requests, allowance.requests_reset), (allowance.tokens, allowance.tokens_reset)):
             if left == 0 and reset:
                 self.until = max(self.until, self._clock() + min(reset, LONGEST_COOLDOWN))
 
     def restrict(self, *, rpm: float | None = None, tpm: float | None = None) -> None:
-        """Take over limits that are stricter than those that hold."""
+        """Apply those of the given limits that are stricter than the current ones."""
         now = self._clock()
         if rpm and (self._requests is None or rpm / 60 < self._requests.rate):
             self._requests = Bucket(rpm / 60, now)
@@ -198,17 +199,17 @@ class AdaptiveLimiter:
             self._tokens = Bucket(tpm / 60, now)
 
     def resize(self, most: int) -> None:
-        """Change the ceiling while running."""
+        """Change the maximum concurrency during a run."""
         self.most = max(most, 1)
         self.limit = float(self.most) if self._fixed else min(self.limit, float(self.most))
         self._wake()
 
     def waiting(self) -> float:
-        """Seconds until the cooldown ends; 0 when there is none."""
+        """Return the seconds until the cooldown ends; 0 if there is none."""
         return max(0.0, self.until - self._clock())
 
     def shut(self, error: Exception) -> None:
-        """Admit nobody any more: `error` is raised to all who wait or come. Those who are out may still leave."""
+        """Stop admitting requests: raise `error` in every current and future caller of `enter`. Slots can still be released."""
         self._shut = self._shut or error
         while self._queue:
             place = self._queue.popleft()
@@ -218,11 +219,11 @@ class AdaptiveLimiter:
 
     @property
     def pace(self) -> float | None:
-        """Requests a second that a throttling server was found to take; None while it has not complained."""
+        """Estimated requests per second that the server accepts; None before the first 429."""
         return self._pace.bucket.rate if self._pace.bucket else None
 
     def _grow(self) -> None:
-        """One answer's part of a round: a round of `limit` answers doubles the limit, or after a throttling adds 5%."""
+        """Grow by one reply's share of a round. A round of `limit` replies doubles the limit, or adds 5% after throttling."""
         step = 1.0 if self._slow_start else max(GROWTH, 1.0 / self.limit)
         self.limit = min(self.limit + step, float(self.most))
 
@@ -253,7 +254,7 @@ class AdaptiveLimiter:
         self._arm()
 
     def _arm(self) -> None:
-        """One timer for the whole queue, never one sleep a task."""
+        """Start one timer for the whole queue, rather than one sleep per task."""
         if self._timer:
             self._timer.cancel()
             self._timer = None

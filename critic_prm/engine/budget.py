@@ -1,4 +1,4 @@
-"""What a run has used and may use: requests, tokens, dollars."""
+"""Track and limit the requests, tokens and dollars that a run spends."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Usage, Wire, requested_tier
 
 TOKENS_PER_BYTE = 0.35
-"""Of a prompt's JSON, before an answer has shown what it is; English prose has 0.22, digits and Chinese about 0.35."""
+"""Assumed tokens per byte of a prompt's JSON until a reply shows a higher ratio. English prose has 0.22, digits and Chinese
+about 0.35."""
 
 UNSEEN_OUTPUT = 4096
-"""Tokens that a reply without a limit of its own is taken to have before longer ones were seen."""
+"""Assumed maximum tokens of a reply without a token limit, until a longer one is seen."""
 
 
 @dataclass
 class Budget:
-    """Counts what was spent, and lets no request out that could break a limit.
+    """Count spending and hold back requests that could exceed a limit.
 
-    Before a request goes out, the most that it can cost is set aside: all of its prompt, and output up to its own limit of
-    tokens. So `budget_usd` holds with any number of requests in flight: near its end they go out one after another, and the
-    run stops when the next one no longer fits. A dollar budget needs `prices`: to ask for one without them is the caller's
-    UsageError.
+    Before a request is sent, its maximum cost is reserved: the whole prompt, and output up to the request's token limit. So
+    `budget_usd` holds with any number of requests in flight. Near the end of the budget, requests are sent one at a time, and
+    the run stops when the next one no longer fits. A dollar budget needs `prices`; the caller must raise UsageError without.
     """
 
     prices: Prices | None = None
@@ -37,18 +37,22 @@ class Budget:
     spent: float = 0.0
     spent_online: float = 0.0
     unpriced: str = ""
-    """A service tier that a reply was billed in and whose price is unknown."""
+    """A service tier of unknown price in which a reply was billed; empty if there is none."""
     usage: Usage = field(default_factory=Usage)
     _set_aside: float = 0.0
     _out: int = 0
     _ratio: float = TOKENS_PER_BYTE
     _longest: int = 0
     _dearest: float = 0.0
-    """What the dearest tier so far costs relative to the standard one: a server may choose another tier than was asked for."""
+    """Highest price factor of any tier billed so far, relative to the standard tier: a server may choose another tier than the
+    one requested."""
     _waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
     async def reserve(self, wire: Wire) -> Reservation:
-        """Before a request goes out; waits while those that are out may still leave enough. Raises BudgetError."""
+        """Reserve the maximum cost of a request before it is sent.
+
+        Waits while the requests in flight may still leave enough of the budget. Raises BudgetError when a limit is reached.
+        """
         if self.max_requests is not None and self.requests >= self.max_requests:
             raise BudgetError(
                 f"stopped after {self.requests} requests (--max-requests); run again to go on, nothing is paid twice"
@@ -74,7 +78,7 @@ class Budget:
         return reserved
 
     def settle(self, reserved: Reservation, usage: Usage | None) -> None:
-        """After it came back, with what it used; None when it brought nothing."""
+        """Release a reservation and count the usage of the finished request; None if it got no reply."""
         self._out -= 1
         self._set_aside -= reserved.usd
         if usage is not None:
@@ -87,7 +91,7 @@ class Budget:
                 turn.set_result(None)
 
     def spend(self, usage: Usage, *, batch: bool = False) -> float:
-        """Count what a reply used, and say what it cost in USD: 0 where the price is unknown."""
+        """Count the usage of a reply and return its cost in US dollars; 0 if the price is unknown."""
         self.usage += usage
         self._longest = max(self._longest, usage.output)
         usd = self.prices.cost(usage, batch=batch) if self.prices else 0.0
@@ -100,18 +104,18 @@ class Budget:
         return usd
 
     def most(self, wire: Wire, *, batch: bool = False) -> float:
-        """The most that `wire` can cost in USD, 0 where the price is unknown."""
+        """Return the maximum cost of `wire` in US dollars; 0 if the price is unknown."""
         if self.prices is None:
             return 0.0
         return self._most(_prompt_bytes(wire), wire, batch=batch)
 
     def cost(self) -> float | None:
-        """USD so far; None when the price is unknown."""
+        """Return the US dollars spent so far; None if a price is unknown."""
         return self.spent if self.prices and not self.unpriced else None
 
     @property
     def stopped(self) -> str:
-        """Why the budget cannot be kept any more; empty while it can."""
+        """Why the budget can no longer be enforced; empty while it can."""
         if not self.unpriced:
             return ""
         return f"a reply was billed in service tier {self.unpriced!r}, whose price is unknown; name what you pay with --prices"
@@ -122,7 +126,7 @@ class Budget:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait until it is known what those that are out have left of the budget."""
+        """Number of requests that wait for the cost of those in flight to be known."""
         return len(self._waiting)
 
     def _most(self, size: int, wire: Wire, *, batch: bool = False) -> float:
@@ -139,7 +143,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """`usd` set aside for one request whose prompt has `size` bytes of JSON."""
+    """US dollars (`usd`) reserved for one request whose prompt has `size` bytes of JSON."""
 
     usd: float
     size: int
@@ -150,12 +154,12 @@ def _prompt_bytes(wire: Wire) -> int:
 
 
 def _asks_for_an_hour(wire: Wire) -> bool:
-    """Whether a body of the user's own marks what Anthropic shall cache for an hour."""
+    """Whether a body contains the user's own markers for Anthropic's one-hour prompt cache."""
     parts = [wire.get(name) for name in ("cache_control", "system", "messages", "tools")]
     return b'"ttl":"1h"' in orjson.dumps(parts)
 
 
 def _choices(wire: Wire) -> int:
-    """Servers may be asked for several answers at once (`n`), and all are paid for."""
+    """Return the number of completions that a body asks for (`n`); all of them are billed."""
     n = wire.get("n")
     return n if isinstance(n, int) and n > 1 else 1

@@ -1,4 +1,4 @@
-"""Replies that were paid for, in one SQLite file, for ever; and the attempts that came to nothing."""
+"""Permanent SQLite cache of paid replies and failed attempts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 @migrations()
 def m001_replies(db: Database) -> None:
-    """What all requests of a style share is stored once (instruction), a prompt once for all its samples."""
+    """The text that all requests of a style share (instruction) is stored once, and a prompt once for all its samples."""
     for statement in (
         "CREATE TABLE instruction (hash TEXT PRIMARY KEY, text TEXT NOT NULL)",
         """CREATE TABLE prompt (
@@ -53,13 +53,13 @@ def m001_replies(db: Database) -> None:
 
 @migrations()
 def m002_digests(db: Database) -> None:
-    """Rows that older versions wrote have no digest: filling it in now would vouch for whatever happened to them since."""
+    """Rows written by older versions keep no digest: computing one now would certify any change made to them since."""
     db.execute("ALTER TABLE reply ADD COLUMN digest TEXT")
 
 
 COUNTS = ("input_tokens", "output_tokens", "cached_tokens", "written_tokens", "reasoning_tokens")
 DIGESTED = ("key", "provider", "model", "base_url", "sample", "salt", "text", "finish", *COUNTS)
-"""The columns under a row's digest, besides `raw`. The request is under it by its key, which is a hash of the request."""
+"""The columns that a row's digest covers, besides `raw`. The request is covered by `key`, which is a hash of it."""
 
 _NONE = type(None)
 SHAPE: Mapping[str, tuple[type, ...]] = {
@@ -71,24 +71,27 @@ SHAPE: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(COUNTS, (int, _NONE)),
     "seconds": (int, float, _NONE),
 }
-"""The fields of an exported row and the types that their values may have."""
+"""The fields of an exported row and their allowed types."""
 
 
 def row_digest(row: Mapping[str, Any]) -> str:
-    """The digest of a row of table reply: that of its body, then that of DIGESTED. It shows accidents and edits by hand; it is
-    no signature. Raises TypeError or ValueError for what cannot stand in a row."""
+    """Return the digest of a row of table reply: the digest of its body, then the digest of the DIGESTED columns.
+
+    It detects corruption and manual edits; it is not a signature. Raises TypeError or ValueError for values that a row cannot
+    hold.
+    """
     rest = hashlib.blake2b(orjson.dumps([row[name] for name in DIGESTED]), digest_size=16)
     return body_digest(row["key"], row["raw"]) + rest.hexdigest()
 
 
 def body_digest(key: str, raw: str) -> str:
-    """The first half of a row's digest: all that has to be checked where a reply answers a request."""
+    """Return the first half of a row's digest, which is enough to check a reply before it answers a request."""
     return hashlib.blake2b(f"{key}{raw}".encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One complete reply on its way into the cache. `wire` is the body that was sent, `raw` the body that came back."""
+    """One complete reply to be stored. `wire` is the request body that was sent, `raw` the reply body."""
 
     key: str
     wire: Mapping[str, Any]
@@ -108,7 +111,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request that brought no complete reply: kept, counted, and asked again."""
+    """A request that got no complete reply. It is stored and counted, and a later run sends the request again."""
 
     key: str
     provider: str
@@ -121,10 +124,11 @@ class Attempt:
 
 
 class Cache:
-    """The replies in `path`, which is made when it does not exist; `readonly` opens a whole file without touching it.
+    """The reply cache in the SQLite file `path`, which is created if it does not exist.
 
-    WAL with synchronous=NORMAL: a killed process loses nothing that was committed; after a power cut the last moments may be
-    missing, never damaged. `durable` asks for synchronous=FULL. One Cache belongs to one thread.
+    `readonly` opens an existing file without changing it. The file uses WAL with synchronous=NORMAL: a killed process loses
+    nothing that was committed. A power failure may lose the last transactions but does not damage the file. `durable` sets
+    synchronous=FULL. A Cache belongs to one thread.
     """
 
     def __init__(self, path: str | Path, *, durable: bool = False, readonly: bool = False) -> None:
@@ -140,7 +144,7 @@ class Cache:
 
     def _prepare(self, durable: bool, readonly: bool) -> None:
         db = Database(self._conn)
-        # In this order: another process may be making the tables now, and what it makes appears all at once.
+        # Keep this order: another process may be creating the tables now, and they all appear at once when it commits.
         in_use = self._conn.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
         done = {migration.name for migration in migrations.applied(db)}
         if m001_replies.__name__ not in done and (readonly or in_use):
@@ -151,7 +155,7 @@ class Cache:
             self._conn.execute("PRAGMA journal_mode=WAL")
             self._conn.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             if migrations.pending(db):
-                # Several processes may open a new file at once: the first one makes the tables, the others wait for it.
+                # Several processes may open a new file at once: the first one creates the tables, the others wait for it.
                 with self.transaction():
                     migrations.apply(db)
         digest = "NULL" if readonly and m002_digests.__name__ not in done else "digest"
@@ -159,12 +163,12 @@ class Cache:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """For tables of others in the same file; what belongs together goes into one `transaction`."""
+        """The SQLite connection, for modules that keep their own tables in this file. Group related writes in `transaction`."""
         return self._conn
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of a block or nothing; within another one, a part of that."""
+        """Context manager: commit the whole block or nothing. A nested block is part of the outer transaction."""
         within = self._conn.in_transaction
         if within:
             yield
@@ -179,12 +183,12 @@ class Cache:
         self._conn.execute("COMMIT")
 
     def get(self, key: str) -> Mapping[str, Any] | None:
-        """The raw body kept under `key`, None if there is none."""
+        """Return the raw body stored under `key`, or None. Raises InputError when the row is damaged."""
         row = self._conn.execute(self._select, (key,)).fetchone()
         return None if row is None else self._body(key, *row)
 
     def _body(self, key: Any, stored: Any, raw: Any, digest: Any, place: int) -> dict[str, Any]:
-        """The decoded body of the row at `place`. Raises InputError where it is not what was stored under `key`."""
+        """Decode the body of the row with rowid `place`. Raises InputError if it is not what was stored under `key`."""
         try:
             body = orjson.loads(raw)
             whole = isinstance(body, dict) and stored == key and (digest is None or str(digest)[:32] == body_digest(key, raw))
@@ -204,12 +208,12 @@ class Cache:
         )
 
     def request(self, key: str) -> Mapping[str, Any] | None:
-        """The body that was sent for the reply under `key`, None if there is none."""
+        """Return the request body of the reply stored under `key`, or None."""
         rows = self._rows("SELECT rowid AS place, * FROM reply WHERE key = ?", key)
         return self._whole(rows[0])[0] if rows else None
 
     def known(self, keys: Sequence[str]) -> set[str]:
-        """Which of `keys` are in the cache."""
+        """Return the subset of `keys` that are in the cache."""
         found: set[str] = set()
         for start in range(0, len(keys), 500):
             part = keys[start : start + 500]
@@ -218,11 +222,11 @@ class Cache:
         return found
 
     def cut(self) -> set[str]:
-        """The keys under which an answer was cut off for want of tokens."""
+        """Return the keys of the requests whose reply was truncated at the token limit."""
         return {row[0] for row in self._conn.execute("SELECT DISTINCT key FROM attempt WHERE failure = 'length'")}
 
     def experience(self, provider: str, model: str) -> tuple[int, float, float]:
-        """What the last 500 replies of a model say: (how many, tokens per byte of prompt, tokens of a reply)."""
+        """Return (replies, input tokens per byte of prompt, mean output tokens) of a model's last 500 replies."""
         row = self._conn.execute(
             """SELECT count(*), sum(input_tokens) * 1.0 / sum(size), avg(output_tokens) FROM (
                 SELECT r.input_tokens, r.output_tokens,
@@ -234,7 +238,10 @@ class Cache:
         return row[0], row[1] or 0.0, row[2] or 0.0
 
     def attempted(self, key: str, failure: str | None = None) -> Mapping[str, Any] | None:
-        """The raw body of the last answer under `key` that was no complete reply; with `failure`, of one that failed so."""
+        """Return the raw body of the last incomplete reply to `key`, or None; with `failure`, of the last such failure.
+
+        Raises InputError when the stored body is damaged.
+        """
         sql = "SELECT raw FROM attempt WHERE key = ?1 AND raw IS NOT NULL AND (?2 IS NULL OR failure = ?2) ORDER BY id DESC"
         row = self._conn.execute(sql, (key, failure)).fetchone()
         if row is None:
@@ -263,8 +270,10 @@ class Cache:
             self._conn.executemany(f"INSERT INTO attempt VALUES (NULL{',?' * 10})", failed)
 
     def keep(self, wires: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-        """Store the prompts of bodies, each text once: (the prompt's hash, the parameters as JSON) of each, from which `wire`
-        puts it together again."""
+        """Store the prompts of request bodies, each text once.
+
+        Returns (prompt hash, parameters as JSON) for each body, from which `wire` restores it.
+        """
         instructions, prompts, parts = {}, {}, []
         for wire in wires:
             prompt, instruction, params = _split(wire)
@@ -279,10 +288,10 @@ class Cache:
     def close(self) -> None:
         self._conn.close()
 
-    # What follows is for people who look into a cache.
+    # Inspection: the methods below serve the `cache` commands.
 
     def count(self) -> dict[str, Any]:
-        """Replies and attempts by provider and model, tokens, and the file's size in bytes."""
+        """Count replies and tokens per provider and model, attempts per failure, and the file's size in bytes."""
         models = self._rows(
             """SELECT provider, model, count(*) AS replies, sum(input_tokens) AS input_tokens,
                sum(output_tokens) AS output_tokens, sum(cached_tokens) AS cached_tokens,
@@ -295,19 +304,19 @@ class Cache:
         return {"path": str(self.path), "bytes": self.path.stat().st_size, "models": models, "attempts": attempts}
 
     def find(self, prefix: str) -> dict[str, Any]:
-        """Everything kept about one reply, by its key or the first digits of it: request, text, usage, raw, attempts."""
+        """Return everything stored about one reply, found by its key or a prefix: request, text, usage, raw, attempts."""
         row = self._one(prefix)
         attempts = self._rows("SELECT failure, http_status, detail, created_at FROM attempt WHERE key = ?", row["key"])
         wire, raw = self._whole(row)
         found = {**_shown(row), "request": wire, "raw": raw, "attempts": attempts}
         try:
             orjson.dumps(found)
-        except TypeError:  # bytes, or text that is not UTF-8, where a person reads text
+        except TypeError:  # a text column holds bytes or invalid UTF-8
             raise self._damaged(row["key"], row["place"]) from None
         return found
 
     def explain(self, first: str, second: str) -> list[tuple[str, Any, Any]]:
-        """Why two keys differ: (place in the request, value in the first, value in the second), in reading order."""
+        """Explain why two keys differ: (path in the request, first value, second value), in reading order."""
         sides = []
         for prefix in (first, second):
             row = self._one(prefix)
@@ -318,20 +327,20 @@ class Cache:
         ]
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Every reply as a row that `entry_from_row` reads back, oldest first. Raises InputError at a damaged one."""
+        """Yield every reply as a row that `entry_from_row` reads back, oldest first. Raises InputError at a damaged row."""
         for row in self._each("SELECT rowid AS place, * FROM reply ORDER BY rowid"):
             wire, raw = self._whole(row)
             yield {**_shown(row), "wire": wire, "raw": raw, "digest": row_digest(row)}
 
     def _whole(self, row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The request and the raw body of a row. Raises InputError where they are not what was stored."""
+        """Return the request and the raw body of a row. Raises InputError if they are not what was stored."""
         try:
             key, digest = row["key"], row.get("digest")
             raw = self._body(key, key, row["raw"], digest, row["place"])
             wire = self.wire(row)
             fits = not _misfit({**row, "wire": wire, "raw": raw}) and request_key(wire, row["sample"], row["salt"]) == key
             whole = fits and digest in (None, row_digest(row))
-        except (KeyError, TypeError, ValueError):  # a column is gone, or holds bytes
+        except (KeyError, TypeError, ValueError):  # a column is missing or holds bytes
             whole = False
         if not whole:
             raise self._damaged(row.get("key"), row["place"])
@@ -353,7 +362,7 @@ class Cache:
         raise UsageError(f"{problem} {prefix!r} in {self.path}; keys stand in label files and in table reply")
 
     def wire(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The body whose `prompt` and `params` stand in `row`. Raises InputError where they are damaged."""
+        """Rebuild the request body from the `prompt` and `params` of `row`. Raises InputError if they are damaged."""
         sql = "SELECT p.messages, i.text FROM prompt p LEFT JOIN instruction i ON p.instruction = i.hash WHERE p.hash = ?"
         try:
             messages, instruction = self._conn.execute(sql, (row["prompt"],)).fetchone()
@@ -436,17 +445,17 @@ def _check_schema(conn: _Connection) -> None:
 
 
 def _legible(value: Any) -> Any:
-    """A value of a damaged row as something that can be printed."""
+    """Make a value of a damaged row printable."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _text(stored: bytes) -> str:
-    """Damaged text is kept apart from whole text by lone surrogates, which no digest and no JSON takes."""
+    """Decode stored text. Invalid bytes become lone surrogates, which fail in digests and in JSON, so damage is detected."""
     return stored.decode("utf-8", "surrogateescape")
 
 
 class _Cursor(sqlite3.Cursor):
-    """SQLite reads a table while its rows are fetched, so damage shows in any of these."""
+    """A cursor that names the file in every error. SQLite reads while rows are fetched, so any method may find damage."""
 
     connection: _Connection
 
@@ -471,7 +480,7 @@ class _Cursor(sqlite3.Cursor):
         except (
             sqlite3.DatabaseError,
             UnicodeDecodeError,
-        ) as error:  # a damaged schema is quoted in messages that are not UTF-8
+        ) as error:  # SQLite quotes a damaged schema in messages that are not valid UTF-8
             raise _unusable(self.connection.path, error) from error
 
 
@@ -495,9 +504,9 @@ def import_rows(
     read: Callable[[str, Mapping[str, Any]], str | None],
     undigested: bool = False,
 ) -> tuple[int, int]:
-    """Take rows of `Cache.export` into the cache at `path`: (how many were new, how many were there). Raises InputError.
+    """Import rows of `Cache.export` into the cache at `path`. Returns (new rows, rows already there). Raises InputError.
 
-    `read` says what text a provider reads from a raw body, None for providers it does not know. `undigested` accepts rows
+    `read` returns the text that a provider parses from a raw body, or None for an unknown provider. `undigested` accepts rows
     without a digest, which older versions exported.
     """
     cache, added, known = Cache(path), 0, 0
@@ -517,8 +526,8 @@ def import_rows(
 def entry_from_row(
     row: Any, where: str, read: Callable[[str, Mapping[str, Any]], str | None], undigested: bool = False
 ) -> Entry:
-    """Read what `Cache.export` wrote. Raises InputError for a row of another shape, and for one that was altered since: its key
-    is not that of its request, its digest is not that of its fields, or its text is not what stands in its raw body."""
+    """Parse a row of `Cache.export`. Raises InputError for a row with other fields or types, and for an altered row: its key
+    does not match its request, its digest does not match its fields, or its text does not match its raw body."""
     if problem := _misfit(row):
         raise InputError(where, f"this is not an exported reply: {problem}", "import what `critic-prm cache export` wrote")
     digest = row.get("digest")
@@ -544,7 +553,7 @@ def entry_from_row(
 
 
 def _misfit(row: Any) -> str:
-    """What about an exported row is not as SHAPE has it; empty if nothing is."""
+    """Say where an exported row violates SHAPE; empty if it does not."""
     if not isinstance(row, dict):
         return f"a row is an object, not {type(row).__name__}"
     for name, types in SHAPE.items():
@@ -562,12 +571,15 @@ _JSON = {dict: "an object", str: "a text", int: "an integer", float: "a number",
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of table reply without what a person reads in decoded form instead."""
+    """Return a row of table reply without the columns that are shown in decoded form elsewhere."""
     return {name: value for name, value in row.items() if name not in ("prompt", "params", "raw", "digest", "place")}
 
 
 def _split(wire: Mapping[str, Any]) -> tuple[tuple[str, str, str], tuple[str, str], str]:
-    """A body as prompt row, instruction row and parameters. The instruction is the leading system text, wherever it stands."""
+    """Split a body into prompt row, instruction row and parameters.
+
+    The instruction is the system text: the "system" parameter or a leading system message.
+    """
     messages = wire.get("messages") or []
     params = {name: value for name, value in wire.items() if name != "messages"}
     shared = None
@@ -600,7 +612,7 @@ def _attempt_row(attempt: Attempt, now: str) -> tuple[Any, ...]:
 
 
 def _flat(value: Any, place: str = "") -> dict[str, Any]:
-    """A nested value as {place: leaf}."""
+    """Flatten a nested value to {path: leaf}."""
     if isinstance(value, dict):
         items: Iterable[tuple[str, Any]] = ((f"{place}.{name}" if place else name, item) for name, item in value.items())
     elif isinstance(value, list):

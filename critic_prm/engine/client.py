@@ -1,4 +1,4 @@
-"""A request goes in, the reply comes out: from the cache, from an equal request already on its way, or from the provider."""
+"""Answer requests from the cache, from an identical request in flight, or from the provider."""
 
 from __future__ import annotations
 
@@ -34,34 +34,38 @@ from critic_prm.providers.provider import Provider, Reply, Request, Usage, asks_
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """`retries` bounds the repeats of a transient failure, `reasks` those of an answer that is cut, refused or empty;
-    throttling is waited out for `patience` seconds. A request without an answer after `timeout` seconds has failed.
-    `salt` makes other keys of the same requests; `offline` sends nothing. When the run is stopped, requests that are out have
-    `grace` seconds to come in."""
+    """Retry, timeout and caching settings of a client."""
 
     retries: int = 6
+    """Maximum number of retries after a transient failure."""
     reasks: int = 1
+    """Maximum number of repeats of a request whose reply is truncated, refused or empty."""
     patience: float = 3600.0
+    """Seconds to keep waiting while the server throttles."""
     timeout: float = 600.0
+    """Seconds after which a request without a reply has failed."""
     salt: str = ""
+    """Part of every cache key; a different salt gives the same requests different keys."""
     offline: bool = False
+    """Answer from the cache only and send nothing."""
     grace: float = 10.0
+    """Seconds that requests in flight get to finish when the run is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `ask` found. Exactly one of `reply` and `failure` is set; `usage` is what this asking cost, nothing when
-    `cached`."""
+    """Result of `Client.ask`: exactly one of `reply` and `failure` is set."""
 
     key: str
     reply: Reply | None = None
     failure: ProviderError | None = None
     cached: bool = False
     usage: Usage = Usage()
+    """Tokens spent on this call; zero when `cached`."""
 
 
 def stored_answer(provider: Provider, key: str, raw: Mapping[str, Any]) -> Answer:
-    """The answer that a stored body is; a failure of its row when it cannot be read."""
+    """Convert a stored body to an Answer; one that cannot be parsed becomes a failure of its row."""
     try:
         return Answer(key, cached_reply(provider, raw), cached=True)
     except ProviderError as error:
@@ -69,11 +73,15 @@ def stored_answer(provider: Provider, key: str, raw: Mapping[str, Any]) -> Answe
 
 
 Elsewhere: TypeAlias = Callable[[PendingRequest], Awaitable[Answer]]
-"""Another road for what the cache cannot answer. It keeps what comes back itself, cut answers included."""
+"""Miss handler: answers the requests that the cache cannot answer, in place of the provider. It stores the replies itself,
+truncated ones included."""
 
 
 class Client:
-    """Asks one provider through one gate, and keeps what comes back. Belongs to one event loop; close it when done."""
+    """Send requests to one provider through one rate limiter and store every reply.
+
+    A client belongs to one event loop. Close it when done.
+    """
 
     def __init__(
         self,
@@ -107,10 +115,11 @@ class Client:
         return self.settings.grace
 
     async def ask(self, request: Request, sample: int = 0, *, cut_will_do: bool = False) -> Answer:
-        """The answer to `request`. `sample` tells repeated askings of one request apart. With `cut_will_do` a cut answer that
-        was paid for is not asked for again: the caller can go on from it.
+        """Return the answer to `request`. `sample` distinguishes repeated samples of the same request.
 
-        Raises ConfigError, BudgetError or InputError when the whole run has to stop; from then on nothing is sent any more.
+        With `cut_will_do`, a truncated reply that was already paid for is returned instead of asking again, because the caller
+        can continue from it. Raises ConfigError, BudgetError or InputError when the whole run has to stop; after that, nothing
+        more is sent.
         """
         wire = self.provider.wire(request)
         salt = self.settings.salt
@@ -139,34 +148,35 @@ class Client:
         return await (self._fly if self.elsewhere is None else self.elsewhere)(question)
 
     async def online(self, question: PendingRequest) -> Answer:
-        """The provider's answer, whatever the cache holds; single flight, so whoever asks the same meanwhile gets the same."""
+        """Send a request to the provider without looking in the cache. Identical requests in flight are sent once."""
         return await self._fly(question)
 
     def look_again(self) -> None:
-        """See what others have put into the cache since: answers that were cut are remembered, not looked up."""
+        """Reload the set of truncated replies, which is kept in memory, to include what others have written since."""
         self._cut = self.cache.cut()
 
     def halt(self, error: CriticPrmError) -> None:
-        """Stop the run: whoever waits for anything but the network gets `error`, what is out is still brought in and kept."""
+        """Stop the run. `error` is raised in all callers that wait for anything but the network; requests in flight may still
+        finish, and their replies are stored."""
         if self._halted is None:
             self._halted = error
             self._halting.set()
             self.gate.shut(error)
 
     def abandon(self) -> None:
-        """After `halt`: wait no longer for what is out. Each of these requests is kept as an attempt that failed."""
+        """After `halt`: stop waiting for the requests in flight. Each is stored as a failed attempt."""
         self._abandoned = True
         self._deadlines.end()
 
     async def close(self) -> None:
-        """Finish writing, close the provider's connections and the cache."""
+        """Finish all writes, then close the provider's connections and the cache."""
         signals.brakes.discard(self)
         await self._writer.close()
         await self.provider.close()
         self.cache.close()
 
     async def _fly(self, question: PendingRequest) -> Answer:
-        """Single flight: whoever asks the same in the meantime gets the same answer."""
+        """Single flight: send the request and share the answer with identical requests made in the meantime."""
         flight = self._flights[question.key] = asyncio.get_running_loop().create_future()
         try:
             async with self._sharing.turn(self.provider, question) as turned:
@@ -176,7 +186,7 @@ class Client:
                 self.halt(error)
                 error = self._halted or error
             flight.set_exception(error if isinstance(error, Exception) else _Abandoned())
-            flight.exception()  # mark it seen: perhaps nobody shares this flight
+            flight.exception()  # mark the exception as retrieved, since no other caller may await this future
             raise error
         else:
             flight.set_result(answer)
@@ -185,7 +195,8 @@ class Client:
             del self._flights[question.key]
 
     async def _send(self, question: PendingRequest) -> Answer:
-        """Ask until the answer is whole. One that was cut is asked for again with twice the room, and kept under that key."""
+        """Send a request until the reply is complete. A truncated one is repeated with twice the `max_tokens`, under that
+        request's own key."""
         total, reply, asked = Usage(), None, question
         for asking in range(self.settings.reasks + 1):
             try:
@@ -193,7 +204,7 @@ class Client:
             except ProviderError as error:
                 if reply is None:
                     return await self._give_up(question.key, error, total)
-                break  # the server takes the question, but not with more room: the cut answer stands
+                break  # the server rejects the larger limit: keep the truncated reply
             total += reply.usage
             await self._writer.put(to_entry(self.provider, asked, reply, seconds))
             if is_whole(reply):
@@ -208,7 +219,7 @@ class Client:
         return Answer(asked.key, reply, usage=total)
 
     async def _get(self, question: PendingRequest) -> tuple[Reply, float]:
-        """One reply and its seconds; failures that may pass are tried again. Raises the ProviderError that remains."""
+        """Return one reply and its duration in seconds, retrying temporary failures. Raises the last ProviderError."""
         try:
             return await self._once(question)
         except ProviderError as error:
@@ -225,7 +236,7 @@ class Client:
             )
 
     async def _once(self, question: PendingRequest) -> tuple[Reply, float]:
-        """One round trip through the gate. The place is held while the request is out, never while waiting for the next try."""
+        """Make one round trip through the rate limiter. The slot is held while the request is in flight, not between tries."""
         entered = await self.gate.enter()
         tokens, accepted, throttled = 0, False, None
         try:
@@ -264,7 +275,7 @@ class Client:
         return f"no answer within {self.settings.timeout:g} s (--timeout)"
 
     async def _failed(self, question: PendingRequest, error: ProviderError) -> None:
-        """A request came back with nothing: keep that as an attempt, and stop the run where it says that all will fail."""
+        """Store a failed request as an attempt, and stop the run if the failure shows that all requests will fail."""
         if error.failure == "run" and (self.luck.successes or self.counts["cached"]) and self.luck.spares(error):
             error.failure = "row"
         self.counts[error.failure] += 1
@@ -278,13 +289,13 @@ class Client:
         await self._writer.put(to_attempt(self.provider, question.key, error))
 
     async def _give_up(self, key: str, error: ProviderError, usage: Usage) -> Answer:
-        """A request failed for good: the row gets its status, unless the failure is the whole run's."""
+        """Return the final failure of a request as its answer, or raise the run's error when the run has stopped."""
         if self._halted is not None:
             raise self._halted from error
         return Answer(key, failure=error, usage=usage)
 
     async def _rest(self, seconds: float) -> None:
-        """Sleep before another try, but not beyond the end of the run."""
+        """Sleep before a retry; return early when the run stops."""
         self.resting += 1
         try:
             async with asyncio.timeout(seconds):
@@ -296,4 +307,4 @@ class Client:
 
 
 class _Abandoned(Exception):
-    """Whoever was asking was cancelled: ask for yourself."""
+    """The caller that owned this request was cancelled; the waiter must send its own."""

@@ -1,4 +1,4 @@
-"""Awaitables with one deadline for each -> their results, or TimeoutError; one timer watches over all of them."""
+"""Apply the same timeout to many awaitables with a single timer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 GRAIN = 20
-"""Deadlines are looked at so many times within their length: none is missed by more than a twentieth."""
+"""Deadlines are checked this many times per timeout period, so none is exceeded by more than a twentieth."""
 
 
 class Deadlines:
-    """Like `asyncio.timeout`, for thousands of requests that all have `seconds`: a timer each is a noticeable part of what
-    they cost."""
+    """Like `asyncio.timeout`, for thousands of requests with the same timeout of `seconds`.
+
+    One timer per request would be a noticeable part of the cost of a request.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -23,7 +25,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     async def keep(self, work: Awaitable[Result]) -> Result:
-        """The result of `work`, awaited in this task. Raises TimeoutError when it takes longer."""
+        """Await `work` in the current task and return its result. Raises TimeoutError when it takes longer than `seconds`."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         cancelling = task.cancelling()
@@ -41,7 +43,7 @@ class Deadlines:
             self._late.discard(task)
 
     def end(self) -> None:
-        """All deadlines are now."""
+        """Let all deadlines expire now."""
         for task in self._due:
             self._late.add(task)
             task.cancel()
@@ -51,7 +53,7 @@ class Deadlines:
         now = loop.time()
         for task, due in list(self._due.items()):
             if due > now:
-                break  # the later they began, the later they end
+                break  # the dict is ordered by deadline
             del self._due[task]
             self._late.add(task)
             task.cancel()

@@ -1,4 +1,4 @@
-"""A reply or a failure -> the row that keeps it, in one way for every road by which it came."""
+"""Convert a reply or failure to its cache row, for online, batch and imported results alike."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from critic_prm.providers.provider import Marked, Provider, Reply, Request, Wire
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """One body to send, with the key under which the answer will be kept."""
+    """One request body to send, and the key under which its reply will be stored."""
 
     key: str
     wire: Wire
     sample: int
     salt: str
     roomier: bool = False
-    """Whether this is another question's with more room for the answer, which the server may not grant."""
+    """Whether this repeats another request with a larger token limit, which the server may reject."""
     request: Request | None = None
     """What the body was made of, where that is known."""
     anew: bool = False
     """Whether a reply is in the cache that cannot be read: the new one takes its place."""
     whole: bool = False
-    """Whether the same prompt is asked more than once, as for several samples."""
+    """Whether the same prompt is sent more than once, for example for several samples."""
 
     def marked(self, provider: Provider) -> Marked:
-        """The body as it is sent: with the markers that the provider's prompt cache needs, which are not part of the key."""
+        """Return the body as it is sent, with the provider's prompt-cache markers, which are not part of the key."""
         mark = getattr(provider, "marked", None)
         if mark is None or self.request is None:
             return Marked(self.wire)
@@ -42,7 +42,7 @@ class PendingRequest:
 
 
 def with_doubled_limit(question: PendingRequest) -> PendingRequest:
-    """The same with room for twice as many tokens; as it is where it has no limit."""
+    """Return the same request with twice the token limit, or unchanged if it has no limit."""
     wider = with_doubled_max_tokens(question.wire)
     if wider is None:
         return question
@@ -51,14 +51,14 @@ def with_doubled_limit(question: PendingRequest) -> PendingRequest:
 
 
 def fresh_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:
-    """Read a body that has just come from a server. Raises ProviderError for one that cannot be read or cannot be stored."""
+    """Parse a body just received from a server. Raises ProviderError if it cannot be parsed or stored."""
     with reading_answer():
-        orjson.dumps(raw)  # nested more deeply than the cache can write, for example
+        orjson.dumps(raw)  # fails if the cache cannot write it, for example because it is nested too deeply
         return provider.read(raw)
 
 
 def cached_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:
-    """Read a body from the cache. Raises ProviderError, for its row alone, for one that cannot be read."""
+    """Parse a body from the cache. Raises ProviderError (failure "row") if it cannot be parsed."""
     try:
         with reading_answer():
             return provider.read(raw)
@@ -68,12 +68,12 @@ def cached_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:
 
 
 def is_whole(reply: Reply) -> bool:
-    """Whether a reply may answer later requests: it came to its end and says something."""
+    """Whether a reply is complete and may answer later requests: it finished normally and is not empty."""
     return reply.finish == "stop" and bool(reply.text.strip())
 
 
 def to_entry(provider: Provider, question: PendingRequest, reply: Reply, seconds: float) -> Entry | Attempt:
-    """What goes into the cache: a whole reply, or an attempt named after what was wrong with it."""
+    """Build the cache row of a reply: an Entry if it is complete, else an Attempt named after the problem."""
     if is_whole(reply):
         where = (provider.name, provider.model, without_secrets(provider.base_url))
         told = (question.key, question.wire, question.sample, question.salt, *where)
@@ -84,6 +84,6 @@ def to_entry(provider: Provider, question: PendingRequest, reply: Reply, seconds
 
 
 def to_attempt(provider: Provider, key: str, error: ProviderError) -> Attempt:
-    """A request that brought nothing."""
+    """Build the cache row of a failed request."""
     detail = error.detail or str(error)
     return Attempt(key, provider.name, provider.model, error.failure, detail=detail, http_status=error.status)

@@ -1,4 +1,4 @@
-"""A long run of many small objects -> fewer collections of garbage, which would otherwise take a quarter of its time."""
+"""Make garbage collection rare during a run; it would otherwise take a quarter of the time."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 THRESHOLDS = (100_000, 50, 100)
-"""Objects, and collections of the younger generation, between collections. What waits meanwhile is some 10 MB at most."""
+"""Thresholds for `gc.set_threshold`: objects, then collections of the younger generation, between collections. At most about
+10 MB of garbage accumulates."""
 
 
 @contextmanager
 def reduced_gc() -> Iterator[None]:
-    """Leave all that is there already (modules, mostly) out of collections, and collect seldom, for the length of a block."""
+    """Context manager: exclude existing objects (mostly modules) from garbage collection, and collect rarely."""
     before = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

@@ -1,4 +1,4 @@
-"""A request's own limit of reply tokens, under whichever name it goes, and the same request with twice as much room."""
+"""Read and double the token limit of a request body, whichever parameter name it uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NAMES = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 def reply_limit(wire: Wire) -> int | None:
-    """The most tokens a reply to `wire` may have, None where it does not say."""
+    """Return the maximum number of reply tokens that `wire` asks for, or None."""
     for name in NAMES:
         value = wire.get(name)
         if isinstance(value, int) and value > 0:
@@ -17,7 +17,7 @@ def reply_limit(wire: Wire) -> int | None:
 
 
 def with_doubled_max_tokens(wire: Wire) -> Wire | None:
-    """`wire` with room for twice as many tokens, None where it has no limit to widen."""
+    """Return `wire` with twice the token limit, or None if it has no limit."""
     limit = reply_limit(wire)
     if limit is None:
         return None

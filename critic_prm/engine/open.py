@@ -14,11 +14,14 @@ from critic_prm.providers.models import abilities, did_you_mean
 from critic_prm.providers.provider import Provider, requested_tier
 
 SENT = ("temperature", "top_p", "max_tokens", "seed", "effort", "logprobs")
-"""The sampling parameters that a label's card names."""
+"""The sampling parameters that are recorded in a label file's card."""
 
 
 def open_client(provider: Provider, judging: JudgeOptions) -> Client:
-    """What asks `provider` as `judging` says: its cache, gate, prices and limits. Raises UsageError."""
+    """Open a client for `provider` with the cache, rate limiter, prices and limits in `judging`.
+
+    Raises UsageError for a dollar budget with an unknown price.
+    """
     prices = judging.prices or abilities(provider.name, provider.model).prices
     if judging.budget_usd is not None and prices is None:
         raise UsageError(
@@ -34,7 +37,7 @@ def open_client(provider: Provider, judging: JudgeOptions) -> Client:
         )
     if hasattr(provider, "max_reply_bytes"):
         provider.max_reply_bytes = judging.max_reply_bytes
-    # A server of one's own, or a model in this process, has no limits to find out about: it may be filled at once.
+    # Local servers and in-process models have no rate limit to discover, so start at full concurrency.
     near = is_near(provider.base_url) or "near" in getattr(provider, "gives", ())
     start = judging.connections if near else START
     gate: RateLimiter = AdaptiveLimiter(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)

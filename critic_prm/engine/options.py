@@ -1,4 +1,4 @@
-"""Options for asking a judge: sampling, cache, limits, retries, budget; and where Ray workers run."""
+"""Options of an LLM judge: sampling, cache, rate limits, retries, budget and Ray workers."""
 
 from __future__ import annotations
 
@@ -11,55 +11,69 @@ from critic_prm.providers.provider import Sampling
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """Where the work goes with --engine ray. `address` is a running cluster's, None for the one in RAY_ADDRESS or else a Ray of
-    its own on this machine. `workers` is how many there are, `gpus` what each asks for (None: what its model asks for)."""
+    """Where Ray workers run (`--engine ray`)."""
 
     workers: int = 2
+    """Number of workers."""
     address: str | None = None
+    """Address of a running cluster. None: the one in RAY_ADDRESS, or else a new local Ray instance."""
     gpus: float | None = None
+    """GPUs per worker. None: as many as the worker's model needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
-    """How an LLM is asked: all that its name does not say. Other critics have no use for it.
-
-    `db` is the cache; `offline` answers from it alone. `connections` is the most requests in flight, `rpm` and `tpm` are
-    limits per minute, None for none. `retries` bounds the repeats of a failed request, `reasks` those of an answer that is
-    cut, refused or empty; a request without an answer after `timeout` seconds, or with a body of more than `max_reply_bytes`
-    when decoded, has failed. When a run is stopped, what is out has `grace` seconds to come in. `prices` come before those of
-    the model table. Image files below `image_root` are sent, too,
-    not only those below the input's folder.
-
-    A reply without a verdict that can be read is followed up to `follow_ups` times by a question that says what was wrong, one
-    that stays cut is forced to its verdicts if `force`, and one that is read is gone over again for `think_rounds` rounds.
-    `schema` asks for structured outputs in the styles that have a schema. With `cluster`, its workers send the requests;
-    critics that compute are spread over it, too. `trust` are files that may name code and paths outside their folder: cascades
-    and mixtures (see `critic_prm.data.trust`).
-    """
+    """How to query an LLM judge: everything that its name does not say. Critics that query no LLM ignore most of these."""
 
     style: str = "stepwise"
+    """Name of the prompt template."""
     sampling: Sampling = Sampling()
+    """Sampling parameters of the requests."""
     db: Path = Path("critic-prm.db")
+    """The reply cache, a SQLite file."""
     base_url: str | None = None
+    """Address of the API. None: the provider's default."""
     offline: bool = False
+    """Answer from the cache only and send nothing."""
     reference: bool = False
+    """Show the judge the reference answer, where the trajectory has one."""
     image_root: Path | None = None
+    """Send image files below this folder, too, besides those below the input's folder."""
     connections: int = 64
+    """Maximum number of requests in flight."""
     rpm: float | None = None
+    """Maximum requests per minute. None: no limit."""
     tpm: float | None = None
+    """Maximum tokens per minute. None: no limit."""
     retries: int = 6
+    """Maximum number of retries of a failed request."""
     reasks: int = 1
+    """Maximum number of repeats of a request whose reply is truncated, refused or empty."""
     follow_ups: int = 1
+    """Maximum number of follow-up questions, which say what was wrong, after a reply without a readable verdict."""
     force: bool = True
+    """Force a reply that stays truncated to give its verdicts."""
     think_rounds: int = 0
+    """Number of rounds in which the judge reviews a reply that was readable."""
     schema: bool = True
+    """Ask for structured outputs in the styles that have a JSON schema."""
     timeout: float = 600.0
+    """Seconds after which a request without a reply has failed."""
     grace: float = 10.0
+    """Seconds that requests in flight get to finish when the run is stopped."""
     max_reply_bytes: int = 16_000_000
+    """Maximum size of a decoded reply body; a request with a larger one has failed."""
     salt: str = ""
+    """Part of every cache key; a different salt gives the same requests different keys."""
     durable: bool = False
+    """Flush every cache transaction to disk (SQLite synchronous=FULL)."""
     budget_usd: float | None = None
+    """Stop when the requests cost this much, in US dollars."""
     max_requests: int | None = None
+    """Stop after this many requests."""
     prices: Prices | None = None
+    """Prices that take precedence over the model table."""
     cluster: RayOptions | None = None
+    """Send requests from Ray workers; critics that compute locally run on them, too."""
     trust: tuple[str | Path, ...] = ()
+    """Files, such as cascades and mixtures, that may name code and paths outside their folder (see `critic_prm.data.trust`)."""

@@ -1,4 +1,4 @@
-"""Items through many workers, results out in the order of the items, memory bounded by a window."""
+"""Map a coroutine over items with many concurrent workers, in input order and bounded memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 BREATH = 16
-"""After so many turns a worker lets the others in, even when its work never had to wait."""
+"""A worker yields to the event loop after this many turns, even if its work never had to wait."""
 
 
 async def ordered_map(
@@ -25,9 +25,9 @@ async def ordered_map(
 ) -> AsyncIterator[tuple[Item, Result]]:
     """Yield (item, result) in the order of `items`, which is read at most `window` items ahead of what was yielded.
 
-    `workers()` coroutines take `batch` items at a time; it is asked again whenever results come in, so their number may grow
-    on the way. When `stop` is set, no more items are taken and what is under way is finished. When `items` or `work` raises,
-    likewise; then every result before the failed place is yielded, and the error raised.
+    `workers()` coroutines take `batch` items at a time. The function is called again whenever results arrive, so the number of
+    workers may grow. When `stop` is set, no more items are taken and the work in progress is finished. The same happens when
+    `items` or `work` raises; then every result before the failed position is yielded, and the error is raised.
     """
     source = iter(items)
     done: dict[int, tuple[Sequence[Item], Sequence[Result]]] = {}
@@ -43,7 +43,7 @@ async def ordered_map(
         part: list[Item] = []
         try:
             for item in islice(source, batch):
-                part.append(item)  # noqa: PERF402  (what came before an error must be kept)
+                part.append(item)  # noqa: PERF402  (items read before an error must be kept)
         except Exception as error:
             failures[place + 1] = error
         closed = closed or len(part) < batch
@@ -68,7 +68,7 @@ async def ordered_map(
                 if place % BREATH == 0 or batch > 1:
                     await asyncio.sleep(0)
         finally:
-            room.release()  # on to whoever waits there, so that all of them see the end
+            room.release()  # wake the next waiting worker, so that all of them notice the end
             alive -= 1
             news.set()
 

@@ -1,4 +1,4 @@
-"""What the engine asks of a gate, wherever it stands: in this process, or shared by all who send to one server."""
+"""Protocol of rate limiters, implemented in this process and shared across a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from critic_prm.providers.provider import RateLimits
 
 
 class RateLimiter(Protocol):
-    """See `Gate` for what each of these means."""
+    """See `AdaptiveLimiter` for the meaning of each member."""
 
     @property
     def most(self) -> int: ...

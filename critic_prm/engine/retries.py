@@ -1,4 +1,4 @@
-"""A failed request -> whether, when and how often it is tried again; and when the server as a whole counts as down."""
+"""Decide whether, when and how often to retry a failed request, and when the server counts as down."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from critic_prm.errors import ProviderError
 Result = TypeVar("Result")
 
 DOWN = 40
-"""So many failures in a row, of whichever requests, without one success between them, and ..."""
+"""Consecutive failures, of any requests, after which the server may count as down."""
 
 OUTAGE, STILLBORN = 120.0, 10.0
-"""... over so many seconds, mean that the server is down; the shorter time holds for one that has never answered at all."""
+"""The server counts as down after DOWN consecutive failures over OUTAGE seconds (STILLBORN seconds if it never answered)."""
 
 REFUSED = 16
-"""So many requests refused as bad (HTTP 400, 422) before any was accepted are no bad rows: the run itself is wrong. So are so
-many answered with 403 in a row."""
+"""If this many requests are rejected with HTTP 400 or 422 before any is accepted, the run is misconfigured, not the rows.
+The same holds for this many consecutive 403 replies."""
 
 SCHEMALESS, SCHEMALESS_AFTER = 6, 2.0
-"""So many answers of HTTP 500 to requests with a JSON schema, over so many seconds and before any success, mean that the server
-takes no schemas: llama-cpp-python answers so."""
+"""If this many requests with a JSON schema get HTTP 500, over SCHEMALESS_AFTER seconds and before any success, the server does
+not support schemas. llama-cpp-python behaves this way."""
 
 backoff = wait_random_exponential(multiplier=0.5, max=20)
 
 
 @dataclass
 class HealthMonitor:
-    """What happened to all requests of a run: the difference between a bad row and a bad server is whether others pass."""
+    """Track successes and failures across a run, to tell a bad row from a bad server by whether other requests succeed."""
 
     successes: int = 0
     last: ProviderError | None = None
@@ -48,13 +48,18 @@ class HealthMonitor:
         self._in_a_row, self._forbidden, self.last = 0, 0, None
 
     def spares(self, error: ProviderError) -> bool:
-        """Whether a 403 is taken for its row's own (a firewall or filter that dislikes its text): where the same key has been
-        accepted before, up to `REFUSED` of them in a row."""
+        """Whether a 403 counts against its row only, as when a firewall or filter rejects the text.
+
+        Call it only where the same API key has been accepted before. It holds for fewer than `REFUSED` consecutive 403s.
+        """
         self._forbidden += error.status == 403
         return error.status == 403 and self._forbidden < REFUSED
 
     def failure(self, error: ProviderError, *, schema: bool = False) -> str | None:
-        """Count a failure; what is wrong with the whole run, when this one shows it. `schema`: the request asked for one."""
+        """Count a failure. Returns what is wrong with the whole run if this failure shows it, else None.
+
+        `schema`: whether the request asked for structured outputs.
+        """
         if error.failure == "throttle":
             return None
         if error.failure == "row":
@@ -98,17 +103,17 @@ async def try_again(
     sleep: Callable[[float], Awaitable[None]],
     halted: Callable[[], bool],
 ) -> Result:
-    """Call `once` until it succeeds or has failed for good; `first` is how the try before ended. Raises the last failure.
+    """Call `once` until it succeeds or fails permanently. `first` is the failure of the previous try. Raises the last failure.
 
-    Throttling is waited out at the gate with everybody else, up to `patience` seconds. Any other failure that may pass is
-    tried `retries` times more while other requests succeed; twice as often when none does any longer, because then the
-    server is at fault. `sleep` may return early; once `halted`, no more tries are made.
+    A throttled request waits in the rate limiter like all others, for up to `patience` seconds. Any other temporary failure
+    is retried `retries` times, or twice as often if other requests succeeded before but none has since, because then the
+    server is at fault. `sleep` may return early. Once `halted` returns true, there are no more retries.
     """
     before, failures, pending = luck.successes, 0, [first]
 
     async def attempt() -> Result:
         if pending:
-            raise pending.pop()  # the policy is only made for requests that failed: the others do not pay for it
+            raise pending.pop()  # the policy is built only after a failure, so successful requests do not pay for it
         return await once()
 
     def enough(state: RetryCallState) -> bool:

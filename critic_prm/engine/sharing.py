@@ -1,4 +1,4 @@
-"""Requests that begin alike -> one of them goes first, so that the others find its prefix in the provider's prompt cache."""
+"""Send one request per new prompt prefix first, so that the others hit the provider's prompt cache."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from critic_prm.engine.entries import PendingRequest
 from critic_prm.providers.provider import Provider
 
 KEPT = 240.0
-"""Seconds after its last use for which a prefix is taken to be cached; Anthropic's default is five minutes."""
+"""Seconds after its last use for which a prefix is assumed to be cached. Anthropic's default is five minutes."""
 
 MOST = 4096
-"""Prefixes that are remembered; a forgotten one makes requests wait for each other once more."""
+"""Maximum number of prefixes remembered. For a forgotten prefix, requests wait for each other once more."""
 
 
 @dataclass
 class Sharing:
-    """A prefix can be read from a provider's cache only after the first answer with it has begun. So while one request with a
-    new prefix is out, others with the same prefix wait for its answer; then they go out together. Providers without markers
-    are not held up."""
+    """Order requests with shared prefixes.
+
+    A prefix can be read from a provider's prompt cache only after the first reply with it has begun. While the first request
+    with a new prefix is in flight, others with the same prefix wait for its reply and are then sent together. Requests to
+    providers without cache markers do not wait.
+    """
 
     _alike: Counter[str] = field(default_factory=Counter)
     _first: dict[str, asyncio.Event] = field(default_factory=dict)
@@ -31,7 +34,7 @@ class Sharing:
 
     @asynccontextmanager
     async def turn(self, provider: Provider, question: PendingRequest) -> AsyncIterator[PendingRequest]:
-        """Wait until `question` may be sent; it comes back with `whole` set when the same prompt is asked several times."""
+        """Wait until `question` may be sent, and yield it. `whole` is set if the same prompt is sent several times."""
         if question.request is None or not hasattr(provider, "marked"):
             yield question
             return
@@ -42,7 +45,7 @@ class Sharing:
             return
         self._alike[prompt] += 1
         try:
-            await asyncio.sleep(0)  # the other samples of the same question are on their way here
+            await asyncio.sleep(0)  # let the other samples of the same prompt arrive here
             repeated = self._alike[prompt] > 1 or self._is_warm(prompt)
             asked = everything if repeated else question
             prefix = prompt if repeated else question.marked(provider).prefix

@@ -1,4 +1,4 @@
-"""Several requests under way at once -> all of their answers, or the first error once every one of them has come in."""
+"""Await several requests at once and raise the first error only after all have finished."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ Result = TypeVar("Result")
 
 
 async def gather_all(requests: Iterable[Awaitable[Result]]) -> list[Result]:
-    """The results in order. When one fails, the others are still brought in before its error is raised: they are paid for, and
-    what is cancelled on the way is lost."""
+    """Return the results in order. If one fails, wait for the others before raising its error.
+
+    The other requests are paid for, and cancelling them would lose their replies.
+    """
     outcomes = await asyncio.gather(*requests, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

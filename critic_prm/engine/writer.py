@@ -1,4 +1,4 @@
-"""One thread that writes: replies come in one by one, go into the cache in small batches, and are durable before they count."""
+"""Write replies to the cache from one background thread, in small transactions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from critic_prm.engine.cache import Attempt, Cache, Entry
 from critic_prm.errors import CriticPrmError
 
 LARGEST = 256
-"""Rows of one transaction. There is no timer: what arrived while one transaction was committed makes up the next."""
+"""Maximum rows per transaction. There is no timer: each transaction takes the rows that arrived during the previous one."""
 
 Item: TypeAlias = tuple[Entry | Attempt, asyncio.Future[None]]
 
 
 class Writer:
-    """Writes into a cache that it opens in a thread of its own, at the first row. `put` returns when the row is committed."""
+    """Write to a cache from a background thread, which opens the cache at the first row.
+
+    A reply counts only when it is durable: `put` returns when its row is committed.
+    """
 
     def __init__(self, open_cache: Callable[[], Cache]) -> None:
         self._open_cache = open_cache
@@ -28,20 +31,23 @@ class Writer:
         self._ended_by: CriticPrmError | None = None
 
     async def put(self, item: Entry | Attempt) -> None:
-        """Raises CriticPrmError when the row cannot be stored, an InputError when the disk is full; at once when the thread has
-        ended."""
+        """Store a row and wait until it is committed.
+
+        Raises CriticPrmError when the row cannot be stored (InputError when the disk is full), immediately if the thread has
+        ended.
+        """
         loop = asyncio.get_running_loop()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, args=(loop,), name="cache-writer", daemon=True)
             self._thread.start()
         done = loop.create_future()
         self._items.put((item, done))
-        if self._ended_by is not None and not done.done():  # looked at after the item is in: nobody may take it out any more
+        if self._ended_by is not None and not done.done():  # check after putting the item: the thread may no longer take it
             raise self._ended_by
         await done
 
     async def close(self) -> None:
-        """Write what is left, then end the thread."""
+        """Write the remaining rows and end the thread."""
         if self._thread is not None:
             self._items.put(None)
             await asyncio.to_thread(self._thread.join)
@@ -76,8 +82,8 @@ class Writer:
             return None
 
     def _store(self, cache: Cache, batch: list[Item], loop: asyncio.AbstractEventLoop) -> None:
-        """All rows in one transaction. When that fails for anything but the file, row by row: one that cannot be stored must
-        not take others with it, which are paid for."""
+        """Store all rows in one transaction. If that fails for a reason other than the file, store them one by one, so that a
+        bad row does not lose the others, which are paid for."""
         failure: CriticPrmError | None = None
         rows = [item for item, _ in batch]
         try:

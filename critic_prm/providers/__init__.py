@@ -1,1 +1,1 @@
-"""Model APIs, one provider per file: a request in, a raw reply out."""
+"""Clients for model APIs, one provider per file."""

@@ -1,4 +1,4 @@
-"""The address of a server: is it near, whose is it, and what of it may be written down."""
+"""Inspect server URLs: detect local servers, and separate credentials from the address."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 
 def is_near(url: str | None) -> bool:
-    """Whether a URL names this machine or an address of a private network."""
+    """Whether a URL refers to this machine or to a private network."""
     host = (urlsplit(url).hostname or "") if url else ""
     if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
         return True
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:
-        return bool(host) and "." not in host  # a name of the local network, of a container or a cluster
+        return bool(host) and "." not in host  # a host name in the local network, a container or a cluster
 
 
 def without_secrets(url: str | None) -> str | None:
-    """A URL as it may be stored and shown: no user, password or query."""
+    """Return a URL that may be stored and shown: without user, password, query and fragment."""
     if url is None:
         return None
     return urlsplit(without_credentials(url))._replace(query="", fragment="").geturl()
 
 
 def secrets_in(url: str | None) -> tuple[str, ...]:
-    """What in a URL nobody else may see: the password, alone and with the user's name, and values in the query."""
+    """Return the secrets in a URL: the password, alone and as user:password, and query values other than api-version."""
     parts = urlsplit(url or "")
     password = unquote(parts.password or "")
     both = f"{unquote(parts.username or '')}:{password}"
@@ -35,7 +35,7 @@ def secrets_in(url: str | None) -> tuple[str, ...]:
 
 
 def basic_credentials(url: str) -> str | None:
-    """What a user and a password in a URL say in an Authorization header; None without them."""
+    """Return the Authorization header value for a URL's user and password; None without them."""
     parts = urlsplit(url)
     if parts.username is None:
         return None
@@ -44,12 +44,12 @@ def basic_credentials(url: str) -> str | None:
 
 
 def without_credentials(url: str) -> str:
-    """The URL for a client that is told user and password otherwise."""
+    """Return a URL without user and password, for a client that gets them another way."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def with_path(url: str, path: str) -> str:
-    """The address of `path` at a server, its query kept (some gateways want an api-version there), credentials left out."""
+    """Append `path` to a server's URL without credentials. The query is kept: some gateways need an api-version there."""
     parts = urlsplit(without_credentials(url))
     return parts._replace(path=parts.path.rstrip("/") + path).geturl()

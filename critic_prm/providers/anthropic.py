@@ -1,4 +1,7 @@
-"""Anthropic's Messages. Claude takes no sampling parameters and gives no logprobs; refusals come as ordinary answers."""
+"""Provider for Anthropic's Messages API.
+
+Claude accepts no sampling parameters and returns no logprobs. Refusals arrive as ordinary replies.
+"""
 
 from __future__ import annotations
 
@@ -41,22 +44,22 @@ if TYPE_CHECKING:
     from critic_prm.providers.anthropic_batches import AnthropicBatches
 
 OFFICIAL = ("https://api.anthropic.com",)
-"""Anthropic's own address, for a cache that names it."""
+"""Anthropic's own address, which may appear in a cache."""
 
 DEFAULT_MAX_TOKENS = 8192
-"""`max_tokens` is required by the API; it covers thinking and answer."""
+"""The API requires `max_tokens`, which covers both thinking and the visible reply."""
 
 CHARACTERS_PER_TOKEN = 4.0
-"""More than Claude has in English prose (2.5 to 3.5), so that a prefix that seems long enough for its cache is."""
+"""A high estimate (Claude has 2.5 to 3.5 in English prose), so that a prefix estimated to be long enough for the cache is."""
 
 HIGHEST_MINIMUM = 4096
-"""Tokens from which every model's cache takes a prefix; for models whose own minimum is not known."""
+"""Minimum prefix length in tokens that every model's prompt cache accepts; used where the model's own minimum is unknown."""
 
 
 def connect(model: str, base_url: str | None) -> AnthropicProvider:
-    """ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL are read from the environment.
+    """Open a provider with ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL from the environment.
 
-    Without a key, everything works that sends nothing; the first request says what is missing.
+    Without a key, everything works that sends nothing. The first request raises an error that says what is missing.
     """
     base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
     key, token = os.environ.get("ANTHROPIC_API_KEY"), os.environ.get("ANTHROPIC_AUTH_TOKEN")
@@ -75,7 +78,7 @@ class AnthropicProvider:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may hold."""
+        """Strings that must not appear in any message."""
         return (*filter(None, (self.key, self.token)), *secrets_in(self.base_url))
 
     def wire(self, request: Request) -> Wire:
@@ -90,8 +93,8 @@ class AnthropicProvider:
             "messages": [_message(message) for message in request.messages if message.role != "system"],
         }
         if system:
-            # Every request of a style shares this text. Its marker is part of the key, unlike those of `marked`: replies that
-            # were paid for are kept under keys with it.
+            # All requests of a style share this text. Unlike the markers of `marked`, this marker is part of the cache key,
+            # because existing replies are stored under keys that include it.
             body["system"] = [{"type": "text", "text": system, "cache_control": {"type": "ephemeral"}}]
         if sampling.stop:
             body["stop_sequences"] = list(sampling.stop)
@@ -103,12 +106,12 @@ class AnthropicProvider:
         return body | dict(sampling.extra)
 
     def marked(self, wire: Wire, request: Request, whole: bool = False) -> Marked:
-        """`wire` with its user messages cut into blocks where `Message.shared` says, and markers (`cache_control`) on the last
-        two of those places: the first is read from Claude's cache, the second written to it. With `whole`, all of the prompt is
-        marked.
+        """Add prompt-cache markers (`cache_control`) to a body.
 
-        A cache entry is found by the blocks up to its marker, so later requests have to be cut at the same places. Markers of
-        the user's own, in `extra`, are left alone.
+        User messages are split into blocks at the offsets in `Message.shared`, and the last two of these positions are marked:
+        the prefix up to the first is read from Claude's cache, the one up to the second is written to it. With `whole`, the end
+        of the prompt is marked, too. A cache entry is found by the blocks up to its marker, so later requests must be split at
+        the same positions. If the user sets `messages` or `cache_control` in `extra`, the body is not changed.
         """
         if {"messages", "cache_control"} & request.sampling.extra.keys():
             return Marked(wire)
@@ -158,7 +161,7 @@ class AnthropicProvider:
             self._post = None
 
     def batches(self) -> AnthropicBatches:
-        """Message Batches. Raises ConfigError without a key."""
+        """Return the client for Message Batches. Raises ConfigError without a key."""
         from critic_prm.providers.anthropic_batches import AnthropicBatches
 
         self._need_key()
@@ -182,7 +185,7 @@ class AnthropicProvider:
 
 
 def without_version(base_url: str | None) -> str | None:
-    """The address without the /v1 that OpenAI-compatible servers want at its end: the SDK adds one."""
+    """Remove a trailing /v1, which OpenAI-compatible servers need, from an address: the SDK adds it."""
     if base_url is None:
         return None
     parts = urlsplit(base_url)
@@ -190,7 +193,7 @@ def without_version(base_url: str | None) -> str | None:
 
 
 def _usage(stated: Any) -> Usage:
-    """`input_tokens` leaves out what was read from or written to the prompt cache; ours is the whole prompt."""
+    """Convert Anthropic's usage. Its `input_tokens` excludes prompt-cache reads and writes; ours is the whole prompt."""
     usage = stated if isinstance(stated, dict) else {}
     details = usage.get("output_tokens_details")
     cached, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
@@ -207,7 +210,7 @@ def _usage(stated: Any) -> Usage:
 
 
 def _cuts(message: Message, every: bool) -> tuple[int, ...]:
-    """Where to cut a message into blocks: none of them may be blank."""
+    """Return the offsets at which to split a message into blocks; no block may be blank."""
     cuts: list[int] = []
     text = message.content
     for place in message.shared:
@@ -217,8 +220,10 @@ def _cuts(message: Message, every: bool) -> tuple[int, ...]:
 
 
 def _blocks(content: str | list[dict[str, Any]], cuts: tuple[int, ...]) -> list[dict[str, Any]]:
-    """A message's content with its text cut at `cuts`, and markers at the last two of them. A cut at the text's end is one at
-    the end of the message, after its pictures."""
+    """Split the text of a message at `cuts` and mark the last two positions.
+
+    A cut at the end of the text refers to the end of the message, after its images.
+    """
     text, pictures = (content, []) if isinstance(content, str) else (content[0]["text"], content[1:])
     edges = sorted({0, *cuts, len(text)})
     blocks = [{"type": "text", "text": text[start:end]} for start, end in pairwise(edges)] + pictures

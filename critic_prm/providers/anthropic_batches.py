@@ -1,4 +1,4 @@
-"""Anthropic's Message Batches through its SDK: all requests travel with the order, results come as lines in any order."""
+"""Client for Anthropic's Message Batches API, through its SDK."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from anthropic.types.messages import MessageBatch
 
 MARGIN = 3600.0
-"""Seconds by which the provider's clock may differ from ours when its list of batches is read backwards."""
+"""Seconds by which the provider's clock may differ from ours when its list of batches is searched, newest first."""
 
 
 @dataclass
 class AnthropicBatches:
-    """100,000 requests or 256 MB a batch, done within 24 hours. A batch carries no mark of ours: after a crash, one that is
-    newer than the newest that was known, and has as many requests, may be ours, and its results tell."""
+    """Up to 100,000 requests or 256 MB per batch, completed within 24 hours.
+
+    All requests are sent in the create call; results arrive as lines in any order. A batch cannot carry an identifier of ours.
+    After a crash, a batch that is newer than the last known one and has the same number of requests may be ours; its results
+    show whether it is.
+    """
 
     connect: Callable[[], AsyncAnthropic]
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -47,7 +51,7 @@ class AnthropicBatches:
     async def create(self, path: Path, file: str, token: str) -> Remote:
         from anthropic.types.messages import MessageBatch
 
-        # Through the SDK's own post: its method of the same purpose holds all requests in memory several times over.
+        # Use the SDK's generic `post`: its `batches.create` keeps several copies of all requests in memory.
         headers = {"Content-Type": "application/json", "Content-Length": str(size(path))}
         with as_provider_error(self.secrets):
             made = await self._api.post(

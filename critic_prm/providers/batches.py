@@ -1,4 +1,4 @@
-"""What a provider's batch API has to be able to do: one order of many requests goes out, its state and results come back."""
+"""Protocol of provider batch APIs: create a batch, poll its state and fetch its results."""
 
 from __future__ import annotations
 
@@ -15,41 +15,48 @@ State = Literal["running", "ended", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A batch as its provider tells it.
-
-    `state` is "running" until nothing will change any more, "failed" when none of its requests was run, "cancelled" when
-    somebody ended it (there may be results). `status` is the provider's own word. `requests` is how many it has, None where
-    that is not said; `done` and `failed` how many of them are through. `made` is in seconds since 1970, by the provider's
-    clock. `places` are where results lie.
-    """
+    """A batch as its provider reports it."""
 
     id: str
     state: State
+    """Either "running" (not final), "ended", "failed" (no request was run) or "cancelled" (there may be results)."""
     status: str
+    """The provider's own name of the state."""
     requests: int | None = None
+    """Number of requests; None if not reported."""
     done: int = 0
+    """Number of successful requests."""
     failed: int = 0
+    """Number of failed requests."""
     made: float = 0.0
+    """Creation time in seconds since 1970, by the provider's clock."""
     failure: str = ""
+    """The provider's message if the batch failed."""
     failure_codes: tuple[str, ...] = ()
+    """The provider's error codes if the batch failed."""
     places: tuple[str, ...] = ()
+    """Ids of the files that hold the results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one request of a batch came to: a body, an error, or nothing because it was never run ("expired", "cancelled"),
-    which costs nothing."""
+    """The result of one request of a batch: a body (`raw`), an `error`, or neither if it was never run.
+
+    `unrun` says why it was not run: "expired" or "cancelled". Such a request costs nothing.
+    """
 
     custom: str
+    """The request's `custom_id`."""
     raw: Mapping[str, Any] | None = None
     error: ProviderError | None = None
     unrun: str = ""
 
 
 class BatchAPI(Protocol):
-    """The batch side of a provider; all but `line` and `result` raise ProviderError. No call is repeated by itself.
+    """The batch API of a provider. All methods but `line` raise ProviderError. No method retries.
 
-    A batch has at most `most_requests` requests in `most_bytes` bytes of a file that begins, is joined and ends with `frame`.
+    A batch has at most `most_requests` requests and its file at most `most_bytes` bytes. `frame` is the start of the file, the
+    separator between requests and the end of the file.
     """
 
     most_requests: int
@@ -57,23 +64,23 @@ class BatchAPI(Protocol):
     frame: tuple[bytes, bytes, bytes]
 
     def line(self, custom: str, wire: Wire) -> bytes:
-        """One request in this API's form, without a newline."""
+        """Return one request in this API's format, without a newline."""
         ...
 
     async def upload(self, path: Path, token: str) -> str:
-        """Bring the file there; "" where it travels with `create`."""
+        """Upload the request file and return its id; "" if `create` sends the file itself."""
         ...
 
     async def newest(self) -> str:
-        """The id of the newest batch, for `find`; "" where that is of no use."""
+        """Return the id of the newest batch, for `find`; "" if `find` does not need it."""
         ...
 
     async def create(self, path: Path, file: str, token: str) -> Remote:
-        """Order it. After this, it is paid for."""
+        """Create the batch. From then on, it costs money."""
         ...
 
     async def find(self, file: str, token: str, newest: str, requests: int, since: float) -> list[tuple[Remote, bool]]:
-        """Batches made since `since` that may be the one that `create` was last asked for, each with whether it surely is."""
+        """Return the batches made since `since` that the last `create` call may have made, each with whether it is certain."""
         ...
 
     async def look(self, id: str) -> Remote: ...
@@ -81,20 +88,22 @@ class BatchAPI(Protocol):
     async def cancel(self, id: str) -> Remote: ...
 
     def results(self, remote: Remote) -> AsyncIterator[bytes]:
-        """The lines of all that has come in, in any order."""
+        """Yield the lines of all available results, in any order."""
         ...
 
     async def close(self) -> None: ...
 
 
 def custom_id(key: str, sample: int) -> str:
-    """The name of a request in a batch. It says which request it is even when nothing else is left: 32 digits of its key, and
-    the sample's index; both providers take it."""
+    """Return the name of a request in a batch: 32 hex digits of its key and the sample index.
+
+    It identifies the request without any other data. Both OpenAI and Anthropic accept it.
+    """
     return f"{key[:32]}-{sample}"
 
 
 def batch_api(provider: Provider) -> BatchAPI:
-    """The batch side of `provider`. Raises UsageError where it has none, ConfigError for a missing key."""
+    """Open the batch API of `provider`. Raises UsageError if it has none and ConfigError for a missing key."""
     opened = getattr(provider, "batches", None)
     if opened is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What an HTTP error of a model server means: one table from status, code, words and metadata to a failure class and advice."""
+"""Classify HTTP errors of model servers by status, code, message and metadata, and advise a fix."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ HTTPS = "the server expects https; write https:// in --base-url"
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An error as the server told it. `names` are its codes and types in lower case, `keys` the names in its metadata; `closed`
-    says that the limit it speaks of opens in more than an hour."""
+    """An error as the server reported it."""
 
     status: int
     names: Sequence[str] = ()
+    """Error codes and types in lower case."""
     text: str = ""
     keys: Container[str] = ()
+    """Names in the error's metadata."""
     closed: bool = False
+    """Whether the limit that was hit resets in more than an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of the table. It holds where everything that it names is found; what is left out may be anything."""
+    """One row of the table. It matches an error if all fields that are set match; fields left out match anything."""
 
     failure: Failure
     advice: str = ""
@@ -62,23 +64,23 @@ MONEY = names("""
 """)
 
 RULES: tuple[Rule, ...] = (
-    # Money. A spend limit comes as a 429 at OpenAI, as a 400 at Anthropic, as a 403 at OpenRouter.
+    # Billing. A spend limit is a 429 at OpenAI, a 400 at Anthropic and a 403 at OpenRouter.
     Rule("quota", CREDIT, names=MONEY),
     Rule("quota", CREDIT, (400,), words="credit balance is too low to access|reached your specified api usage limits"),
     Rule("quota", CREDIT, (402, 403, 429), words="spend limit|key limit exceeded|credit balance is too low"),
-    # Limits that no run should wait for.
+    # Limits that last too long for a run to wait.
     Rule("quota", DAILY, (429,), words=r"per[\s_-]?day|\b[rt]pd\b|\bdaily\b"),
     Rule("quota", DAILY, (429,), closed=True),
-    # What is wrong with every request. Gemini and xAI refuse a key with a 400.
+    # Errors that affect every request. Gemini and xAI reject a key with a 400.
     Rule("run", KEY, (400, 401, 403), names=names("invalid_api_key api_key_invalid")),
     Rule("run", KEY, (400,), words="api key not valid|incorrect api key provided"),
     Rule("run", HTTPS, (400,), words="plain http request was sent to https port|sent an http request to an https server"),
     Rule("run", NAME, names=names("model_not_found")),
     Rule("run", names=names("unknown_parameter unsupported_parameter unsupported_value")),
-    # What is wrong with one row. OpenRouter's 403 for moderation names what was flagged.
+    # Errors of one row. OpenRouter's 403 for moderation names the flagged input.
     Rule("row", MODERATED, (403,), keys=("reasons", "flagged_input")),
     Rule("row", names=names("context_length_exceeded content_filter content_policy_violation")),
-    # The status alone.
+    # Fallbacks by status alone.
     Rule("run", statuses=range(300, 400)),
     Rule("run", KEY, (401,)),
     Rule("quota", CREDIT, (402,)),
@@ -89,9 +91,9 @@ RULES: tuple[Rule, ...] = (
     Rule("row", statuses=range(400, 500)),
     Rule("transient"),  # 5xx, and an error in a body that came with 200
 )
-"""Read from top to bottom: the first rule that holds decides."""
+"""The first rule that matches decides."""
 
 
 def verdict(heard: Heard) -> Rule:
-    """The rule for an error."""
+    """Return the first rule that matches an error."""
     return next(rule for rule in RULES if rule.holds(heard))

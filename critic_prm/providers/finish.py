@@ -1,4 +1,4 @@
-"""How an answer ended: the finish reasons of all servers -> ours, and those that say that the server broke the answer off."""
+"""Map the finish reasons of all servers to ours, and detect replies that the server aborted."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ WORDS: dict[Finish, str] = {
     "filter": "content_filter safety sensitive",
     "refusal": "refusal",
 }
-"""In lower case. What is in no list ("tool_calls", or a word that nobody has documented) is "other": an incomplete answer."""
+"""Servers' finish reasons in lower case. Any other one ("tool_calls", or an undocumented one) maps to "other" (incomplete)."""
 
 BROKEN = frozenset({"error", "abort", "aborted", "cancelled", "insufficient_system_resource", "network_error"})
-"""The server broke the answer off: the words of OpenRouter, Mistral, vLLM, SGLang, DeepSeek and Zhipu."""
+"""Finish reasons of aborted replies at OpenRouter, Mistral, vLLM, SGLang, DeepSeek and Zhipu."""
 
 FINISH: dict[str, Finish] = {word: finish for finish, words in WORDS.items() for word in words.split()}
 
 
 def finish_of(reason: Any, absent: Finish = "stop") -> Finish:
-    """`absent` is what no reason at all means. Raises a transient ProviderError for an answer that was broken off."""
+    """Map a finish reason; `absent` is the result if there is none. Raises a transient ProviderError for an aborted reply."""
     word = str(reason or "").lower()
     if word in BROKEN:
         raise ProviderError(f"the server broke the answer off (finish reason {word!r})", "transient", status=200)

@@ -1,4 +1,4 @@
-"""What HTTP providers share: a failed answer -> the class of failure; headers -> how long to wait and what is left."""
+"""Shared code of HTTP providers: decode replies, classify errors, and read Retry-After and rate-limit headers."""
 
 from __future__ import annotations
 
@@ -18,27 +18,33 @@ from critic_prm.providers.provider import RateLimits, RawReply, Wire, reading_an
 from critic_prm.safe_text import safe_text, without_keys
 
 LONGEST_WAIT = 3600.0
-"""Seconds that a run waits at most because a server says so. A 429 that asks for more ends the run; of any other answer such a
-Retry-After counts as not said, and the gate's own cooldown holds."""
+"""Maximum seconds that a run waits on a server's request. A 429 that asks for more ends the run. With any other status, a
+longer Retry-After is ignored and the rate limiter's own cooldown applies."""
 
 LONGEST_CLOSED = 31 * 86400.0
-"""Seconds. A time to wait beyond this makes no sense and counts as not said."""
+"""Seconds. A longer waiting time is implausible and is ignored."""
 
 ECHO = 32
-"""Characters in a row of a server's message that are also in the prompt are taken to be quoted from it."""
+"""If this many consecutive characters of a server's message occur in the prompt, they count as quoted from it."""
 
 
 async def answer(post: Post, wire: Wire, secrets: Sequence[str]) -> RawReply:
-    """Send `wire`. Raises ProviderError for all that brings no JSON answer; it holds neither secrets nor the prompt."""
+    """Send `wire` and decode the reply. Raises ProviderError if it is not a JSON reply.
+
+    The error's text contains neither secrets nor the prompt.
+    """
     try:
         answered = await post(orjson.dumps(wire))
-    except ProviderError as error:  # it may quote what came instead of an answer
+    except ProviderError as error:  # it may quote what the server sent
         raise without_echoes(error, wire, secrets) from None
     return arrival(answered, wire, secrets)
 
 
 def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> RawReply:
-    """What a POST brought. Raises ProviderError for all that is no JSON answer; it holds neither secrets nor the prompt."""
+    """Decode the response to a POST. Raises ProviderError if it is not a JSON reply.
+
+    The error's text contains neither secrets nor the prompt.
+    """
     content_type = answered.headers.get("content-type", "")
     try:
         with reading_answer():
@@ -63,13 +69,13 @@ def without_echoed_keys(content: bytes | bytearray, secrets: Sequence[str]) -> b
 
 
 def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
-    """An HTTP answer that is no reply, as the ProviderError that says what to do about it."""
+    """Convert an HTTP error response to a ProviderError with its failure class and advice."""
     if isinstance(body, list) and body:
         body = body[0]  # Gemini wraps its errors in a list
     error = body.get("error") or body if isinstance(body, dict) else {}
     details = error if isinstance(error, dict) else {"message": str(error)}
     if status == 200 and (code := _status_in(details.get("code"))) is not None:
-        status = code  # a gateway that passes on another server's failure
+        status = code  # a gateway that forwards another server's error
     said = [name for name in _codes(details) if name != str(status)]
     message = str(details.get("message") or details.get("detail") or "").strip() or (body if isinstance(body, str) else "")
     opens = _opens(headers, details, message) if status == 429 else None
@@ -96,7 +102,7 @@ def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
 
 
 def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> ProviderError:
-    """The same error with keys, and prompt text that the server quoted back, cut out of what it says."""
+    """Return the same error without keys and without prompt text that the server quoted."""
 
     def clean(text: str) -> str:
         text = safe_text(without_keys(text, secrets))
@@ -112,7 +118,10 @@ def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> 
 
 
 def decoded(content: bytes | bytearray, content_type: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON object of a 200 answer. A proxy's HTML, a cut body or anything else is a transient ProviderError."""
+    """Decode the JSON object of a 200 response. A proxy's HTML, a truncated body and other content are transient errors.
+
+    Raises ProviderError.
+    """
     try:
         body = parsed(content, content_type)
     except orjson.JSONDecodeError as error:
@@ -131,12 +140,12 @@ def decoded(content: bytes | bytearray, content_type: str, headers: Mapping[str,
 
 
 ENCODINGS = frozenset({"iso-8859-1", "latin1", "latin-1", "windows-1252", "cp1252"})
-"""What else than UTF a content type may name; a name of the server's choice is not handed to Python's codecs."""
+"""Encodings other than UTF that a content type may name. Other names are not passed to Python's codecs."""
 
 
 def parsed(content: bytes | bytearray, content_type: str) -> Any:
-    """JSON in UTF-8 or, as some servers send it, with a byte order mark, in UTF-16 or -32, or in the Latin-1 that the content
-    type names. Raises orjson.JSONDecodeError."""
+    """Parse JSON in UTF-8 or, as some servers send it, with a byte order mark, in UTF-16 or UTF-32, or in Latin-1 if the
+    content type says so. Raises orjson.JSONDecodeError."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -153,13 +162,16 @@ _CHARSET = re.compile(r"charset=[\"']?([a-z0-9_-]+)")
 
 
 def unshaped(what: str, raw: Mapping[str, Any]) -> ProviderError:
-    """A decoded body that has not the shape of an answer."""
+    """Return the error for a decoded body that does not have the structure of a reply."""
     shown = ", ".join(list(raw)[:6]) or "nothing"
     return ProviderError(f"the server's answer has {what} (fields: {shown})", "transient", status=200)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from retry-after-ms, or retry-after as seconds or a date. None when absent, absurd or in the past."""
+    """Return the seconds to wait from retry-after-ms, or from retry-after in seconds or as a date.
+
+    None if absent, in the past or longer than LONGEST_WAIT.
+    """
     return _sane(_asked_to_wait(headers))
 
 
@@ -179,8 +191,11 @@ def _asked_to_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def _opens(headers: Mapping[str, str], details: Mapping[str, Any], message: str) -> float | None:
-    """Seconds until a limit opens again: as Retry-After says; else as the resets of what is used up say; else as the body does,
-    in the headers that OpenRouter quotes, Gemini's retryDelay, or the words "try again in 7m12s"."""
+    """Return the seconds until a limit resets, or None if unknown.
+
+    Retry-After comes first. Otherwise it is the longest of the reset headers of exhausted limits, the headers that OpenRouter
+    quotes in the body, Gemini's retryDelay, and text such as "try again in 7m12s".
+    """
     told = _sane(_asked_to_wait(headers), LONGEST_CLOSED)
     if told is None:
         used_up = [
@@ -207,11 +222,11 @@ LIMITS = {
     "x-ratelimit-": (("remaining-requests", "reset-requests"), ("remaining-tokens", "reset-tokens")),
     "anthropic-ratelimit-": (("requests-remaining", "requests-reset"), ("tokens-remaining", "tokens-reset")),
 }
-"""The headers that say what is left of requests and tokens, and when they are full again: OpenAI's names, then Anthropic's."""
+"""Headers for remaining requests and tokens and for their reset times: OpenAI's names, then Anthropic's."""
 
 
 def allowance(headers: Mapping[str, str]) -> RateLimits:
-    """What OpenAI's and Anthropic's rate-limit headers say is left. Servers without them cost one lookup."""
+    """Read OpenAI's or Anthropic's rate-limit headers; an empty RateLimits if there are none."""
     if "x-ratelimit-limit-requests" in headers or "x-ratelimit-remaining-requests" in headers:
         prefix = "x-ratelimit-"
     elif "anthropic-ratelimit-requests-limit" in headers or "anthropic-ratelimit-requests-remaining" in headers:
@@ -230,7 +245,7 @@ _UNIT = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def reset_seconds(value: str | None) -> float | None:
-    """Seconds from "6m0s", "17ms", "12" or an RFC 3339 time; None for what is longer than a run waits."""
+    """Parse "6m0s", "17ms", "12" or an RFC 3339 time to seconds; None if longer than LONGEST_WAIT."""
     return _sane(_reset(value))
 
 
@@ -264,12 +279,12 @@ def _number(value: str) -> float | None:
 
 
 def _count(value: str | None) -> int | None:
-    """Azure sends -1 for "not counted"."""
+    """Parse a header's count; None if it is not one. Azure sends -1 for "not counted"."""
     return int(value) if value is not None and len(value) <= 16 and value.isascii() and value.isdecimal() else None
 
 
 def _error_body(content: bytes | bytearray, content_type: str) -> Any:
-    """The body of a failed answer: decoded JSON, or text, of an HTML page its title."""
+    """Decode the body of an error response: JSON, the title of an HTML page, or else the text."""
     try:
         return parsed(content, content_type)
     except orjson.JSONDecodeError:
@@ -282,7 +297,7 @@ _TITLE = re.compile(r"<title>([^<]*)", re.IGNORECASE)
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a nested value."""
+    """Yield all strings in a nested value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -291,7 +306,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _codes(details: Mapping[str, Any]) -> list[str]:
-    """The error's own names, most telling first: OpenAI's code, Anthropic's error_code, Google's reason, the type."""
+    """Return the names of an error, most specific first: OpenAI's code, Anthropic's error_code, Google's reason, the type."""
     inner = details.get("details")
     parts = [_dict(part) for part in (inner if isinstance(inner, list) else [inner])]
     named = [part.get(name) for name in ("error_code", "reason") for part in parts]
@@ -300,7 +315,7 @@ def _codes(details: Mapping[str, Any]) -> list[str]:
 
 
 def _status_in(code: Any) -> int | None:
-    """An HTTP status that a body names as its code, as a number or in digits."""
+    """Return the HTTP status in a body's error code, which may be a number or a string; None if there is none."""
     status = int(code) if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3 else code
     return status if isinstance(status, int) and 400 <= status < 600 else None
 

@@ -1,4 +1,4 @@
-"""Names of images in trajectories -> the URLs that are sent; a file is read only if it may be and if it is an image."""
+"""Convert image names in trajectories to the URLs that are sent, and restrict which files are read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _PLACE = re.compile(r":\d+(?: \(record \d+\))?$")
 
 
 class ImageError(InputError):
-    """An image that is not sent. It costs its own row."""
+    """An image that cannot be sent. Only its own row fails."""
 
 
 class ImageName(str):
-    """The name of an image that a file of data gave; `where` is the file and line. Names that a Python caller gives are plain
-    strings, and the caller's own business."""
+    """The name of an image from a data file; `where` is the file and line.
+
+    Names from Python callers are plain strings and are not restricted.
+    """
 
     where: str
 
@@ -33,21 +35,21 @@ class ImageName(str):
 
     @property
     def folder(self) -> Path:
-        """The folder of the file that gave the name; the current folder for stdin."""
+        """The folder of the data file; the current folder for stdin."""
         return Path(_PLACE.sub("", self.where)).parent
 
 
 def from_data(names: Iterable[str], where: str) -> tuple[str, ...]:
-    """Names of images as they stand in a file of data."""
+    """Mark image names as coming from a data file at `where`."""
     return tuple(ImageName(name, where) for name in names)
 
 
 def data_url(image: str, root: Path | None = None) -> str:
-    """What is sent for an image: `data:` and `https:` URLs as they are (nothing is fetched here), a file as a data URL.
+    """Return the URL to send for an image: `data:` and `https:` URLs unchanged (nothing is fetched), a file as a data URL.
 
-    A file that an `ImageName` names must lie below the folder of its data or below `root`, links resolved. A relative name
-    counts from the current folder or, where nothing is there, from the folder of the data. Every file must be a regular one
-    that begins as a PNG, JPEG, GIF or WebP and has at most 20 MB. Raises ImageError.
+    A file named by an `ImageName` must be below the folder of its data file or below `root`, after resolving links. A relative
+    name is looked up in the current folder, then in the folder of the data file. Every file must be a regular file of at most
+    20 MB that starts like a PNG, JPEG, GIF or WebP. Raises ImageError.
     """
     head = image[:8].lower()
     if head.startswith(("data:", "https://")):
@@ -71,7 +73,7 @@ def data_url(image: str, root: Path | None = None) -> str:
 
 
 def _allowed(image: ImageName, root: Path | None) -> Path | None:
-    """The file without links, None where it lies outside."""
+    """Return the path with links resolved, or None if it is outside the allowed folders."""
     name = Path(image)
     if not name.is_absolute() and not os.path.lexists(name):
         name = image.folder / name
@@ -81,8 +83,8 @@ def _allowed(image: ImageName, root: Path | None) -> Path | None:
 
 
 def _read(path: Path) -> bytes | str:
-    """The content, or what is wrong with the file. Nothing of a file of another kind is read but its first bytes."""
-    own = path.resolve(strict=True)  # a link of the caller's own is followed, one that appears meanwhile is not
+    """Return the content, or a string that says what is wrong. Only the first bytes of a file that is not an image are read."""
+    own = path.resolve(strict=True)  # follow the caller's links, but not a link that replaces the file meanwhile
     descriptor = os.open(own, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:
         status = os.fstat(descriptor)
@@ -99,7 +101,7 @@ def _read(path: Path) -> bytes | str:
 
 
 def _media_type(content: bytes) -> str:
-    """Told by the first bytes, never by the name; empty for anything that is no image."""
+    """Detect the media type by the first bytes, never by the name; empty if it is not an image."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if content.startswith(b"\xff\xd8\xff"):

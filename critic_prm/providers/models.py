@@ -1,4 +1,4 @@
-"""What a model family can do and cost, from models.toml: data that users may put their own in front of."""
+"""Look up capabilities and prices of models in models.toml, which users can override with their own table."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from critic_prm.providers.provider import Sampling, Usage
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """USD per million tokens. Where the prompt is longer than `long_over` tokens, the `long_` prices hold for all of them.
+    """Prices in US dollars per million tokens.
 
-    `hour` is what a token costs that is written to the prompt cache for an hour, relative to `input`; `batch` and `tiers` are
-    what batches and service tiers cost relative to the standard tier."""
+    If the prompt is longer than `long_over` tokens, the `long_` prices apply to all tokens. `hour` is the price of a token
+    written to the prompt cache for an hour, relative to `input`. `batch` and `tiers` are the prices of batches and service
+    tiers relative to the standard tier.
+    """
 
     input: float
     output: float
@@ -42,15 +44,19 @@ class Prices:
     tiers_source: str = ""
 
     def factor(self, tier: str, *, batch: bool = False) -> float | None:
-        """What a service tier costs relative to the standard one; None where that is unknown. A batch has its own price unless
-        the reply reports another tier."""
+        """Return the price of a service tier relative to the standard one; None if unknown.
+
+        A batch has its own price unless the reply reports another tier.
+        """
         if tier == "batch" or (batch and not tier):
             return self.batch
         return 1.0 if not tier else self.tiers.get(tier, self.tiers.get(ANY_TIER))
 
     def cost(self, usage: Usage, *, batch: bool = False) -> float | None:
-        """The price of one reply in USD; None where the price of its service tier is unknown. Tokens of a prompt cache that has
-        no price of its own cost as input."""
+        """Return the price of one reply in US dollars; None if the price of its service tier is unknown.
+
+        Prompt-cache tokens without their own price cost as much as input tokens.
+        """
         factor = self.factor(usage.tier, batch=batch)
         if factor is None:
             return None
@@ -66,17 +72,17 @@ class Prices:
 
 
 ANY_TIER = "*"
-"""Among `Prices.tiers`: whatever tier is used, as with prices that the user names."""
+"""Key in `Prices.tiers` that stands for any tier, as for prices given by the user."""
 
 
 def _first(*prices: float | None) -> float:
-    """The first price that is known; 0 is one."""
+    """Return the first price that is not None; 0 is a price."""
     return next(price for price in prices if price is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """One row of models.toml; see there for what the words mean."""
+    """One row of models.toml, which documents the fields and their values."""
 
     match: str
     sampling: str = "always"
@@ -91,7 +97,7 @@ class Abilities:
 
 
 def abilities(provider: str, model: str) -> Abilities:
-    """The first row for `provider` whose `match` fits `model`; one that allows everything for a provider not in the table."""
+    """Return the first row of `provider` whose `match` fits `model`. If there is none, return one that allows everything."""
     return _row_for(os.environ.get("CRITIC_PRM_MODELS"), provider, model)
 
 
@@ -104,7 +110,7 @@ def _row_for(own: str | None, provider: str, model: str) -> Abilities:
 
 
 def fits(model: str, match: str) -> bool:
-    """Whether a row's `match` means `model`: a glob as globs do, a name only itself, its dated snapshots and its -latest."""
+    """Whether a row's `match` fits `model`. A name without wildcards fits only itself, its dated snapshots and its -latest."""
     if any(sign in match for sign in "*?["):
         return fnmatchcase(model, match)
     return model.startswith(match) and _SNAPSHOT.fullmatch(model[len(match) :]) is not None
@@ -114,9 +120,10 @@ _SNAPSHOT = re.compile(r"|-latest|[-@]\d{4}-\d\d-\d\d|[-@]\d{8}|-\d{4}")
 
 
 def did_you_mean(provider: str, model: str) -> str:
-    """A hint (", did you mean NAME?") for a name that is nearly that of a model with a price, else "".
+    """Return a hint (", did you mean NAME?") for a name similar to that of a model with a price, else "".
 
-    A name with other digits is that of another version, not a misspelling."""
+    A name with other digits denotes another version and is not a misspelling.
+    """
     rows = _rows(os.environ.get("CRITIC_PRM_MODELS"), provider)
     names = [
         row.match for row in rows if "*" not in row.match and row.prices is not None and _digits(row.match) == _digits(model)
@@ -130,7 +137,8 @@ def _digits(name: str) -> str:
 
 
 def check(provider: str, model: str, sampling: Sampling) -> None:
-    """Raises UsageError for a value that the provider would refuse, or that would be paid for and not read."""
+    """Check sampling parameters. Raises UsageError for a value that the provider would reject, or that would be billed without
+    being used."""
     for name, (low, high) in (COMMON | RANGES.get(provider, {})).items():
         value = getattr(sampling, name)
         if value is not None and not low <= value <= high:
@@ -156,13 +164,13 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
     "openai": {"temperature": (0.0, 2.0), "logprobs": (0, 20)},
     "vllm": {"logprobs": (-1, inf)},
 }
-"""The least and the most that each provider takes, over what `COMMON` says of all. vLLM's own limit of log-probabilities is an
-option of the server, and -1 asks it for the whole vocabulary. Claude takes none of the first two."""
+"""The (minimum, maximum) values that a provider accepts; they override COMMON. vLLM's limit for logprobs is a server option,
+and -1 asks for the whole vocabulary. Claude accepts neither temperature nor top_p."""
 
 
 @cache
 def _rows(own: str | None, provider: str) -> list[Abilities]:
-    """All rows for a provider, those of one's own table first."""
+    """Return all rows of a provider, those of the user's table first."""
     paths = (own, str(Path(__file__).with_name("models.toml")))
     return [row for path in paths if path for row in _table(path).get(provider, ())]
 

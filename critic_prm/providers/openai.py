@@ -1,4 +1,4 @@
-"""Chat Completions, at OpenAI or at any server that speaks it (--base-url)."""
+"""Provider for Chat Completions, at OpenAI or any compatible server (--base-url)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from critic_prm.providers.openai_batches import OpenAIBatches
 
 OFFICIAL = tuple(f"https://{region}api.openai.com/v1" for region in ("", "us.", "eu."))
-"""OpenAI's own addresses, for a cache that names one."""
+"""OpenAI's own addresses, which may appear in a cache."""
 
 TIMEOUT = 600.0
-"""Seconds that a call about a batch may take; a file of requests may have 200 MB."""
+"""Timeout in seconds of calls to the batch API; a request file may have 200 MB."""
 
 
 def connect(model: str, base_url: str | None) -> OpenAIProvider:
-    """OPENAI_API_KEY and OPENAI_BASE_URL are read from the environment; a server of one's own needs no key.
+    """Open a provider with OPENAI_API_KEY and OPENAI_BASE_URL from the environment. With a base URL, no key is needed.
 
-    Without either, everything works that sends nothing: a dry run, reading the cache. The first request says what is missing.
+    Without either, everything works that sends nothing, such as a dry run or reading the cache. The first request raises an
+    error that says what is missing.
     """
     base_url = base_url or os.environ.get("OPENAI_BASE_URL")
     return OpenAIProvider(model, base_url, os.environ.get("OPENAI_API_KEY") or ("none" if base_url else ""))
@@ -41,7 +42,7 @@ def connect(model: str, base_url: str | None) -> OpenAIProvider:
 
 @dataclass
 class OpenAIProvider:
-    """`direct` leaves the SDK and its headers out; None means: for every server that is not OpenAI's own."""
+    """Provider for Chat Completions. `direct` bypasses the SDK and its headers; None: for all servers but OpenAI's own."""
 
     model: str
     base_url: str | None
@@ -53,7 +54,7 @@ class OpenAIProvider:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may hold."""
+        """Strings that must not appear in any message."""
         return (self.key, *secrets_in(self.base_url))
 
     def wire(self, request: Request) -> Wire:
@@ -79,7 +80,7 @@ class OpenAIProvider:
             self._post = None
 
     def batches(self) -> OpenAIBatches:
-        """The Batch API, at OpenAI or a server that has it, too. Raises ConfigError without a key."""
+        """Return the client for the Batch API of OpenAI or a compatible server. Raises ConfigError without a key."""
         from critic_prm.providers.openai_batches import OpenAIBatches
 
         self._need_key()
@@ -115,7 +116,7 @@ def is_openai(base_url: str | None) -> bool:
 
 
 def read_chat(raw: Mapping[str, Any]) -> Reply:
-    """A chat completion's body -> Reply. `prompt_tokens` includes cached ones, `completion_tokens` the hidden reasoning."""
+    """Parse the body of a chat completion. `prompt_tokens` includes cached tokens, `completion_tokens` hidden reasoning."""
     choices = raw.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise unshaped("no choices", raw)
@@ -123,7 +124,7 @@ def read_chat(raw: Mapping[str, Any]) -> Reply:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise unshaped("a choice without a message", raw)
-    if choice.get("error"):  # OpenRouter: the server behind it failed in the middle of the answer
+    if choice.get("error"):  # OpenRouter: the upstream server failed in the middle of the reply
         raise failed(200, {}, {"error": choice["error"]})
     text, said_no = _content(message.get("content"), raw)
     refusal = message.get("refusal") or said_no
@@ -173,8 +174,10 @@ def _allowed(name: str, value: Any, when: str, reasons: bool, model: str) -> Any
 
 
 def _content(content: Any, raw: Mapping[str, Any]) -> tuple[str, str]:
-    """The visible answer and the refusal in a message's content: a text, or a list of parts. Of parts, only those with text
-    belong to the answer; thinking and kinds that are unknown stay in the raw body."""
+    """Return the visible reply and the refusal in a message's content, which is a string or a list of parts.
+
+    Only text parts belong to the reply; thinking and unknown types stay in the raw body.
+    """
     if content is None or isinstance(content, str):
         return content or "", ""
     if not isinstance(content, list):
@@ -203,7 +206,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _logprobs(stated: Any) -> tuple[TokenLogprob, ...]:
-    """The answer's tokens; none when any of them cannot be read, because probabilities need them all."""
+    """Parse the tokens of a reply. Returns none if any of them is malformed, because probabilities need all tokens."""
     try:
         return tuple(_logprob(token) for token in (stated or {}).get("content") or ())
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -216,7 +219,7 @@ def _logprob(token: Mapping[str, Any]) -> TokenLogprob:
 
 
 def _log(stated: Any) -> float:
-    """The log of a probability; rounding may leave it just above 0. Raises ValueError or TypeError for other values."""
+    """Parse a log-probability; rounding may leave it slightly above 0. Raises ValueError or TypeError for other values."""
     value = float(stated)
     if not value <= 0.01:
         raise ValueError(f"{value} is not the log of a probability")

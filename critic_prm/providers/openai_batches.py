@@ -1,4 +1,4 @@
-"""OpenAI's Batch API through its SDK: a file of requests goes up, a batch is made of it, output and error files come down."""
+"""Client for OpenAI's Batch API, through its SDK: upload a request file, create a batch, fetch output and error files."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ if TYPE_CHECKING:
 ENDPOINT: Final = "/v1/chat/completions"
 
 STATES: dict[str, State] = {"failed": "failed", "completed": "ended", "expired": "ended", "cancelled": "cancelled"}
-"""All others are on their way to one of these."""
+"""Final states. All other statuses count as running."""
 
 MARK = "critic_prm"
-"""The name in a batch's metadata under which our token stands."""
+"""The key of our token in a batch's metadata."""
 
 MARGIN = 3600.0
-"""Seconds by which the provider's clock may differ from ours when its list of batches is read backwards."""
+"""Seconds by which the provider's clock may differ from ours when its list of batches is searched, newest first."""
 
 
 @dataclass
 class OpenAIBatches:
-    """50,000 requests or 200 MB a batch, one model each, done within 24 hours; a batch that expires keeps what was done."""
+    """Up to 50,000 requests or 200 MB per batch, one model per batch, completed within 24 hours.
+
+    A batch that expires keeps the results that were completed.
+    """
 
     connect: Callable[[], AsyncOpenAI]
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -49,7 +52,7 @@ class OpenAIBatches:
             return (await self._api.files.create(file=(path.name, stream), purpose="batch")).id
 
     async def newest(self) -> str:
-        return ""  # our token in its metadata tells a batch for certain
+        return ""  # not needed: our token in the metadata identifies a batch with certainty
 
     async def create(self, path: Path, file: str, token: str) -> Remote:
         with as_provider_error(self.secrets):

@@ -1,4 +1,4 @@
-"""A body of JSON goes out over aiohttp, status, headers and bytes come back; with the headers of a provider's SDK, or plain."""
+"""POST JSON bodies over aiohttp, directly or with the headers of a provider's SDK."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 CONNECT = 30.0
-"""Seconds. The SDKs' own 5 s fire without cause when a thousand connections are opened at once on a busy core."""
+"""Connect timeout in seconds. The SDKs' 5 s expire needlessly when a thousand connections are opened at once on a busy core."""
 
 KEEPALIVE = 30.0
 
 MAX_REPLY_BYTES = 16_000_000
-"""Bytes of a decoded reply. Five alternatives a token make a reply of 8,192 tokens about 3 MB long."""
+"""Default maximum size of a decoded reply. With five alternatives per token, a reply of 8,192 tokens has about 3 MB."""
 
 ERROR_BYTES = 1 << 16
-"""Bytes of an error that are read: more than any message needs."""
+"""Maximum bytes read of an error response, more than any message needs."""
 
 LARGE, LARGE_AT_ONCE = 1 << 19, 4
-"""A body is large from so many bytes on; so many large ones are read at once, the others wait, so that what comes in at the
-same time takes little memory. aiohttp stops reading from a connection while nobody takes its bytes."""
+"""At most LARGE_AT_ONCE bodies of more than LARGE bytes are read at the same time, which bounds memory; the others wait.
+aiohttp stops reading from a connection while its data is not consumed."""
 
 OWN_HEADERS = (
     *("host", "connection", "content-length", "content-type", "accept-encoding"),
     *("x-stainless-retry-count", "x-stainless-read-timeout"),
 )
-"""What of an SDK's headers is about its own transport and retries."""
+"""Headers of an SDK that concern its own transport and retries; they are not copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`content` is decoded; of an error it may be only the beginning."""
+    """An HTTP response. `content` is decompressed; for an error it may be truncated."""
 
     status: int
     headers: Mapping[str, str]
@@ -52,7 +52,7 @@ class Answered:
 
 class Post(Protocol):
     async def __call__(self, body: bytes) -> Answered:
-        """Send once. Raises ProviderError when no whole answer comes, or one that is too large; an HTTP error is an answer."""
+        """Send once. An HTTP error is returned; a missing, incomplete or too large response raises ProviderError."""
         ...
 
     async def close(self) -> None: ...
@@ -92,23 +92,23 @@ class Direct:
         import aiohttp
         import yarl
 
-        self._url = yarl.URL(self.url)  # taken apart once, not with each request
+        self._url = yarl.URL(self.url)  # parse it once, not for every request
         return aiohttp.ClientSession(
-            # The gate is the limit of connections, never the pool, whose default is 100.
+            # The rate limiter limits connections; the pool, whose default limit is 100, must not.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE, ttl_dns_cache=300),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
             headers={"Content-Type": "application/json", **self.headers},
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=not is_near(self.url),  # looking for a proxy costs as much as the request itself
+            trust_env=not is_near(self.url),  # a proxy lookup costs as much as the request itself
         )
 
 
 @dataclass
 class AsTheSDK:
-    """POST to `path` as an SDK's client would, which knows keys, regions, versions and headers.
+    """POST to `path` as an SDK's client would, with its handling of keys, regions, versions and headers.
 
-    The client is asked once how it sends a request, through a transport that only looks; from then on the same is sent
-    directly, at a fifth of the work and without its retries and timeouts, which belong to the engine.
+    The client sends one request through a mock transport that records it. All real requests are then sent directly in the same
+    way, at a fifth of the cost and without the SDK's retries and timeouts, which are the engine's job.
     """
 
     path: str
@@ -146,8 +146,11 @@ class AsTheSDK:
 async def body_within(
     response: aiohttp.ClientResponse, most: int, large: asyncio.Semaphore | None = None, *, cut: bool = False
 ) -> bytearray:
-    """The decoded body, of at most `most` bytes. A longer one closes the connection: with `cut` its beginning is the result,
-    else it is a ProviderError. A body that grows large takes a place in `large` until it has been read."""
+    """Read a decompressed body of at most `most` bytes.
+
+    A longer one closes the connection and raises ProviderError or, with `cut`, returns the first `most` bytes. A body larger
+    than LARGE holds the semaphore `large` until it has been read.
+    """
     body = bytearray()
     async with AsyncExitStack() as held:
         while piece := await response.content.readany():
@@ -156,7 +159,7 @@ async def body_within(
                 response.close()
                 if cut:
                     return body[:most]
-                body.clear()  # the error's traceback would keep it until the garbage is collected, which is rare in a run
+                body.clear()  # the error's traceback keeps it until garbage collection, which is rare during a run
                 raise ProviderError(
                     f"the reply is larger than {most / 1e6:g} MB; if that is no mistake of the server, raise --max-reply-bytes",
                     "row",
@@ -169,7 +172,7 @@ async def body_within(
 
 
 def no_answer(error: BaseException) -> ProviderError:
-    """A connection that failed or broke, in words; the types of errors often say more than their texts."""
+    """Convert a failed or broken connection to a ProviderError, whose detail also names the error's type."""
     said = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in said or isinstance(error, ssl.SSLCertVerificationError):
         said += " (is the server's certificate trusted by this machine?)"

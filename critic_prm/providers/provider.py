@@ -1,4 +1,4 @@
-"""What goes on the wire and what comes back: Request, Sampling, Reply, and the Provider that turns one into the other."""
+"""The provider protocol and its data types: Request, Sampling, Reply, Usage and RateLimits."""
 
 from __future__ import annotations
 
@@ -15,31 +15,29 @@ from critic_prm.errors import CriticPrmError, ProviderError, UsageError
 from critic_prm.registry import load, names
 
 Wire = dict[str, Any]
-"""The exact JSON body of a request; what the cache key is made of."""
+"""The exact JSON body of a request, as it is sent. The cache key is a hash of it."""
 
 Finish = Literal["stop", "length", "refusal", "filter", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `role` is "system", "user" or "assistant"; `images` are paths, data or https URLs.
-
-    `shared` are places in `content`, ascending: later requests begin with the same text up to the last of them, earlier ones
-    did up to those before. A provider with a prompt cache may mark them; what is asked stays the same.
-    """
+    """One chat message."""
 
     role: str
+    """Either "system", "user" or "assistant"."""
     content: str
     images: tuple[str, ...] = ()
+    """Paths, data URLs or https URLs."""
     shared: tuple[int, ...] = ()
+    """Ascending character offsets into `content` where shared prefixes end: later requests begin with the same text up to the
+    last offset, earlier requests did up to the ones before it. A provider may put prompt-cache markers there. They do not
+    change the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to sample. None means: do not send the parameter. `logprobs` is how many alternatives to ask for per token.
-
-    `effort` is the reasoning effort, by the provider's own names. `extra` is merged into the body as it is.
-    """
+    """Sampling parameters. A parameter that is None is not sent."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -47,37 +45,46 @@ class Sampling:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
+    """Number of alternatives to request per token."""
     effort: str | None = None
+    """Reasoning effort, in the provider's own terms."""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    """Extra parameters, merged into the request body unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question to a model, in no provider's dialect yet. `schema` is a JSON schema the answer should obey. With `continues`
-    the last message is the beginning of the model's own answer, for providers that have "continue" among their `gives`."""
+    """A request to a model, independent of any provider's format."""
 
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
     schema: Mapping[str, Any] | None = None
+    """JSON schema for the reply."""
     continues: bool = False
+    """The last message is the beginning of the model's own reply. Needs a provider with "continue" in its `gives`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one reply: `input` is the whole prompt, of which `cached` were read from and `written` to the provider's
-    prompt cache, `written_hour` of these for an hour; `output` includes `reasoning`. `tier` is the service tier that they are
-    billed in (see `service_tier`), MIXED in a sum over several tiers."""
+    """Token counts of one reply, or of several added up."""
 
     input: int = 0
+    """All prompt tokens, including those read from and written to the provider's prompt cache."""
     output: int = 0
+    """All generated tokens, including reasoning tokens."""
     cached: int = 0
+    """Prompt tokens read from the provider's prompt cache."""
     written: int = 0
+    """Prompt tokens written to the provider's prompt cache."""
     reasoning: int = 0
+    """Reasoning tokens, part of `output`."""
     written_hour: int = 0
+    """Tokens cached for an hour, part of `written`."""
     tier: str = ""
+    """Service tier for billing (see `service_tier`); MIXED in a sum over several tiers."""
 
     def __add__(self, other: Usage) -> Usage:
-        # Without tokens, no tier was used.
+        # A usage without tokens was not billed in any tier.
         tiers = {usage.tier for usage in (self, other) if usage.input or usage.output}
         return Usage(
             self.input + other.input,
@@ -91,7 +98,7 @@ class Usage:
 
 
 MIXED = "mixed"
-"""The tier of a sum over several tiers: it has no price."""
+"""The tier of a sum over several tiers. It has no price."""
 
 STANDARD_TIERS = frozenset(("", "auto", "default", "standard", "standard_only", "on_demand"))
 """The names of the standard service tier: OpenAI's, Anthropic's and Groq's."""
@@ -100,8 +107,10 @@ LONGEST_TIER = 40
 
 
 def service_tier(stated: object, speed: object = None) -> str:
-    """The service tier that a request asks for or a reply reports, in the name under which it has a price; "" is the standard
-    one. `speed` is Anthropic's, of which any but the standard one has a price of its own."""
+    """Return the name under which a requested or reported service tier is priced; "" is the standard tier.
+
+    `speed` is Anthropic's parameter; every speed but the standard one has its own price.
+    """
     if isinstance(speed, str) and speed not in STANDARD_TIERS:
         return f"speed {speed}"[:LONGEST_TIER]
     if stated is None or (isinstance(stated, str) and stated in STANDARD_TIERS):
@@ -111,17 +120,19 @@ def service_tier(stated: object, speed: object = None) -> str:
 
 
 def requested_tier(body: Mapping[str, Any]) -> str:
-    """The service tier that a request's body, or what is merged into it, asks for."""
+    """Return the service tier that a request body, or parameters to be merged into one, asks for."""
     return service_tier(body.get("service_tier"), body.get("speed"))
 
 
 MOST_TOKENS = 2**53
-"""The largest count that every JSON parser and SQLite keep exactly."""
+"""The largest token count that SQLite and every JSON parser represent exactly."""
 
 
 def token_count(stated: object) -> int:
-    """A token count as a server or a file states it, also as "10" or 10.0. Anything but a whole number from 0 to 2**53 counts
-    as not stated, which is 0: no count can lower what a run has spent."""
+    """Parse a token count reported by a server or file; "10" and 10.0 are accepted.
+
+    Anything but an integer from 0 to 2**53 counts as 0, so no reported count can lower what a run has spent.
+    """
     digits = isinstance(stated, str) and len(stated) <= 16 and stated.isascii() and stated.isdecimal()
     if digits or (isinstance(stated, float) and stated.is_integer()):
         stated = int(stated)  # type: ignore[call-overload]
@@ -137,7 +148,7 @@ def stated_usage(
     written_hour: object = 0,
     tier: object = "",
 ) -> Usage:
-    """The usage that counts of an unchecked source state: parts never exceed the whole that includes them."""
+    """Build a Usage from unchecked counts. A part is clipped to the total that includes it."""
     whole, out, read = token_count(input), token_count(output), token_count(cached)
     read = min(read, whole)
     write = min(token_count(written), whole - read)
@@ -147,20 +158,23 @@ def stated_usage(
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """One sampled token with the alternatives the server returned, as (token, natural log of its probability)."""
+    """One sampled token and its log-probability (natural log)."""
 
     token: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
+    """The alternatives that the server returned, as (token, log-probability)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. `text` is the visible answer alone; `raw` the decoded body, complete and unchanged."""
+    """A parsed reply."""
 
     text: str
+    """The visible reply alone, without reasoning."""
     finish: Finish
     raw: Mapping[str, Any]
+    """The decoded body, complete and unchanged."""
     usage: Usage = Usage()
     logprobs: tuple[TokenLogprob, ...] = ()
     model: str = ""
@@ -169,17 +183,21 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """What the server says is left: of requests and of tokens, and in how many seconds each is full again. None: not said."""
+    """The rate limits that a server reports with a reply. None where it reports none."""
 
     requests: int | None = None
+    """Requests left."""
     requests_reset: float | None = None
+    """Seconds until the request quota is full again."""
     tokens: int | None = None
+    """Tokens left."""
     tokens_reset: float | None = None
+    """Seconds until the token quota is full again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawReply:
-    """What one round trip brought: the decoded body, and the server's word on its rate limits."""
+    """The result of one round trip: the decoded body and the rate limits that the server reports."""
 
     raw: Mapping[str, Any]
     allowance: RateLimits = RateLimits()
@@ -187,22 +205,24 @@ class RawReply:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A body as it is sent to a provider whose prompt cache wants markers. `prefix` names the part that later requests share,
-    where it is long enough to be cached; empty otherwise."""
+    """A request body with the prompt-cache markers that some providers need."""
 
     wire: Wire
     prefix: str = ""
+    """Identifies the prefix that later requests share, if it is long enough to be cached; else empty."""
 
 
 class Provider(Protocol):
-    """What completes a request. One file in `providers/` each, with `connect(model, base_url) -> Provider`.
+    """Client for one model API. Each provider is a module in `providers/` that defines `connect(model, base_url) -> Provider`.
 
-    One that can do more may say so in an attribute `gives`: "continue" (goes on with an answer that was begun for it),
-    "logprobs" (has them for every model) and "near" (answers from this process: there is no rate limit to find out about).
-    One whose prompt cache needs markers has a method `marked(wire, request, whole) -> Marked`, which adds them to the body of
-    `request` just before it is sent; with `whole`, all of the prompt will be sent again.
-    One that reads from a network has the attributes `max_reply_bytes`, which a run sets before it sends anything, and
-    `secrets`, which no message may hold.
+    Optional attributes and methods:
+
+    - `gives`: capabilities. "continue": the model can continue a partial reply. "logprobs": available for every model.
+      "near": the model runs in this process, so there is no rate limit to discover.
+    - `marked(wire, request, whole) -> Marked`: for a prompt cache that needs markers. Adds them to the body of `request` just
+      before it is sent. With `whole`, the whole prompt will be sent again.
+    - `max_reply_bytes`: for providers that read from a network. A run sets it before it sends anything.
+    - `secrets`: for providers that read from a network. These strings must not appear in any message.
     """
 
     name: str
@@ -210,15 +230,15 @@ class Provider(Protocol):
     base_url: str | None
 
     def wire(self, request: Request) -> Wire:
-        """The request in this provider's dialect: exactly the JSON that will be sent. Pure; raises UsageError."""
+        """Convert a request to this provider's format: exactly the JSON that will be sent. Pure. Raises UsageError."""
         ...
 
     async def complete(self, wire: Wire) -> RawReply:
-        """Send it once (no retries) and decode the body. Raises ProviderError."""
+        """Send a body once, without retries, and decode the reply. Raises ProviderError."""
         ...
 
     def read(self, raw: Mapping[str, Any]) -> Reply:
-        """Read a decoded body, fresh or stored. Pure; raises ProviderError when it has not the shape of an answer."""
+        """Parse a decoded body, fresh or stored. Pure. Raises ProviderError when it does not have the structure of a reply."""
         ...
 
     async def close(self) -> None: ...
@@ -226,7 +246,7 @@ class Provider(Protocol):
 
 @contextmanager
 def reading_answer() -> Iterator[None]:
-    """Within it, whatever a server's answer makes the reading code raise is a ProviderError: the answer is malformed."""
+    """Context manager for parsing a server's reply: turn any unexpected exception into a ProviderError (malformed reply)."""
     try:
         yield
     except CriticPrmError:
@@ -237,16 +257,16 @@ def reading_answer() -> Iterator[None]:
 
 
 def request_key(wire: Mapping[str, Any], sample: int = 0, salt: str = "") -> str:
-    """The SHA-256 (hex) under which a reply is kept: canonical JSON of the body, the sample's index and the salt.
+    """Return the cache key of a request: the SHA-256 (hex) of the canonical JSON of the body, the sample index and the salt.
 
-    Not in it: provider, address, concurrency, retries, file names, row order, the template's name.
+    The key does not depend on the provider, address, concurrency, retries, file names, row order or template name.
     """
     canonical = orjson.dumps([wire, sample, salt], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()
 
 
 def asks_for_schema(wire: Mapping[str, Any]) -> bool:
-    """Whether a body asks for structured outputs, in any provider's dialect."""
+    """Whether a body asks for structured outputs, in any provider's format."""
     output = wire.get("output_config")
     return any(name in wire for name in ("response_format", "structured_outputs", "schema")) or (
         isinstance(output, dict) and "format" in output
@@ -254,16 +274,16 @@ def asks_for_schema(wire: Mapping[str, Any]) -> bool:
 
 
 def official_addresses(kind: str) -> tuple[str, ...]:
-    """The addresses of a packaged provider's own servers: nobody else sees a key that is sent there."""
+    """Return the addresses of a built-in provider's own servers, where its API key may be sent safely."""
     return tuple(getattr(load("provider", kind), "OFFICIAL", ())) if kind in names("provider") else ()
 
 
 def open_provider(name: str, base_url: str | None = None) -> Provider:
-    """Open "openai/gpt-...", "anthropic/claude-...", "scripted/replies.jsonl" or "package.module:factory/model".
+    """Open a provider by name: "openai/gpt-...", "anthropic/claude-...", "scripted/replies.jsonl" or
+    "package.module:factory/model".
 
-    The last form imports and calls what it names. It is for names from the command line and from Python: one that was read
-    from a file goes through `trust.Origin` first. Raises UsageError for a name without a provider, ConfigError where a key is
-    missing.
+    The last form imports and runs code. Use it only for names given on the command line or in Python; a name read from a file
+    must pass `trust.Origin` first. Raises UsageError for a name without a provider and ConfigError when a key is missing.
     """
     kind, slash, model = name.partition("/")
     if not slash or not kind or not model:

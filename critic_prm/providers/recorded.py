@@ -1,4 +1,4 @@
-"""A judge whose replies are all in the cache already, such as the one of cache.db.example: it can be asked nothing new."""
+"""Provider for a judge whose replies are all in the cache, as in cache.db.example. New requests fail."""
 
 from __future__ import annotations
 

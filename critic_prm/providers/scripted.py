@@ -1,4 +1,4 @@
-"""Replies from a file, or from a list in a test: the provider that needs no network."""
+"""Provider that replies from a file or, in tests, from a list or function, without a network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from critic_prm.providers.provider import RawReply, Reply, Request, Wire
 Script = Mapping[str, Any] | ProviderError
 
 MODEL_IS_PATH = True
-"""A model's name is a file; one that comes from a file is checked (see `critic_prm.data.trust`)."""
+"""The model name is a file path. A name read from a file is checked (see `critic_prm.data.trust`)."""
 
 
 def connect(model: str, base_url: str | None) -> ScriptedProvider:
-    """`model` is a JSONL file of rows `{"text": ..., "contains": ..., "finish": ..., "usage": ..., "logprobs": ...}`.
+    """Open a script: a JSONL file of rows `{"text": ..., "contains": ..., "finish": ..., "usage": ..., "logprobs": ...}`.
 
-    A row answers the requests whose last message contains `contains` (every request, without it); rows that fit the same
-    request take turns.
+    A row answers the requests whose last message contains `contains` (all requests if it is missing). Rows that match the same
+    request are used in turn.
     """
     try:
         rows = [orjson.loads(line) for line in Path(model).read_bytes().split(b"\n") if line.strip()]
@@ -34,7 +34,10 @@ def connect(model: str, base_url: str | None) -> ScriptedProvider:
 
 @dataclass
 class ScriptedProvider:
-    """`script` is a list of rows (see `connect`) or a function from the wire body to a row. `asked` keeps every body sent."""
+    """Replies from `script`: a list of rows (see `connect`) or a function from request body to row.
+
+    `asked` records every body sent.
+    """
 
     script: Sequence[Script] | Callable[[Wire], Script]
     model: str = "scripted"
@@ -78,7 +81,7 @@ class ScriptedProvider:
 
 
 def _body(row: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """A scripted row in the shape of a chat completion; a row that already has `choices` is taken as it is."""
+    """Convert a scripted row to the body of a chat completion; a row that already has `choices` is used as it is."""
     if "choices" in row:
         return dict(row)
     choice: dict[str, Any] = {

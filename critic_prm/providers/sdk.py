@@ -1,4 +1,4 @@
-"""What the batch sides of SDKs share: their errors as ours, bytes that stream in as lines, a file that streams out."""
+"""Helpers for the SDKs' batch APIs: convert errors, stream response lines, stream a file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ CHUNK = 1 << 20
 
 
 LONGEST_LINE = 64_000_000
-"""Bytes of one result in a file of results."""
+"""Maximum bytes of one line in a result file."""
 
 
 @contextmanager
 def as_provider_error(secrets: Sequence[str] = ()) -> Iterator[None]:
-    """Raises ProviderError for an SDK's errors, whichever SDK it is, for a connection that breaks and for an answer of another
-    shape than the SDK expects. It holds none of `secrets`."""
+    """Context manager: convert errors of either SDK, broken connections and unexpected responses to ProviderError.
+
+    The error's text contains none of `secrets`.
+    """
     try:
         with _translated():
             yield
@@ -43,9 +45,9 @@ def _translated() -> Iterator[None]:
         if isinstance(response, httpx2.Response):  # an APIStatusError
             body: Any = getattr(error, "body", None)
             raise failed(response.status_code, response.headers, body if body is not None else str(error)) from None
-        if type(error).__module__.startswith(("openai", "anthropic")):  # no answer came, or one that it cannot read
+        if type(error).__module__.startswith(("openai", "anthropic")):  # no response, or one that the SDK cannot parse
             raise ProviderError(f"no answer: {error.__cause__ or error}", "transient", detail=str(error)) from error
-        if isinstance(error, (AttributeError, TypeError)):  # the SDKs make their objects of any JSON, unchecked
+        if isinstance(error, (AttributeError, TypeError)):  # the SDKs build objects from any JSON without checking it
             said = "the server answered 200 with a body that its batch API does not have; is there a batch API at this address?"
             raise ProviderError(said, "run", status=200, detail=f"{type(error).__name__}: {error}") from error
         with reading_answer():
@@ -53,8 +55,10 @@ def _translated() -> Iterator[None]:
 
 
 async def lines(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Lines, split on b"\\n" alone, without the empty ones; the last needs no newline. Raises ProviderError for one without
-    end."""
+    """Yield the non-empty lines of a byte stream, split on b"\\n" only. The last line needs no newline.
+
+    Raises ProviderError for a line longer than LONGEST_LINE.
+    """
     rest: list[bytes] = []
     async for chunk in source:
         if sum(map(len, rest)) > LONGEST_LINE:
@@ -70,7 +74,7 @@ async def lines(source: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def chunks(path: Path) -> AsyncIterator[bytes]:
-    """The bytes of a file."""
+    """Yield the bytes of a file in chunks."""
     with path.open("rb") as stream:
         while chunk := stream.read(CHUNK):
             yield chunk

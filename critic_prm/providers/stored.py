@@ -1,4 +1,4 @@
-"""Read the stored body of a reply, whichever provider it came from."""
+"""Parse the stored body of a reply from any provider."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from critic_prm.providers.provider import Reply, reading_answer
 
 
 def stored_reply(raw: Mapping[str, Any]) -> Reply | None:
-    """A stored body, of whichever provider: its shape says which dialect it is in. None for one that cannot be read."""
+    """Parse a stored body; its structure shows which API format it has. None if it cannot be parsed."""
     try:
         with reading_answer():
             return AnthropicProvider("", None, None).read(raw) if isinstance(raw.get("content"), list) else read_chat(raw)

@@ -1,5 +1,7 @@
-"""vLLM, as a server or inside this process: Chat Completions with its names for structured outputs, begun answers and chosen
-log-probabilities."""
+"""Provider for vLLM, as a server or in this process.
+
+It uses Chat Completions with vLLM's parameters for structured outputs, continued replies and selected log-probabilities.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ from critic_prm.providers.vllm_in_process import Inside
 
 DEFAULT_URL = "http://localhost:8000/v1"
 MODEL_IS_PATH = True
-"""A model's name may be a folder; one that comes from a file is checked (see `critic_prm.data.trust`)."""
+"""The model name may be a folder. A name read from a file is checked (see `critic_prm.data.trust`)."""
 
 
 def connect(model: str, base_url: str | None) -> VLLMProvider:
-    """VLLM_BASE_URL and VLLM_API_KEY are read from the environment. Without an address the model is loaded into this process
-    where vLLM is installed (the extra `vllm`), and else looked for at a server on this machine.
+    """Open a provider with VLLM_BASE_URL and VLLM_API_KEY from the environment.
 
-    Both roads send the same bodies, so a reply that one of them brought serves the other, as long as the server calls the
-    model by the same name. Nothing is loaded before the first request that the cache cannot answer.
+    Without an address, the model is loaded into this process if vLLM is installed (the extra `vllm`); otherwise a server on
+    this machine is used. Both send the same bodies, so they share cached replies if the server uses the same model name.
+    Nothing is loaded before the first request that the cache cannot answer.
     """
     base_url = base_url or os.environ.get("VLLM_BASE_URL")
     here = base_url is None and find_spec("vllm") is not None
@@ -33,10 +35,10 @@ def connect(model: str, base_url: str | None) -> VLLMProvider:
 
 @dataclass
 class VLLMProvider:
-    """What vLLM adds to Chat Completions, on top of a provider that speaks it; `inside` answers in place of a server.
+    """Adds vLLM's extensions to the Chat Completions provider `chat`. If set, `inside` answers instead of a server.
 
-    Log-probabilities are the model's own before temperature and top-p, unless the server was started with another
-    --logprobs-mode; where structured outputs hold, they are taken over what the grammar allows at that place.
+    Log-probabilities are those of the model before temperature and top-p, unless the server was started with another
+    --logprobs-mode. With structured outputs, they are computed over the tokens that the grammar allows at that position.
     `logprob_token_ids` in --extra-body replaces the alternatives of every token by those tokens.
     """
 
@@ -68,7 +70,7 @@ class VLLMProvider:
         if request.schema is not None:
             body["structured_outputs"] = {"json": request.schema}
         if request.continues:
-            # Its default for the first is true, and both true at once are refused.
+            # add_generation_prompt defaults to true in vLLM, which rejects both being true.
             body |= {"add_generation_prompt": False, "continue_final_message": True}
         if "logprob_token_ids" in body:
             body["logprobs"] = True

@@ -1,4 +1,4 @@
-"""A body for vLLM's Chat Completions <-> the arguments and outputs of its offline `LLM.chat`, by the server's own rules."""
+"""Convert between Chat Completions bodies and vLLM's offline `LLM.chat`, by the rules of vLLM's server."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ CHAT = (
     "mm_processor_kwargs",
     "tools",
 )
-"""Fields of a body that `LLM.chat` takes as they are."""
+"""Fields of a body that are passed to `LLM.chat` unchanged."""
 
 ELSEWHERE = frozenset({"model", "messages", "logprobs", "top_logprobs", "max_completion_tokens", "response_format"})
-"""Fields that are taken over under other names."""
+"""Fields that are passed under other names."""
 
 SILENT = frozenset({"user", "reasoning_effort", "service_tier", "metadata", "store"})
-"""Fields that change nothing about an answer, or are seen to elsewhere."""
+"""Fields that do not affect a reply or are handled elsewhere."""
 
 OWN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop_token_ids")
-"""Sampling parameters for which the model's generation_config.json may have values of its own; a request's go before."""
+"""Sampling parameters that the model's generation_config.json may set; a request's values take precedence."""
 
 LEAST = -9999.0
-"""The server's word for a probability of 0."""
+"""The log-probability that vLLM's server reports for a probability of 0."""
 
 
 def chat_of(wire: Wire) -> dict[str, Any]:
-    """The arguments of `LLM.chat` that say how messages become a prompt."""
+    """Return the arguments of `LLM.chat` that control how messages become a prompt."""
     chat = {name: wire[name] for name in CHAT if wire.get(name) is not None}
     if (effort := wire.get("reasoning_effort")) is not None:
         told = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
@@ -41,7 +41,10 @@ def chat_of(wire: Wire) -> dict[str, Any]:
 
 
 def sampling_of(wire: Wire, own: Any) -> Any:
-    """The SamplingParams of a body; `own` are the model's. Raises ProviderError for a field that would be ignored."""
+    """Return the SamplingParams of a body; `own` are the model's defaults.
+
+    Raises ProviderError for a field that would be ignored.
+    """
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
@@ -61,7 +64,7 @@ def sampling_of(wire: Wire, own: Any) -> Any:
 
 
 def _structure(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """OpenAI's response_format in vLLM's words."""
+    """Convert OpenAI's response_format to vLLM's structured outputs."""
     if said is None or said.get("type") == "text":
         return None
     if said.get("type") == "json_schema":
@@ -72,7 +75,7 @@ def _structure(said: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def body_of(model: str, wire: Wire, output: Any, now: float) -> dict[str, Any]:
-    """A finished RequestOutput as the body of a chat completion."""
+    """Convert a finished RequestOutput to the body of a chat completion."""
     import vllm
 
     prompt = len(output.prompt_token_ids or ())

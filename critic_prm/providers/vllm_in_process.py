@@ -1,4 +1,4 @@
-"""Bodies of chat requests -> one vLLM engine in a thread of this process -> bodies as vLLM's own server would answer."""
+"""Run a vLLM engine in a thread of this process, with the same request and reply bodies as vLLM's server."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from critic_prm.providers.provider import Wire
 from critic_prm.providers.vllm_dialect import body_of, chat_of, sampling_of
 
 ENGINE = "CRITIC_PRM_VLLM_ENGINE"
-"""The environment variable with arguments of `vllm.LLM`, as a JSON object."""
+"""Name of the environment variable that holds arguments of `vllm.LLM` as a JSON object."""
 
 OPENING = "opening the model"
 CLOSING = 60.0
-"""Seconds that a closed engine is waited for."""
+"""Seconds to wait for a closed engine to end."""
 
 
 @dataclass
 class Inside:
-    """One provider's share of the engine for `model`: providers of the same model in one process share one."""
+    """One provider's handle to the engine of `model`. Providers of the same model in one process share an engine."""
 
     model: str
     _engine: Engine | None = field(default=None, repr=False)
 
     async def complete(self, wire: Wire) -> dict[str, Any]:
-        """The body of the answer. Raises ProviderError for a request that is refused, ConfigError when there is no engine."""
+        """Return the reply body. Raises ProviderError for a rejected request and ConfigError if the engine does not run."""
         if self._engine is None:
             self._engine = _lease(self.model, engine_arguments())
         return await self._engine.complete(wire)
@@ -51,7 +51,7 @@ class Inside:
 
 
 def engine_arguments() -> dict[str, Any]:
-    """What CRITIC_PRM_VLLM_ENGINE says. Raises UsageError when that is no JSON object."""
+    """Read the engine arguments from CRITIC_PRM_VLLM_ENGINE. Raises UsageError if it is not a JSON object."""
     said = os.environ.get(ENGINE) or "{}"
     try:
         arguments = orjson.loads(said)
@@ -64,15 +64,15 @@ def engine_arguments() -> dict[str, Any]:
 
 @dataclass(eq=False)
 class Question:
-    """One request on its way: its body, and whoever waits for the answer in which event loop."""
+    """One request in flight: its body, and the future that waits for the reply in its event loop."""
 
     wire: Wire
     answer: asyncio.Future[dict[str, Any]]
     loop: asyncio.AbstractEventLoop
 
     def settle(self, outcome: dict[str, Any] | CriticPrmError) -> None:
-        """Hand over the outcome, from the engine's thread."""
-        with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
+        """Deliver the outcome from the engine's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
             self.loop.call_soon_threadsafe(_settle, self.answer, outcome)
 
 
@@ -86,10 +86,10 @@ def _settle(answer: asyncio.Future[dict[str, Any]], outcome: dict[str, Any] | Cr
 
 
 class Engine:
-    """An offline `vllm.LLM`, fed between its steps: what comes in joins the batch that is running, in the order of arrival,
-    so that requests that begin alike find each other's prefix in its cache.
+    """An offline `vllm.LLM` with continuous batching: new requests join the running batch between its steps.
 
-    All of it, templates and tokens included, happens in one thread; no event loop waits for it.
+    Requests are added in the order of arrival, so those with a shared prefix find it in vLLM's prefix cache. Everything,
+    templates and tokenization included, runs in one thread and blocks no event loop.
     """
 
     def __init__(self, model: str, arguments: Mapping[str, Any]) -> None:
@@ -107,7 +107,7 @@ class Engine:
         return await question.answer
 
     def end(self) -> None:
-        """Stop, and wait for the engine's processes to end; not for a model that is still being loaded."""
+        """Stop the engine and wait for its processes to end, but not for a model that is still being loaded."""
         self._inbox.put(None)
         if self._state != OPENING:
             self._thread.join(CLOSING)
@@ -136,14 +136,14 @@ class Engine:
         for question in out.values():
             question.settle(failure)
         while not (isinstance(failure, ProviderError) and self._inbox.empty()):
-            # An engine that failed answers whoever comes until it is closed.
+            # A failed engine answers every later request with its error until it is closed.
             late = self._inbox.get()
             if late is None:
                 break
             late.settle(failure)
 
     def _serve(self, llm: Any, out: dict[str, Question]) -> None:
-        """Until it is closed: take in what has come, make a step, hand out what is finished."""
+        """Loop until closed: add new requests, run one engine step, deliver finished outputs."""
         while True:
             while not out or not self._inbox.empty():
                 question = self._inbox.get()
@@ -174,10 +174,10 @@ class Engine:
             raise
         except ProviderError as error:
             question.settle(error)
-        except Exception as error:  # whatever a template, a grammar or a limit makes of it: the request is at fault
+        except Exception as error:  # a template, grammar or limit rejected it: the request is at fault
             question.settle(ProviderError(f"refused: {_said(error)}", "row", status=400))
         else:
-            out[name.partition("-")[0]] = question  # the engine adds letters of its own to the number that outputs carry
+            out[name.partition("-")[0]] = question  # the engine appends a suffix to the number that outputs carry
 
 
 def _answered(model: str, wire: Wire, output: Any) -> dict[str, Any] | ProviderError:
@@ -200,7 +200,7 @@ def _lease(model: str, arguments: dict[str, Any]) -> Engine:
 
 
 def _give_back(engine: Engine) -> bool:
-    """Whether nobody uses it any more."""
+    """Release one use of an engine. Returns whether it was the last one."""
     with _lock:
         engine.users -= 1
         if engine.users:
@@ -211,11 +211,11 @@ def _give_back(engine: Engine) -> bool:
 
 
 def _open(model: str, arguments: Mapping[str, Any]) -> Any:
-    """Load the model. Raises ConfigError for a vLLM that cannot be fed while it runs."""
-    # What it logs must not mix with data on stdout; forking would copy the locks of our other threads.
+    """Load the model. Raises ConfigError for a vLLM version that cannot accept requests while it runs."""
+    # vLLM's log must not mix with data on stdout. Forking would copy the locks of our other threads.
     for name, value in {"VLLM_LOGGING_STREAM": "ext://sys.stderr", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}.items():
         os.environ.setdefault(name, value)
-    # Blocked here, and so in the processes that the engine starts: Ctrl-C is ours, and what is out is brought in.
+    # Block SIGINT here and thus in the engine's processes: this program handles Ctrl-C and lets requests in flight finish.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     import vllm
 
@@ -229,8 +229,10 @@ def _open(model: str, arguments: Mapping[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def guarded(processes: Sequence[int]) -> Iterator[None]:
-    """While this lasts, a shell waits for this process to vanish, and then ends `processes`: killed with -9, it would leave
-    them behind for good, with all the memory of the device."""
+    """Context manager: a helper shell ends `processes` if this process disappears.
+
+    Without it, a kill -9 of this process would leave them running and holding all device memory.
+    """
     if not processes:
         yield
         return
@@ -250,7 +252,7 @@ def guarded(processes: Sequence[int]) -> Iterator[None]:
 
 
 def _shut(llm: Any) -> None:
-    """End the engine's processes, in good order where this vLLM lets us say how long that may take."""
+    """End the engine's processes, with a timeout for an orderly shutdown if this vLLM version accepts one."""
     with contextlib.suppress(Exception):
         shutdown = llm.llm_engine.engine_core.shutdown
         shutdown(*([CLOSING / 2] if "timeout" in inspect.signature(shutdown).parameters else []))

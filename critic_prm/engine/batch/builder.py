@@ -1,4 +1,4 @@
-"""A question that the cache cannot answer -> a place in a batch, the news that it is under way, or what it came to."""
+"""Put uncached requests into batches, or return their pending or final state."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from critic_prm.providers.batches import BatchAPI, custom_id
 from critic_prm.providers.provider import Usage
 
 UNSENT, UNRUN, PASSING = ("unsent", "cancelled"), ("expired", "missing"), ("transient", "throttle", "run", "quota")
-"""Outcomes that say nothing against a request: its batch was refused or ended by somebody; it was not run in time; the failure
-was not its own."""
+"""Outcomes that are not a request's own fault: its batch was refused or cancelled (UNSENT); it was not run in time (UNRUN); the
+failure is temporary or concerns the whole run (PASSING)."""
 
 TRIES = 3
-"""Batches that a request may be in without being run, or with a failure that may pass, before it counts as failed."""
+"""A request counts as failed after this many batches in which it was not run or failed temporarily."""
 
 PROBES = 3
-"""Requests that may be refused before it is taken for the fault of all."""
+"""If this many probe requests are refused, the run stops, because all requests would be."""
 
 
 class ReplyPending(Exception):
-    """The answer will come later: whatever rests on it cannot go on now."""
+    """The reply will arrive later, so the caller's trajectory cannot be finished in this pass."""
 
 
 class InBatch(ReplyPending):
-    """The question is in `batches`."""
+    """The request is in `batches`, given by their ids."""
 
     def __init__(self, batches: set[int]) -> None:
         self.batches = batches
@@ -37,11 +37,11 @@ class InBatch(ReplyPending):
 
 @dataclass
 class BatchBuilder:
-    """Puts the questions of one client into batches. Set it as the client's `elsewhere`, and begin with `start`.
+    """Miss handler that puts the requests of one client into batches.
 
-    `most` is the most requests in one batch. The first question goes out at once and alone, so that a parameter that the model
-    does not take is known in a second. A question that has been in batches before is put into another one as often as the same
-    failure would be tried again online.
+    Set it as the client's `elsewhere`, and call `start` before each pass. `most` is the maximum number of requests per batch.
+    The first request of a run is sent online, so that a parameter that the model does not accept is found within a second. A
+    request that failed in a batch goes into another one as often as the same failure would be retried online.
     """
 
     client: Client
@@ -62,12 +62,12 @@ class BatchBuilder:
     _committed: tuple[int, float] = (0, 0.0)
 
     def start(self, most: int) -> None:
-        """Before another pass over the input."""
+        """Reset the counters before a pass over the input. `most` is the maximum number of requests per batch."""
         self.most, self.full, self.away, self.added, self.held = most, [], set(), 0, ""
         self._committed = self.ledger.committed(self.client.provider)
 
     async def __call__(self, question: PendingRequest) -> Answer:
-        """Raises ReplyPending while there is no answer to be had."""
+        """Return the answer to a request, or add it to a batch. Raises ReplyPending while there is no answer."""
         if question.key in self._probed:
             return self._probed[question.key]
         if question.key in self._rows:
@@ -84,12 +84,12 @@ class BatchBuilder:
         return await self._add(asked)
 
     def take_full(self) -> list[int]:
-        """The batches that have become full, ready to be sent."""
+        """Return the full batches, which are ready to be sent, and clear the list."""
         ready, self.full = self.full, []
         return ready
 
     def finish(self) -> list[int]:
-        """Close the batch at hand, full or not: all that are ready to be sent."""
+        """Close the current batch, full or not, and return all batches that are ready to be sent."""
         if self._batch is not None:
             self._flush()
             self.ledger.note(self._batch, state="ready", most_usd=self._most_usd)
@@ -125,10 +125,10 @@ class BatchBuilder:
         raise ReplyPending
 
     async def _probe(self, question: PendingRequest) -> Answer:
-        """Ask one question online, the way a run without batches would; the reply is as good as any.
+        """Send one request online, as a run without batches would. Its reply counts like any other.
 
-        The answer is remembered for the passes to come: a refused, empty or cut one is not in the cache, and a run without
-        batches would not ask for it again either.
+        The answer is kept for later passes: a refused, empty or truncated reply is not in the cache, and a run without batches
+        would not repeat the request either.
         """
         assert self._probes is not None
         left, self._probes = self._probes, 0
@@ -146,7 +146,7 @@ class BatchBuilder:
         return answer
 
     def _beyond(self, most_usd: float) -> str:
-        """Which limit of the run another request might break, if any."""
+        """Name the limit of the run that another request might exceed; empty if none."""
         money = self.client.money
         requests, usd = self._committed
         if money.max_requests is not None and requests + money.requests >= money.max_requests:
@@ -164,21 +164,24 @@ class BatchBuilder:
 
 
 def verdict_so_far(client: Client, ledger: Ledger, question: PendingRequest) -> tuple[Answer | None, PendingRequest]:
-    """What came of `question` in batches so far; None when it, or the same with more room for an answer that was cut, is to be
-    asked (again). Raises InBatch while it is in a batch."""
+    """Return the outcome of `question` in batches so far, and the request that it concerns.
+
+    The answer is None if that request has to be sent (again). After a truncated reply, the request is the same one with a
+    doubled token limit. Raises InBatch while the request is in a batch.
+    """
     asked, before = question, ledger.tries(question.key)
     if client.settings.reasks and _was_cut(client, question.key, before):
         asked = with_doubled_limit(question)
         if asked.key != question.key:
             answer = _outcome(client, ledger, asked, ledger.tries(asked.key))
             if answer is not None and answer.reply is None:
-                answer = _stored(client, ledger, question.key)  # no more room is granted: the cut answer stands
+                answer = _stored(client, ledger, question.key)  # the larger limit failed: keep the truncated reply
             return answer, asked
     return _outcome(client, ledger, asked, before), asked
 
 
 def _was_cut(client: Client, key: str, before: list[Try]) -> bool:
-    """Whether the answer under `key` was cut off, by whichever road it came."""
+    """Whether the reply to `key` was truncated, in a batch or online."""
     if any(one.outcome is None for one in before):
         return False
     last = next((one.outcome for one in reversed(before) if one.outcome not in (*UNSENT, *UNRUN)), "none")
@@ -204,7 +207,7 @@ def _outcome(client: Client, ledger: Ledger, question: PendingRequest, before: l
 
 
 def _stored(client: Client, ledger: Ledger, key: str) -> Answer:
-    """The incomplete answer, or the failure, that is kept under `key`."""
+    """Return the incomplete reply or the failure that is stored under `key`."""
     failure, status, detail = ledger.failure_of(key)
     raw = client.cache.attempted(key, failure)
     if raw is not None:
@@ -213,6 +216,6 @@ def _stored(client: Client, ledger: Ledger, key: str) -> Answer:
 
 
 def _failure(name: str) -> Failure:
-    """Attempts are also named after finish reasons; those have a raw body and do not come here."""
+    """Convert an attempt's name to a Failure. Attempts named after finish reasons have a raw body and are handled before."""
     known: dict[str, Failure] = {"throttle": "throttle", "transient": "transient", "row": "row", "run": "run", "quota": "quota"}
     return known.get(name, "transient")

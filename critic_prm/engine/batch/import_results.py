@@ -1,4 +1,4 @@
-"""Results, from an API or a file -> whole replies in the cache, all else as attempts, once, however often they are read."""
+"""Import batch results into the cache: complete replies as replies, all others as attempts, each once."""
 
 from __future__ import annotations
 
@@ -20,15 +20,20 @@ FIRST_FEW = 3
 
 @dataclass
 class ImportSummary:
-    """What results came to: `outcomes` of requests by name ("ok", finish reasons, failures, "expired", "cancelled"); those that
-    had been taken in before; those that nobody here asked for, with the first few names. `usage` is of what is new."""
+    """Counts of imported results."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
+    """New outcomes by name: "ok", finish reasons, failures, "expired", "cancelled"."""
     again: int = 0
+    """Results that had been imported before."""
     strangers: int = 0
+    """Results of requests that are not in this cache."""
     names: list[str] = field(default_factory=list)
+    """The custom ids of the first FIRST_FEW unknown results."""
     stopping: ProviderError | None = None
+    """The last failure that concerns the whole run, if any."""
     usd: float = 0.0
+    """Cost of the new results in US dollars."""
 
     @property
     def new(self) -> int:
@@ -37,13 +42,13 @@ class ImportSummary:
 
 Spend = Callable[[Provider, Usage], float]
 
-"""Counts what a reply used, and says what it cost in USD."""
+"""Adds a reply's usage to the budget and returns its cost in US dollars."""
 
 
 async def take(
     ledger: Ledger, provider: Provider, batch: int, lines: AsyncIterator[bytes], spend: Spend, taken: ImportSummary
 ) -> None:
-    """All results of a batch. What is done stays done when this breaks off: begin again with the same lines."""
+    """Import all results of a batch. After an interruption, start again with the same lines: imported results are skipped."""
     part: list[Result] = []
     async for line in lines:
         result = result_in(line)
@@ -63,7 +68,7 @@ def store(
     taken: ImportSummary,
     batch: int | None = None,
 ) -> None:
-    """Keep a few results in one transaction. Without `batch` they are from a file, and may be anybody's."""
+    """Store a few results in one transaction. Without `batch` they come from a file and may belong to any batch or to none."""
     asked = ledger.asked(result.custom for result in results)
     keys = [question.key for question, _ in asked.values()]
     there, still_open = ledger.cache.known(keys), ledger.open_keys(batch, keys)
@@ -85,7 +90,7 @@ def store(
         provider = provider_of(named)
         row, usage, error = _row(provider, question, result)
         if not isinstance(row, Entry) and (key not in still_open or key in part.outcomes):
-            taken.again += 1  # a failure that is known; a whole reply would have been better than it
+            taken.again += 1  # this failure is known; only a complete reply would replace it
             continue
         part.usd += spend(provider, usage)
         if error is not None and error.failure in ("run", "quota"):
@@ -97,7 +102,7 @@ def store(
 
 @dataclass
 class _Part:
-    """Rows on their way into one transaction."""
+    """Rows to be stored in one transaction."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
@@ -105,7 +110,7 @@ class _Part:
     usd: float = 0.0
 
     def put(self, key: str, row: Entry | Attempt | None, unrun: str) -> str:
-        """The outcome's name."""
+        """Add a row and return the name of its outcome."""
         if isinstance(row, Entry):
             self.entries[key], self.outcomes[key] = row, "ok"
         elif row is None:
@@ -118,7 +123,7 @@ class _Part:
 def _row(
     provider: Provider, question: PendingRequest, result: Result
 ) -> tuple[Entry | Attempt | None, Usage, ProviderError | None]:
-    """What is kept of a result, what it used, and what went wrong; nothing of a request that was not run."""
+    """Return the cache row, the usage and the error of a result; no row and no error for a request that was not run."""
     error = result.error
     if result.raw is not None:
         try:
@@ -129,5 +134,5 @@ def _row(
     if error is None:
         return None, Usage(), None
     clean = without_echoes(error, question.wire, getattr(provider, "secrets", ()))
-    clean.detail = str(clean)  # what a label says of a row that failed, word for word as online
+    clean.detail = str(clean)  # the text in the label row, identical to that of an online failure
     return to_attempt(provider, question.key, clean), Usage(), clean

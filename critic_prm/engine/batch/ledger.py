@@ -1,8 +1,8 @@
-"""What is asked but not answered yet, and the batches it is in: beside the replies, so that a crash loses neither.
+"""Record the open requests and their batches in the cache file, so that a crash loses neither.
 
-A batch goes through these states: gathering (questions are put in) -> ready (the intent: nothing was sent yet) -> sending (the
-order may have gone out, its id is not known) -> running -> ended. A batch found gathering or ready after a crash never left
-this machine and is dropped; one found sending is looked for at the provider first. A file that was exported stays "exported".
+A batch goes through these states: gathering (requests are added), ready (nothing was sent yet), sending (it may have been
+created at the provider, its id is unknown), running, ended. A batch that is gathering or ready after a crash never left this
+machine and is dropped. A batch that is sending is first looked for at the provider. An exported file stays "exported".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PART = 256
 
 @migrations()
 def m001_batches(db: Database) -> None:
-    """A request's prompt is stored where that of its reply will be, so waiting costs no second copy."""
+    """A request's prompt is stored in the same table as the prompts of replies, so there is no second copy."""
     for statement in (
         """CREATE TABLE request (
             key TEXT PRIMARY KEY, provider TEXT NOT NULL, model TEXT NOT NULL, base_url TEXT,
@@ -56,41 +56,51 @@ def m001_batches(db: Database) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A row of table batch. `most_usd` is set aside for it while it runs, `usd` what its results cost. `file`, `newest` and
-    `token` are what it is found again by, `not_ours` the ids of those that it was taken for; unless `sure` it may be one
-    of these itself. `settled`: no later run asks what became of it. Times are in seconds since 1970."""
+    """A row of table batch. Times are in seconds since 1970."""
 
     id: int
     token: str
+    """Random name, used to find the batch at the provider again."""
     provider: str
     model: str
     base_url: str | None
     state: str
     requests: int
+    """Number of requests."""
     most_usd: float
+    """Maximum cost in US dollars, reserved while the batch runs."""
     usd: float
+    """Cost of the imported results in US dollars."""
     file: str
+    """Id of the uploaded request file, used to find the batch again."""
     newest: str
+    """Id of the provider's newest batch before this one was created, used to find the batch again."""
     remote: str
+    """The provider's id of the batch; empty while unknown."""
     sure: int
+    """0 if `remote` is a guess, which the results have to confirm."""
     not_ours: str
+    """Ids of batches that were mistaken for this one, separated by spaces."""
     status: str
+    """The status that the provider reports."""
     failure: str
+    """Why the provider rejected the whole batch; empty if it did not."""
     settled: int
+    """1 if later runs ignore the batch's outcomes."""
     made: float
     sent: float
     ended: float
 
     @property
     def called(self) -> str:
-        """Its name for a person."""
+        """Name for messages."""
         there = f", {self.remote}" if self.remote else ""
         return f"batch {self.id} ({self.provider}/{self.model}{there})"
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """That a request was in a batch, and what came of it; `outcome` is None while that is open."""
+    """One inclusion of a request in a batch. `outcome` is None while it is open."""
 
     batch: int
     state: str
@@ -98,7 +108,10 @@ class Try:
 
 
 class Ledger:
-    """The book of batches in the cache at `path`, flushed to disk: it stands for money. Belongs to one thread."""
+    """The batch tables in the cache file `path`. Every write is flushed to disk, because batches cost money.
+
+    A ledger belongs to one thread.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.cache = Cache(path, durable=True)
@@ -110,7 +123,7 @@ class Ledger:
         self._lock: TextIO | None = None
 
     def alone(self) -> Ledger:
-        """The book, for the one process that may order batches with it. Raises UsageError while there is another."""
+        """Lock the ledger: only one process at a time may send its batches. Raises UsageError if another one holds the lock."""
         path = self.cache.path
         lock = path.with_name(f".{path.name}.batches")
         try:
@@ -128,7 +141,7 @@ class Ledger:
         return self
 
     def begin(self, provider: Provider, state: str = "gathering") -> int:
-        """A new, empty batch."""
+        """Create an empty batch and return its id."""
         row = (uuid4().hex, provider.name, provider.model, without_secrets(provider.base_url), state, time.time())
         cursor = self._conn.execute(
             "INSERT INTO batch (token, provider, model, base_url, state, made) VALUES (?,?,?,?,?,?)", row
@@ -137,7 +150,7 @@ class Ledger:
         return cursor.lastrowid
 
     def add(self, batch: int, questions: Sequence[PendingRequest]) -> None:
-        """Put questions into a batch."""
+        """Add requests to a batch."""
         told = self.batch(batch)
         with self.cache.transaction():
             prompts = [prompt for prompt, _ in self.cache.keep(question.wire for question in questions)]
@@ -152,7 +165,7 @@ class Ledger:
             self._conn.execute("UPDATE batch SET requests = requests + ? WHERE id = ?", (len(questions), batch))
 
     def note(self, batch: int, **facts: str | float) -> None:
-        """Write down facts about a batch, by the names of its columns."""
+        """Update columns of a batch."""
         assert facts.keys() <= {field.name for field in fields(Batch)}
         self._conn.execute(
             f"UPDATE batch SET {', '.join(f'{name} = ?' for name in facts)} WHERE id = ?", (*facts.values(), batch)
@@ -163,16 +176,16 @@ class Ledger:
         return found
 
     def batches(self, *states: str) -> list[Batch]:
-        """All batches, or those in one of `states`, oldest first."""
+        """Return all batches, or those in one of `states`, oldest first."""
         return self._batches(f"WHERE state IN ({','.join('?' * len(states))})" if states else "", *states)
 
     def counts(self, batch: int) -> dict[str, int]:
-        """How many requests of a batch came to what; "" for those that are open."""
+        """Count the requests of a batch per outcome; "" stands for open ones."""
         sql = "SELECT coalesce(outcome, ''), count(*) FROM batch_request WHERE batch = ? GROUP BY outcome"
         return dict(self._conn.execute(sql, (batch,)))
 
     def questions(self, batch: int) -> Iterator[PendingRequest]:
-        """What a batch asks, in the order in which it was put in."""
+        """Yield the requests of a batch in the order in which they were added."""
         last = 0
         while rows := self._conn.execute(
             """SELECT b.rowid, r.key, r.prompt, r.params, r.sample, r.salt FROM batch_request b JOIN request r ON r.key = b.key
@@ -184,7 +197,7 @@ class Ledger:
                 yield PendingRequest(key, self.cache.wire({"prompt": prompt, "params": params}), sample, salt)
 
     def asked(self, customs: Iterable[str]) -> dict[str, tuple[PendingRequest, str]]:
-        """The open questions with these custom ids, each with the name of its provider and model."""
+        """Return the open requests with these custom ids, each with the name of its provider and model."""
         found = {}
         for custom in customs:
             start = custom.partition("-")[0]
@@ -206,21 +219,23 @@ class Ledger:
         return len(start) == 32 and any(str(row[0]) == sample for row in self._conn.execute(sql, (start, f"{start}g")))
 
     def tries(self, key: str) -> list[Try]:
-        """The batches that `key` was in since a run last came to its end, oldest first; an exported file counts when it came
-        back."""
+        """Return the inclusions of `key` in batches since the last completed run, oldest first.
+
+        An exported file counts once its results were imported.
+        """
         sql = """SELECT b.id, b.state, r.outcome FROM batch_request r JOIN batch b ON b.id = r.batch
             WHERE r.key = ? AND NOT b.settled AND (r.outcome IS NOT NULL OR b.state NOT IN ('exported', 'writing'))
             ORDER BY b.id"""
         return [Try(*row) for row in self._conn.execute(sql, (key,))]
 
     def failure_of(self, key: str) -> tuple[str, int | None, str]:
-        """The last attempt under `key`: (failure, HTTP status, what was said)."""
+        """Return the last attempt of `key` as (failure, HTTP status, message)."""
         sql = "SELECT failure, http_status, detail FROM attempt WHERE key = ? ORDER BY id DESC LIMIT 1"
         row = self._conn.execute(sql, (key,)).fetchone()
         return ("transient", None, "no result came back") if row is None else tuple(row)
 
     def has_asked_like(self, provider: Provider, names: Iterable[str]) -> bool:
-        """Whether one of the last replies of this model, from this place, came to a body with the same parameters."""
+        """Whether one of this model's last 200 replies from this address answered a request with the same parameter names."""
         sql = """SELECT DISTINCT params FROM (SELECT params FROM reply WHERE provider = ? AND model = ? AND base_url IS ?
             ORDER BY rowid DESC LIMIT 200)"""
         where = (provider.name, provider.model, without_secrets(provider.base_url))
@@ -235,8 +250,10 @@ class Ledger:
         outcomes: Mapping[str, str],
         usd: float = 0.0,
     ) -> None:
-        """Keep replies and attempts, and that their requests are done with, all or nothing. Without `batch`, of whichever
-        exported file they are in."""
+        """Store replies, attempts and the outcomes of their requests in one transaction.
+
+        Without `batch`, the outcomes apply to all exported files that hold the requests.
+        """
         with self.cache.transaction():
             self.cache.add(entries, attempts)
             whose = "batch = ?" if batch is not None else "batch IN (SELECT id FROM batch WHERE state = 'exported')"
@@ -248,19 +265,19 @@ class Ledger:
             self._conn.execute("UPDATE batch SET usd = usd + ? WHERE id = ?", (usd, batch))
 
     def holds(self, batch: int, key: str) -> bool:
-        """Whether a batch asks for `key`."""
+        """Whether a batch contains the request `key`."""
         return (
             self._conn.execute("SELECT 1 FROM batch_request WHERE key = ? AND batch = ?", (key, batch)).fetchone() is not None
         )
 
     def open_keys(self, batch: int | None, keys: Sequence[str]) -> set[str]:
-        """Which of `keys` have no outcome yet in a batch, without `batch` in any exported file."""
+        """Return the subset of `keys` without an outcome in `batch`, or, without `batch`, in any exported file."""
         whose = "batch = ?" if batch is not None else "batch IN (SELECT id FROM batch WHERE state = 'exported')"
         sql = f"SELECT key FROM batch_request WHERE outcome IS NULL AND key IN ({','.join('?' * len(keys))}) AND {whose}"
         return {row[0] for row in self._conn.execute(sql, (*keys, *(() if batch is None else (batch,))))}
 
     def end(self, batch: int, rest: str, **facts: str | float) -> None:
-        """Nothing more will come of a batch; what is still open has the outcome `rest`."""
+        """End a batch. Its open requests get the outcome `rest`; columns in `facts` are updated."""
         with self.cache.transaction():
             self._conn.execute("UPDATE batch_request SET outcome = ? WHERE batch = ? AND outcome IS NULL", (rest, batch))
             self.note(batch, state="ended", ended=time.time(), **facts)
@@ -271,7 +288,7 @@ class Ledger:
             )
 
     def drop(self, batch: int) -> None:
-        """A batch that nobody but this machine ever knew of."""
+        """Delete a batch that was never created at the provider."""
         with self.cache.transaction():
             self._conn.execute(
                 """DELETE FROM request WHERE key IN (SELECT key FROM batch_request WHERE batch = ?1)
@@ -282,7 +299,7 @@ class Ledger:
             self._conn.execute("DELETE FROM batch WHERE id = ?", (batch,))
 
     def settle(self, provider: Provider) -> None:
-        """A run has come to its end: what failed in its batches may be asked anew by the next one."""
+        """Mark the provider's ended batches as settled at the end of a run, so that the next run retries failed requests."""
         with self.cache.transaction():
             self._conn.execute(
                 """UPDATE batch SET settled = 1 WHERE provider = ? AND model = ? AND (state = 'ended' OR state = 'exported'
@@ -291,7 +308,7 @@ class Ledger:
             )
 
     def committed(self, provider: Provider) -> tuple[int, float]:
-        """What the batches of the job at hand hold and cost: (requests, USD), for those that run the most that they may."""
+        """Return (requests, USD) of the current job's batches. Batches that have not ended count at their maximum cost."""
         sql = """SELECT coalesce(sum(requests), 0),
             coalesce(sum(CASE state WHEN 'ended' THEN usd ELSE max(usd, most_usd) END), 0.0) FROM batch
             WHERE provider = ? AND model = ? AND NOT settled AND state <> 'exported' AND failure = ''"""
@@ -315,5 +332,5 @@ class Ledger:
 
 
 def _params(wire: Wire) -> str:
-    """All but the messages, in its own order: a model writes the properties of a schema in the order in which they stand."""
+    """Return the parameters as JSON in their original order: a model generates a schema's properties in the given order."""
     return orjson.dumps({name: value for name, value in wire.items() if name not in ("messages", "system")}).decode()

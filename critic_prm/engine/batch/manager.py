@@ -1,4 +1,4 @@
-"""The batches of one judge: looked at, taken in when they have ended, and what their end means for the run."""
+"""Poll the batches of one judge, import the results of those that ended, and stop the run where needed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 """What the ids of batches look like."""
 
 TOO_MANY = ("token_limit_exceeded", "enqueued_token_limit_exceeded")
-"""Why OpenAI fails a batch after taking it: more tokens wait for this model than the account may have waiting."""
+"""Codes with which OpenAI fails an accepted batch because the account's limit of enqueued tokens for the model is exceeded."""
 
 NO_MONEY = ("billing_hard_limit_reached", "insufficient_quota", "billing_error", "billing_limit_reached")
 
 TOO_LARGE, CROWDED, REFUSED = "too many tokens", "queue full", "refused"
-"""What a failed batch is marked as: too large by itself, too much beside others, wrong."""
+"""Values of `Batch.failure`: the batch alone exceeds the token limit; it does so together with others; it is invalid."""
 
 
 @dataclass
 class BatchManager:
-    """Where the batches of `provider` are asked after. `seen` is the last word on each, by its number here."""
+    """Poll and import the batches of `provider`. `seen` holds the last known remote state of each, by its local id."""
 
     ledger: Ledger
     provider: Provider
@@ -46,17 +46,20 @@ class BatchManager:
         self.api: BatchAPI = batch_api(self.provider)
 
     def batches(self, *states: str) -> list[Batch]:
-        """Those of this judge at this address, in one of `states`."""
+        """Return this judge's batches at this address that are in one of `states`."""
         who = (self.provider.name, self.provider.model, without_secrets(self.provider.base_url))
         return [batch for batch in self.ledger.batches(*states) if (batch.provider, batch.model, batch.base_url) == who]
 
     async def recover(self) -> None:
-        """Put in order what a run before left half done."""
+        """Recover the batches that an earlier run left unfinished."""
         for batch in self.batches("gathering", "ready", "sending"):
             await recover(self.ledger, self.api, batch, self.say, self.sleep)
 
     async def collect(self) -> set[int]:
-        """Look at every batch that runs, and take in what has ended: those. What must stop the run is raised after that."""
+        """Poll all running batches, import those that ended, and return their ids.
+
+        An error that must stop the run is raised after all batches were handled.
+        """
         ended: set[int] = set()
         stops: list[CriticPrmError] = []
         for batch in self.batches("running"):
@@ -76,7 +79,7 @@ class BatchManager:
         return ended
 
     async def look(self, batch: Batch) -> Remote | None:
-        """What the provider says of a batch; None while it does not answer, for an hour at most."""
+        """Return the remote state of a batch. None while the provider does not answer; after an hour of that, raise."""
         try:
             remote = self.seen[batch.id] = await self.api.look(_id_of(batch))
         except ProviderError as error:
@@ -93,7 +96,7 @@ class BatchManager:
         return remote
 
     async def cancel(self, batch: Batch) -> Remote:
-        """End a batch at its provider. Raises ConfigError."""
+        """Cancel a batch at its provider. Raises ConfigError or BudgetError when that fails."""
         try:
             return await self.api.cancel(_id_of(batch))
         except ProviderError as error:
@@ -106,8 +109,11 @@ class BatchManager:
         await self.api.close()
 
     async def take_in(self, batch: Batch, remote: Remote) -> bool:
-        """Keep all that a batch that has ended brought. False when it was somebody else's, and ours may still run. Raises
-        ConfigError or BudgetError for what would befall every other batch, too."""
+        """Import the results of a batch that ended.
+
+        Returns False if the remote batch turns out to be someone else's and ours may still be running. Raises ConfigError or
+        BudgetError for a failure that would affect every other batch, too.
+        """
         if remote.state == "failed":
             self._failed(batch, remote)
             return True
@@ -141,7 +147,7 @@ class BatchManager:
         self.say(f"{batch.called}: {remote.status}: {said}")
 
     def _beside(self, batch: Batch) -> list[Batch]:
-        """The batches that held a place in the queue when `batch` was taken."""
+        """Return the batches that were in the provider's queue when `batch` was accepted."""
         others = [other for other in self.batches("running", "ended") if other.id != batch.id and not other.failure]
         return [other for other in others if other.state == "running" or other.ended > batch.sent]
 
@@ -170,7 +176,7 @@ class BatchManager:
         return False
 
     async def _disown(self, batch: Batch) -> bool:
-        """It only had as many requests as ours. Ours is another one, or was never made."""
+        """Give up a remote batch that only matched ours in size, and look for ours, which may never have been created."""
         self.say(f"{batch.called}: that one is somebody else's; looking for ours")
         self.ledger.note(batch.id, state="sending", not_ours=f"{batch.not_ours} {batch.remote}".strip(), remote="", sure=1)
         found = await find(self.ledger, self.api, batch.id, self.sleep)

@@ -1,4 +1,4 @@
-"""A line of a result file, in OpenAI's form (vLLM's included) or Anthropic's -> the result it tells."""
+"""Parse the lines of batch result files in OpenAI's format (also used by vLLM) and Anthropic's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from critic_prm.providers.http import failed
 from critic_prm.providers.provider import reading_answer
 
 UNRUN = {"batch_expired": "expired", "batch_cancelled": "cancelled", "expired": "expired", "canceled": "cancelled"}
-"""What each API calls a request that was never run."""
+"""The names that each API gives to a request that was never run."""
 
 STATUS = {
     "invalid_request_error": 400,
@@ -26,11 +26,11 @@ STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""Anthropic's errors of single requests come without an HTTP status; these are the ones they have elsewhere."""
+"""HTTP statuses of Anthropic's error types; errors of single requests in a batch come without one."""
 
 
 def result_in(line: bytes) -> Result | None:
-    """What an API's line tells; None for what is no result. Raises ProviderError where the results break off."""
+    """Parse a line of a result file. None if it is not a result. Raises ProviderError if the line is cut off or damaged."""
     try:
         return read_result(orjson.loads(line))
     except orjson.JSONDecodeError as error:
@@ -38,7 +38,7 @@ def result_in(line: bytes) -> Result | None:
 
 
 def read_result(row: Any) -> Result | None:
-    """None for what is no result at all."""
+    """Parse a decoded line of a result file. None if it is not a result."""
     if not isinstance(row, dict) or not isinstance(custom := row.get("custom_id"), str):
         return None
     try:
@@ -65,7 +65,7 @@ def _anthropic(custom: str, result: dict[str, Any]) -> Result:
 
 
 def _openai(custom: str, response: Any, error: Any) -> Result:
-    """`error` is null, an object, an object within an object (vLLM), or a text; with it `response` may be null."""
+    """Parse an OpenAI result. `error` is null, an object, a nested object (vLLM) or a string; then `response` may be null."""
     if isinstance(error, dict) and isinstance(error.get("error"), dict):
         error = error["error"]
     if isinstance(error, dict) and error.get("code") in UNRUN:

@@ -1,4 +1,4 @@
-"""A batch that is ready -> an order at the provider, exactly one whatever happens; one whose fate is unknown -> found."""
+"""Create each batch exactly once at the provider; after a crash, find the one that may have been created."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ Say = Callable[[str], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 GRACE, NEAR_GRACE = 60.0, 0.5
-"""Seconds after which an order that was on the wire when its sender died counts as not arrived, if no batch shows it; the
-second holds for a server on this machine or network."""
+"""Seconds after which a create call that was interrupted counts as not received if the provider lists no such batch. NEAR_GRACE
+applies to a server on this machine or network."""
 
 PATIENCE = 3600.0
-"""Seconds for which a provider may turn down or fail one and the same call before the run stops; running again resumes."""
+"""Seconds for which the same call may keep failing before the run stops. Running the command again resumes."""
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
 
 async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep = asyncio.sleep) -> None:
-    """Order a batch that is ready. Raises ConfigError or BudgetError when the provider takes none: the batch is dropped then,
-    unless the order may have arrived."""
+    """Create a batch that is ready at the provider.
+
+    Raises ConfigError or BudgetError when the provider refuses; the batch is then dropped, unless it may have been created.
+    """
     told = ledger.batch(batch)
     with tempfile.TemporaryDirectory(prefix="critic-prm-") as folder:
         path = Path(folder) / f"critic-prm-{told.token[:12]}.jsonl"
@@ -43,7 +45,7 @@ async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep
                 return await api.create(path, file, told.token)
             except ProviderError as error:
                 if not may_pass(error):
-                    ledger.note(batch, state="ready")  # it was heard, and refused: nothing was ordered
+                    ledger.note(batch, state="ready")  # the provider refused the call, so no batch was created
                 raise
 
         async def ordered() -> Remote | None:
@@ -63,8 +65,10 @@ async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep
 
 
 async def recover(ledger: Ledger, api: BatchAPI, batch: Batch, say: Say, sleep: Sleep = asyncio.sleep) -> None:
-    """What a run before left half done: a batch that was never ordered is dropped (its questions will be gathered again), one
-    that may have been is looked for."""
+    """Recover a batch that an earlier run left unfinished.
+
+    A batch that was never sent is dropped; its requests go into a new one. A batch that may have been created is looked for.
+    """
     if batch.state in ("gathering", "ready"):
         ledger.drop(batch.id)
         return
@@ -79,8 +83,10 @@ async def recover(ledger: Ledger, api: BatchAPI, batch: Batch, say: Say, sleep: 
 
 
 async def find(ledger: Ledger, api: BatchAPI, batch: int, sleep: Sleep) -> Remote | None:
-    """The batch that an order of unknown fate has become; None when it cannot have arrived. One that only may be it is taken
-    for it until its results tell."""
+    """Find the remote batch of a create call whose outcome is unknown. None if the call cannot have been received.
+
+    An uncertain match is accepted until the batch's results confirm or refute it.
+    """
     told = ledger.batch(batch)
     grace = NEAR_GRACE if is_near(told.base_url) else GRACE
     known = {other.remote for other in ledger.batches() if other.remote} | set(told.not_ours.split())
@@ -103,13 +109,13 @@ def may_pass(error: ProviderError) -> bool:
 
 
 def stop_for(error: ProviderError, who: str) -> CriticPrmError:
-    """A failed call that no repeating mends, as the error that stops the run."""
+    """Convert a permanent failure of a call to the error that stops the run."""
     said = f"{who}: {error}; batches that were ordered go on, run the same command again to pick them up"
     return BudgetError(said) if error.failure == "quota" else ConfigError(said)
 
 
 class _Calls:
-    """Calls about one batch, repeated with growing pauses while a failure may pass."""
+    """Retry calls about one batch, with growing pauses, while failures are temporary."""
 
     def __init__(self, batch: Batch, say: Say, sleep: Sleep) -> None:
         self._batch, self._say, self._sleep = batch, say, sleep
@@ -120,7 +126,7 @@ class _Calls:
         what: str,
         done_already: Callable[[], Awaitable[Outcome | None]] | None = None,
     ) -> Outcome:
-        """The outcome of `call`. When it is not known whether it was done, `done_already` looks before it is done again."""
+        """Return the result of `call`. If a failed call may have taken effect, `done_already` checks before the next try."""
         pause, until = FIRST_WAIT, time.monotonic() + PATIENCE
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The driver's end of one desk: items are posted together, results are collected together, and whoever asked gets his own."""
+"""The driver's connection to one worker actor: post items and collect results in groups."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from critic_prm.engine.ray.session import ray_module
 from critic_prm.engine.ray.worker_actor import NO_ANSWER, result_of
 
 LINGER = 0.002
-"""Seconds that an item may wait for others to travel with: a call costs the driver as much as twenty more items in it."""
+"""Seconds that an item may wait to be grouped with others: a call costs the driver as much as twenty more items in it."""
 
 UNREACHABLE = 30.0
-"""Seconds of calls without an answer after which a worker is given up, and ended if it is still there."""
+"""Seconds without an answer to any call after which a worker counts as lost and is killed if it still exists."""
 
 
 class Lost(Exception):
-    """The worker is gone, and what it had in hand with it."""
+    """The worker is lost, together with the items it was working on."""
 
 
 class WorkerConnection:
-    """Asks one desk. Belongs to one event loop; `run` must be running for answers to come in.
+    """Connection to one worker actor. Results arrive only while `run` is running. Belongs to one event loop.
 
-    `unclaimed` gets results that nobody waits for any more; `state` is what the desk last said of itself.
+    `unclaimed` is called with results whose caller was cancelled. `state` is the last state that the actor reported.
     """
 
     def __init__(self, desk: Any, unclaimed: Callable[[Any], None] | None = None) -> None:
         self.desk = desk
-        self.job = uuid.uuid4().hex  # a new name for each line: a desk knows a job by the tickets it has seen of it
+        self.job = uuid.uuid4().hex  # unique per connection: the actor remembers the tickets it has seen of each job
         self.state: Any = None
         self.answers = 0
         self._unclaimed = unclaimed
@@ -45,11 +45,11 @@ class WorkerConnection:
 
     @property
     def out(self) -> int:
-        """Items that were asked and not answered."""
+        """Number of items without a result yet."""
         return len(self._asked)
 
     async def ask(self, item: Any) -> Any:
-        """The result of `item`. Raises Lost, and what the work raised."""
+        """Send `item` and return its result. Raises Lost if the worker is lost, and any error that the work raised."""
         if self._broken is not None:
             raise self._broken
         ticket = next(self._tickets)
@@ -65,18 +65,18 @@ class WorkerConnection:
             self._asked.pop(ticket, None)
 
     def tell(self, item: Any) -> None:
-        """Send something that has no answer."""
+        """Send an item that has no result."""
         if self._broken is None:
             self._put(NO_ANSWER, item)
 
     def fail(self, error: BaseException) -> None:
-        """Whoever waits gets `error`."""
+        """Raise `error` in all waiting callers."""
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(error)
 
     async def run(self) -> None:
-        """Bring answers in until the desk is lost (returns) or this is cancelled."""
+        """Collect results until the worker is lost (then return) or this task is cancelled."""
         ray, had, unreachable = ray_module(), 0, 0.0
         try:
             while self._broken is None:
@@ -128,7 +128,7 @@ class WorkerConnection:
         task.add_done_callback(self._posting.discard)
 
     async def _post(self, parcels: bytes, dropped: list[int]) -> None:
-        """Until the desk has it; the desk knows again what it gets twice."""
+        """Post items until the actor has received them. The actor ignores items that arrive twice."""
         ray = ray_module()
         while self._broken is None:
             try:
@@ -137,7 +137,7 @@ class WorkerConnection:
             except ray.exceptions.ActorUnavailableError:
                 await asyncio.sleep(1)
             except ray.exceptions.RayError:
-                return  # `run` hears of it, too
+                return  # `run` gets the error, too
 
     def _break(self, error: BaseException | None) -> None:
         if self._broken is None:

@@ -1,4 +1,4 @@
-"""Items go to the worker that has the least to do; workers that are lost are replaced, wherever the cluster has room."""
+"""Pool of Ray workers: send each item to the least busy worker, and replace lost workers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from critic_prm.engine.ray.worker_actor import Work, WorkerActor, own_version, r
 from critic_prm.errors import ConfigError, CriticPrmError
 
 PATIENCE = 120.0
-"""Seconds until a worker must have been placed somewhere; loading what it works with may take longer."""
+"""Seconds within which Ray must place a worker on a node; loading its model may take longer."""
 
 FAREWELL = 30.0
-"""Seconds that a worker has to close its connections, or end its model, before it is ended itself."""
+"""Seconds that a worker gets to close its connections or unload its model before it is killed."""
 
 STILLBORN = 5
-"""Workers lost one after another, without one answer between them, that show that no more need be tried."""
+"""The pool gives up after this many consecutive workers per slot were lost without returning any result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a worker asks of its node. With `gpus_if_any` it does without where the cluster has none."""
+    """Resources of a worker. With `gpus_if_any`, it asks for no GPU if the cluster has none."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -34,9 +34,9 @@ class Needs:
 
 
 class Pool:
-    """`cluster.workers` desks with the same work. Begins at the first item; close it when done.
+    """`cluster.workers` worker actors that do the same work. They start with the first item. Close the pool when done.
 
-    `lost` counts workers that went away in the middle, `places` are the host and process of each one's last.
+    `lost` counts workers that were lost during the run; `places` maps each slot to the host and process of its last worker.
     """
 
     def __init__(self, cluster: RayOptions, opener: Callable[[], Work], needs: Needs = Needs()) -> None:
@@ -52,15 +52,17 @@ class Pool:
         self._stillborn = 0
 
     async def do(self, item: Any) -> Any:
-        """The result of `item`. Raises Lost when its worker is lost, ConfigError when there are no workers to be had, and what
-        the work raised."""
+        """Return the result of `item`.
+
+        Raises Lost when its worker is lost, ConfigError when no worker can be started, and any error that the work raised.
+        """
         while not self._lines:
             await self.ready()
         line = min(self._lines.values(), key=lambda line: line.out)
         return await line.ask(item)
 
     async def ready(self) -> None:
-        """Wait until there is a worker. Raises ConfigError when there will be none."""
+        """Wait until a worker is available. Raises ConfigError when none can be started."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
         if not self._lines and self._failed is None:
@@ -70,18 +72,18 @@ class Pool:
             raise self._failed
 
     def waits(self) -> str:
-        """What there is to wait for: workers that are not there yet."""
+        """Return a status text about workers that have not started yet; empty if there are none."""
         missing = self.cluster.workers - len(self._lines)
         return f"waiting for {missing} of {self.cluster.workers} workers" if missing and self._starting is not None else ""
 
     async def close(self) -> None:
-        """End the workers, and leave the cluster."""
+        """End the workers and leave the cluster."""
         if self._starting is None:
             return
         with suppress(CriticPrmError):
             await self._starting
         farewells = [line.desk.close.remote() for line in self._lines.values()]
-        with suppress(TimeoutError, Exception):  # a worker that is just being lost has nothing left to close
+        with suppress(TimeoutError, Exception):  # a worker that is lost at this moment has nothing left to close
             async with asyncio.timeout(FAREWELL):
                 await asyncio.gather(*(_of(farewell) for farewell in farewells), return_exceptions=True)
         for keeper in self._keepers:
@@ -99,7 +101,7 @@ class Pool:
         self._keepers = [asyncio.create_task(self._keep(slot, opener)) for slot in range(self.cluster.workers)]
 
     async def _keep(self, slot: int, opener: bytes) -> None:
-        """One worker after another, until there is no sense in it any more."""
+        """Keep one slot filled: start a new worker whenever one is lost, until the pool gives up."""
         while self._failed is None:
             line: WorkerConnection | None = None
             desk = None
@@ -114,7 +116,7 @@ class Pool:
                     self._give_up(error)
             except session.ray_module().exceptions.RayError as error:
                 self._not_placed(error)
-            except Exception as error:  # the cluster itself is gone, or cannot take the like of it
+            except Exception as error:  # the cluster itself is lost or cannot run such a worker
                 self._give_up(ConfigError(f"the cluster cannot be used: {type(error).__name__}: {error}"))
             finally:
                 self._lines.pop(slot, None)
@@ -136,7 +138,7 @@ class Pool:
             .options(
                 num_cpus=self.needs.cpus,
                 num_gpus=self.needs.gpus,
-                max_restarts=0,  # the pool hires another itself, and knows what the lost one had in hand
+                max_restarts=0,  # the pool starts a replacement itself and knows the items that the lost worker had
                 max_concurrency=1000,
                 scheduling_strategy="SPREAD",
             )
@@ -144,7 +146,7 @@ class Pool:
         )
 
     async def _begin(self, desk: Any, opener: bytes) -> tuple[str, int]:
-        """Wait until the worker has a place (host, process), then until it has what it works with."""
+        """Wait until the worker is placed, then until its work is loaded. Returns its host and process id."""
         placed = asyncio.ensure_future(_of(desk.here.remote()))
         try:
             done, _ = await asyncio.wait({placed}, timeout=PATIENCE)

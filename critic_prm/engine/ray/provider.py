@@ -1,4 +1,4 @@
-"""Requests -> workers that complete them, each through a provider of its own; all else about asking stays in the driver."""
+"""A provider that completes requests in Ray workers; everything else stays in the driver."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from critic_prm.providers.vllm_in_process import ENGINE, engine_arguments
 
 
 def spread(provider: Provider, judging: JudgeOptions, start: int) -> tuple[RemoteProvider, RateLimiter]:
-    """The provider whose requests are completed by the workers of `judging.cluster`, and the gate that they all go through.
+    """Return a provider that completes its requests in the workers of `judging.cluster`, and their shared rate limiter.
 
-    A server's limits are kept by one gate for the whole cluster, whoever asks; a model that each worker loads for itself has
-    none, and may be given all there is to do.
+    One limiter enforces a server's limits for the whole cluster and all of its jobs. A model that each worker loads itself has
+    no rate limit, so it starts at full concurrency.
     """
     cluster = judging.cluster
     assert cluster is not None
@@ -45,7 +45,7 @@ def spread(provider: Provider, judging: JudgeOptions, start: int) -> tuple[Remot
 
 @dataclass
 class RemoteProvider:
-    """`inner` turns requests into bodies and reads replies, here; a worker's copy of it sends them."""
+    """Converts requests and parses replies with `inner` in the driver; a worker's copy of `inner` sends the requests."""
 
     inner: Provider
     pool: Pool
@@ -67,7 +67,10 @@ class RemoteProvider:
         return Marked(wire) if mark is None else mark(wire, request, whole)
 
     async def complete(self, wire: Wire) -> RawReply:
-        """Raises ProviderError. A lost worker is a failure that may pass: what it had in hand is asked again, and counted."""
+        """Complete a request in a worker. Raises ProviderError.
+
+        A lost worker is a transient failure: its requests are sent again, and the retries are counted.
+        """
         try:
             arrival: RawReply = await self.pool.do(wire)
         except Lost as error:
@@ -84,7 +87,7 @@ class RemoteProvider:
 
 
 def _needs(cluster: RayOptions, loads: bool) -> Needs:
-    """A worker that loads a model asks for the GPUs that one copy of it is spread over, where the cluster has any."""
+    """Return a worker's resources. One that loads a model asks for as many GPUs as a copy uses, if the cluster has any."""
     if cluster.gpus is not None or not loads:
         return Needs(gpus=cluster.gpus or 0.0)
     said = engine_arguments()
@@ -95,13 +98,13 @@ def _open(provider: Provider, engine: str | None) -> Completing:
     if engine is not None:
         os.environ[ENGINE] = engine
     with suppress(ImportError):
-        import aiohttp  # noqa: F401  (now: requests with a lease would wait for it, and then go out all at once)
+        import aiohttp  # noqa: F401  (import it now: requests that hold a lease would wait for it and then go out in a burst)
     return Completing(provider)
 
 
 @dataclass
 class Completing:
-    """In a worker: bodies out, whatever the provider brings back."""
+    """The work of a worker: send request bodies through its provider."""
 
     provider: Provider
 
@@ -112,7 +115,7 @@ class Completing:
         return None
 
     def gone(self, job: str) -> None:
-        """The desk has cancelled what was under way."""
+        """Do nothing: the actor has already cancelled the job's requests."""
 
     async def close(self) -> None:
         await self.provider.close()

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: one for the process, joined by all that use it, ended by the last that leaves."""
+"""Connect this process to a Ray cluster, with reference counting."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from critic_prm.errors import ConfigError
 NAMESPACE = "critic-prm"
 
 STORE = 100 << 20
-"""Bytes of the object store of a Ray that is started here. Nothing of ours lies in it: answers travel in the calls."""
+"""Object store size in bytes of a local Ray instance. It holds none of our data: results are returned in the calls."""
 
 DEFAULTS = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Ray's own niceness of 15 makes workers several times slower wherever anything else runs."""
+"""Environment defaults for Ray. Its own niceness of 15 makes workers several times slower when anything else is running."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ _session = _Session()
 
 
 def ray_module() -> ModuleType:
-    """Ray, or the ConfigError that says how to get it."""
+    """Import and return Ray. Raises a ConfigError that says how to install it."""
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
     try:
@@ -48,7 +48,7 @@ def ray_module() -> ModuleType:
 
 
 def join(cluster: RayOptions) -> None:
-    """Connect to the cluster, or start one on this machine, unless that is done. Blocks for seconds. Raises ConfigError."""
+    """Connect to the cluster, or start a local one, unless already connected. Blocks for seconds. Raises ConfigError."""
     ray = ray_module()
     with _session.lock:
         if not ray.is_initialized():
@@ -58,7 +58,7 @@ def join(cluster: RayOptions) -> None:
 
 
 def leave() -> None:
-    """Give up one `join`; the last one disconnects, and ends a Ray that was started here."""
+    """Undo one `join`. The last call disconnects and stops a Ray instance that this process started."""
     with _session.lock:
         _session.users -= 1
         if _session.users == 0 and _session.ours:
@@ -74,14 +74,14 @@ def _connect(ray: ModuleType, cluster: RayOptions) -> None:
     common: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own, about its own future
+            warnings.simplefilter("ignore")  # Ray's FutureWarnings about itself
             if address:
                 ray.init(address=address, **common)
                 return
             _session.folder = tempfile.mkdtemp(prefix="critic-prm-")
             ray.init(
                 address="local",
-                num_cpus=max(os.cpu_count() or 1, cluster.workers),  # they wait more than they compute
+                num_cpus=max(os.cpu_count() or 1, cluster.workers),  # workers wait more than they compute
                 include_dashboard=False,
                 object_store_memory=STORE,
                 _temp_dir=_session.folder,
@@ -94,7 +94,7 @@ def _connect(ray: ModuleType, cluster: RayOptions) -> None:
 
 
 def free() -> str:
-    """What the cluster has, for an error message."""
+    """Describe the cluster's free CPUs and GPUs for an error message."""
     ray = ray_module()
     total, left = ray.cluster_resources(), ray.available_resources()
     parts = [f"{left.get(name, 0):g} of {total.get(name, 0):g} {name}s free" for name in ("CPU", "GPU")]

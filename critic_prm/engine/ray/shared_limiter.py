@@ -1,4 +1,4 @@
-"""The one gate of a cluster: a named actor hands out leases, so that a provider's limits hold for all workers and jobs."""
+"""Rate limiter shared by a Ray cluster: a named actor grants leases to all workers and jobs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.provider import Provider, RateLimits
 
 PATIENCE = 120.0
-"""Seconds until there must be a gate again where one was lost."""
+"""Seconds within which a lost limiter actor must be replaced."""
 
 
 class Join(NamedTuple):
-    """A job's first word: the most it wants out at once, its limits a minute, and how many to begin with."""
+    """First message of a job: its maximum and initial concurrency and its limits per minute."""
 
     most: int
     rpm: float | None
@@ -34,7 +34,7 @@ class Join(NamedTuple):
 
 
 class Enter(NamedTuple):
-    """Ask for a lease: one request may go out. Its name is the time of entry, no two alike."""
+    """Ask for a lease to send one request. A lease is identified by its unique admission time."""
 
 
 class Leave(NamedTuple):
@@ -49,7 +49,7 @@ class Throttled(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the gate says of itself with every answer: places in all, seconds that it is shut, requests a second."""
+    """The limiter's state, sent with every answer: concurrency limit, seconds of cooldown left, requests per second."""
 
     limit: float
     waiting: float
@@ -58,7 +58,7 @@ class State(NamedTuple):
 
 @dataclass
 class LimiterActor:
-    """In the named actor: one adaptive gate for everybody who sends to the same door."""
+    """The work of the named actor: one adaptive limiter for all jobs that send to the same server with the same key."""
 
     gate: AdaptiveLimiter | None = None
     jobs: dict[str, Join] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class LimiterActor:
             return self._lease(job, await self.gate.enter())
         if isinstance(item, RateLimits):
             self.gate.heed(item)
-        elif self.leases.pop(item.lease, None) is not None:  # of a lease that was given up already, nothing is left to say
+        elif self.leases.pop(item.lease, None) is not None:  # ignore a lease that was already released
             if isinstance(item, Throttled):
                 self.gate.throttle(item.lease, item.retry_after)
             else:
@@ -85,7 +85,7 @@ class LimiterActor:
         return None if self.gate is None else State(self.gate.limit, self.gate.waiting(), self.gate.pace)
 
     def gone(self, job: str) -> None:
-        """A driver that went away leaves no places taken."""
+        """Release the leases of a driver that is gone."""
         for lease in [lease for lease, whose in self.leases.items() if whose == job]:
             del self.leases[lease]
             assert self.gate is not None
@@ -94,7 +94,7 @@ class LimiterActor:
             self._resize()
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
     def _join(self, job: str, asked: Join) -> None:
         if self.gate is None:
@@ -104,7 +104,7 @@ class LimiterActor:
         self.jobs[job] = asked
         self._resize()
         if len(self.jobs) > 1 and more > 0 and not self.gate.throttled:
-            # Who comes later begins as the first did, as long as the server has not complained of anybody.
+            # A later job starts with the same initial concurrency as the first, unless the server has throttled any job.
             self.gate.limit = min(self.gate.limit + min(more, asked.start), self.gate.most)
             self.gate.resize(self.gate.most)
 
@@ -119,11 +119,11 @@ class LimiterActor:
 
 
 class SharedLimiter:
-    """A job's way to the gate of its cluster; to the engine it is a gate like any other.
+    """A job's client of the cluster's limiter actor; a RateLimiter.
 
-    Places of the job's own (`most`) are kept here; the server's limits and moods are learned there, together with the other
-    jobs. `ready` waits until there is somebody to send what has entered. A gate that is lost with its node is made anew, and
-    begins to learn again.
+    The job's own maximum (`most`) is enforced here. The actor adapts to the server's limits for all jobs together. `ready`
+    waits until a worker can send what is admitted. An actor that is lost with its node is created again and starts adapting
+    from the beginning.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class SharedLimiter:
         return None if state is None else state.pace
 
     def waits(self) -> str:
-        """What nothing can be sent for at present, "" where nothing is."""
+        """Return a status text that says what sending waits for; empty if nothing."""
         return self._waits()
 
     def waiting(self) -> float:
@@ -179,7 +179,7 @@ class SharedLimiter:
     async def enter(self) -> float:
         place = await self._places.enter()
         try:
-            # A lease that would lie about until there are workers would let too many go at once then.
+            # Leases held until workers are available would all be used at once then, in a burst.
             await self._ready()
             while True:
                 line = self._line or await self._connect()
@@ -215,7 +215,7 @@ class SharedLimiter:
             self._line.fail(self._shut)
 
     async def close(self) -> None:
-        """Give all leases back, and leave the cluster."""
+        """Disconnect from the limiter actor and leave the cluster."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -242,7 +242,7 @@ class SharedLimiter:
                 await asyncio.to_thread(session.join, self._cluster)
                 self._joined = True
             if self._lost is not None:
-                with suppress(Exception):  # or its name goes on to mean the actor that is gone
+                with suppress(Exception):  # otherwise the name would still refer to the lost actor
                     session.ray_module().kill(self._lost)
             given_up = time.monotonic() + PATIENCE
             while True:
@@ -255,7 +255,7 @@ class SharedLimiter:
                 await asyncio.sleep(0.5)
 
     async def _find(self) -> WorkerConnection:
-        """Open the actor of this name, which is made where it does not exist: on this node, so that it lives as long."""
+        """Connect to the actor of this name. If there is none, create it on this node, so that it lives as long as the node."""
         ray = session.ray_module()
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -289,6 +289,6 @@ class SharedLimiter:
 
 
 def door_name(provider: Provider) -> str:
-    """The name of the gate for whatever shares a provider's limits: the same server, model and key."""
+    """Return the actor's name, which is the same for all jobs that share a provider's limits: server, model and key."""
     parts = (provider.name, provider.model, without_secrets(provider.base_url) or "", str(getattr(provider, "key", "")))
     return "critic-prm-gate-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Runs in a worker: items come in by post, each is worked on at once, and results wait until the driver says it has them."""
+"""Ray actor: runs items concurrently and keeps results until the driver acknowledges them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from typing import Any, Protocol
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError, UsageError
 
 SHARD = 64 << 10
-"""Bytes of results that go back in one call. Ray carries up to 100 kB in the answer to a call itself, straight into the
-driver's memory; more would lie in the object store of the worker's node, and be lost with it."""
+"""Bytes of results returned per call. Ray returns up to 100 kB inline, straight into the driver's memory; larger results would
+be kept in the object store of the worker's node and be lost with the node."""
 
 GATHER = 0.003
-"""Seconds that a result may wait for others to travel with."""
+"""Seconds that a result may wait to be grouped with others."""
 
 PULSE = 5.0
-"""Seconds after which the driver is answered even when there is nothing to say."""
+"""Seconds after which a call of the driver returns even if there are no results."""
 
 SILENCE = 60.0
-"""Seconds without a word after which a driver counts as gone."""
+"""Seconds without a call after which a driver counts as gone."""
 
 REMEMBERED = 10_000
-"""Tickets that are known again when they are posted twice, after a call whose fate was not known."""
+"""Number of tickets remembered, to recognize items that are posted twice after a call whose outcome was unknown."""
 
 NO_ANSWER = 0
-"""The ticket of items that nobody waits for."""
+"""The ticket of items that have no result."""
 
 Outcome = tuple[str, Any]
 """("ok", result), or a failure: ("provider", fields of a ProviderError), (name of another error, message)."""
@@ -47,14 +47,14 @@ KNOWN: dict[str, type[CriticPrmError]] = {
 
 
 class Work(Protocol):
-    """What is done at a desk. `job` names the driver that asks; `state` goes back with every answer."""
+    """The work of a worker actor. `job` identifies the driver's connection; `state` is returned with every answer."""
 
     async def do(self, job: str, item: Any) -> Any: ...
 
     def state(self) -> Any: ...
 
     def gone(self, job: str) -> None:
-        """This driver has not been heard of for a while."""
+        """Clean up after a driver that has not called for SILENCE seconds."""
         ...
 
     async def close(self) -> None: ...
@@ -62,7 +62,7 @@ class Work(Protocol):
 
 @dataclass
 class Mailbox:
-    """One driver's post: what is being worked on, and results it does not have yet."""
+    """One driver's items in progress, and the results it has not received yet."""
 
     running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     done: deque[bytes] = field(default_factory=deque)
@@ -74,7 +74,7 @@ class Mailbox:
     heard: float = field(default_factory=time.monotonic)
 
     def takes(self, ticket: int) -> bool:
-        """Whether an item is new; one that is posted again is not worked on again."""
+        """Whether an item is new. An item that is posted twice is run once."""
         if ticket == NO_ANSWER:
             return True
         if ticket in self.seen:
@@ -87,7 +87,7 @@ class Mailbox:
 
 
 class WorkerActor:
-    """The actor. Its calls are few and carry many items; it never opens a cache."""
+    """The Ray actor of a worker. Each call carries many items. It never opens a cache."""
 
     def __init__(self) -> None:
         self._work: Work | None = None
@@ -96,11 +96,11 @@ class WorkerActor:
         self._opening = asyncio.Lock()
 
     async def here(self) -> tuple[str, int]:
-        """Answered as soon as the worker has a place: its host and process."""
+        """Return the worker's host and process id, as soon as it is placed."""
         return socket.gethostname(), os.getpid()
 
     async def open(self, opener: bytes) -> Outcome:
-        """Make the work, unless another driver has: loads a model, opens a provider. Returns this version of critic-prm."""
+        """Create the work (load a model, open a provider), unless another driver has. Returns this version of critic-prm."""
         async with self._opening:
             if self._work is None:
                 try:
@@ -111,7 +111,7 @@ class WorkerActor:
         return "ok", own_version()
 
     async def post(self, job: str, parcels: bytes, dropped: Sequence[int]) -> None:
-        """Take items in, as pickled [(ticket, item)], and stop working on those that nobody waits for any more."""
+        """Accept items, as pickled [(ticket, item)], and cancel the `dropped` ones, whose callers no longer wait."""
         box = self._box(job)
         for ticket in dropped:
             if (task := box.running.get(ticket)) is not None:
@@ -123,8 +123,11 @@ class WorkerActor:
                     box.running[ticket] = task
 
     async def collect(self, job: str, had: int) -> tuple[int, list[bytes], Any]:
-        """(number, results, state): as soon as there are results. `had` is the number of the last ones that arrived; until
-        then they are kept, and handed out again."""
+        """Return (number, results, state) as soon as there are results.
+
+        `had` is the number of the last results that the driver received. Results are kept, and returned again, until the
+        driver acknowledges them this way.
+        """
         box = self._box(job)
         if had == box.number:
             box.shard = []
@@ -146,7 +149,7 @@ class WorkerActor:
         return box.number, box.shard, self._work.state() if self._work is not None else None
 
     async def close(self) -> None:
-        """Let go of connections and models."""
+        """Close connections and unload models."""
         if self._work is not None:
             await self._work.close()
 
@@ -185,7 +188,7 @@ class WorkerActor:
 
 
 def own_version() -> str:
-    """Of critic-prm, "" where it runs without being installed."""
+    """Return the installed version of critic-prm, or "" if it runs without being installed."""
     try:
         return version("critic-prm")
     except PackageNotFoundError:
@@ -193,7 +196,7 @@ def own_version() -> str:
 
 
 def failure(error: BaseException) -> Outcome:
-    """An error as plain data: what is raised in one process is not always what another can read."""
+    """Convert an error to plain data, because another process cannot unpickle every exception."""
     if isinstance(error, ProviderError):
         return "provider", (str(error), error.failure, error.status, error.retry_after, error.detail)
     for name, kind in KNOWN.items():
@@ -205,7 +208,7 @@ def failure(error: BaseException) -> Outcome:
 
 
 def result_of(outcome: Outcome) -> Any:
-    """The result, or the error raised."""
+    """Return the result of an outcome, or raise its error."""
     kind, value = outcome
     if kind == "ok":
         return value
