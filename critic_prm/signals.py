@@ -37,11 +37,17 @@ class Brake(Protocol):
     """An object with requests in flight that can be stopped: a Client."""
 
     @property
-    def grace(self) -> float: ...
+    def grace(self) -> float:
+        """Seconds that requests in flight get to finish."""
+        ...
 
-    def halt(self, error: Interrupted) -> None: ...
+    def halt(self, error: Interrupted) -> None:
+        """Stop sending requests; raise `error` in callers that wait to send."""
+        ...
 
-    def abandon(self) -> None: ...
+    def abandon(self) -> None:
+        """Stop waiting for the requests in flight."""
+        ...
 
 
 brakes: WeakSet[Brake] = WeakSet()

@@ -34,6 +34,7 @@ class Bucket:
         return 0.0 if self.level >= 1.0 else (1.0 - self.level) / self.rate + 1e-4
 
     def take(self, units: float) -> None:
+        """Take units; the level may become negative."""
         self.level -= units
 
 
@@ -61,6 +62,7 @@ class Pace:
     DOUBLING = 2.0
 
     def accepted(self, entered: float, now: float) -> None:
+        """Count an accepted request that was admitted at `entered`."""
         if self.bucket is not None:
             self._taken += entered > self._since
             return
@@ -87,6 +89,7 @@ class Pace:
         self.bucket = Bucket(self._base, opens, level=0.0)
 
     def delay(self, now: float) -> float:
+        """Update the pace and return the seconds until the next request may be admitted."""
         if self.bucket is None:
             return 0.0
         quiet = max(now - self._opened, 0.0)
@@ -111,6 +114,8 @@ class AdaptiveLimiter:
     The limit adapts by additive increase and multiplicative decrease, as in inspect_ai. From `start`, it doubles every round
     without throttling until the first 429, then grows by 5% per round. Each throttling episode reduces it by 20%, however many
     429 replies belong to the episode. `most` is the maximum; `fixed` disables adaptation. Times are in seconds of `clock`.
+
+    `out` is the number of requests in flight, `throttled` the number of 429 replies, `until` the end of the cooldown.
     """
 
     def __init__(

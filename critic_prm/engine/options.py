@@ -68,9 +68,9 @@ class JudgeOptions:
     durable: bool = False
     """Flush every cache transaction to disk (SQLite synchronous=FULL)."""
     budget_usd: float | None = None
-    """Stop when the requests cost this much, in US dollars."""
+    """Maximum cost of a run in US dollars; needs known prices."""
     max_requests: int | None = None
-    """Stop after this many requests."""
+    """Maximum number of requests of a run."""
     prices: Prices | None = None
     """Prices that take precedence over the model table."""
     cluster: RayOptions | None = None

@@ -44,6 +44,7 @@ class HealthMonitor:
     _since: float = 0.0
 
     def success(self) -> None:
+        """Count a success."""
         self.successes += 1
         self._in_a_row, self._forbidden, self.last = 0, 0, None
 

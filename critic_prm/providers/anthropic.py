@@ -68,6 +68,8 @@ def connect(model: str, base_url: str | None) -> AnthropicProvider:
 
 @dataclass
 class AnthropicProvider:
+    """Provider for Anthropic's Messages API. `token` is a bearer token, used in place of `key`."""
+
     model: str
     base_url: str | None
     key: str | None = field(repr=False)

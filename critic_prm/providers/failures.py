@@ -44,6 +44,7 @@ class Rule:
     closed: bool = False
 
     def holds(self, heard: Heard) -> bool:
+        """Whether the rule matches an error."""
         return (
             heard.status in self.statuses
             and (not self.names or any(name in self.names for name in heard.names))
@@ -54,6 +55,7 @@ class Rule:
 
 
 def names(text: str) -> frozenset[str]:
+    """Split a list of names at whitespace."""
     return frozenset(text.split())
 
 

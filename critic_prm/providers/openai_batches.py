@@ -1,4 +1,7 @@
-"""Client for OpenAI's Batch API, through its SDK: upload a request file, create a batch, fetch output and error files."""
+"""Client for OpenAI's Batch API, through its SDK.
+
+A request file is uploaded, a batch is created from it, and the output and error files are fetched.
+"""
 
 from __future__ import annotations
 

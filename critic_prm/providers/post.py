@@ -51,6 +51,8 @@ class Answered:
 
 
 class Post(Protocol):
+    """Sends a JSON body to one endpoint."""
+
     async def __call__(self, body: bytes) -> Answered:
         """Send once. An HTTP error is returned; a missing, incomplete or too large response raises ProviderError."""
         ...

@@ -30,8 +30,8 @@ class Message:
     images: tuple[str, ...] = ()
     """Paths, data URLs or https URLs."""
     shared: tuple[int, ...] = ()
-    """Ascending character offsets into `content` where shared prefixes end: later requests begin with the same text up to the
-    last offset, earlier requests did up to the ones before it. A provider may put prompt-cache markers there. They do not
+    """Ascending character offsets into `content` at which shared prefixes end. Later requests share the text up to the last
+    offset; earlier requests shared it up to the offsets before. A provider may put prompt-cache markers there, which do not
     change the request."""
 
 
@@ -241,7 +241,9 @@ class Provider(Protocol):
         """Parse a decoded body, fresh or stored. Pure. Raises ProviderError when it does not have the structure of a reply."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
 
 
 @contextmanager

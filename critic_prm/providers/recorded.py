@@ -8,6 +8,8 @@ from critic_prm.providers.scripted import ScriptedProvider
 
 
 def connect(model: str, base_url: str | None) -> ScriptedProvider:
+    """Open a provider that raises ProviderError (failure "run") for every request that it has to send."""
+
     def refuse(wire: Wire) -> ProviderError:
         return ProviderError(
             "recorded replies answer only what was asked when they were recorded; for anything else name a judge, such as"

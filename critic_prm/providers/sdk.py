@@ -81,4 +81,5 @@ async def chunks(path: Path) -> AsyncIterator[bytes]:
 
 
 def size(path: Path) -> int:
+    """Return the size of a file in bytes."""
     return path.stat().st_size

@@ -40,8 +40,9 @@ class BatchBuilder:
     """Miss handler that puts the requests of one client into batches.
 
     Set it as the client's `elsewhere`, and call `start` before each pass. `most` is the maximum number of requests per batch.
-    The first request of a run is sent online, so that a parameter that the model does not accept is found within a second. A
-    request that failed in a batch goes into another one as often as the same failure would be retried online.
+    The first request is sent online, so that a parameter that the model does not accept is found within a second, unless the
+    cache holds a reply to a request with the same parameters. A request that failed in a batch goes into another one as often
+    as the same failure would be retried online.
     """
 
     client: Client

@@ -37,6 +37,7 @@ class ImportSummary:
 
     @property
     def new(self) -> int:
+        """Number of new results."""
         return self.outcomes.total()
 
 

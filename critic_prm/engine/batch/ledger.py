@@ -2,7 +2,8 @@
 
 A batch goes through these states: gathering (requests are added), ready (nothing was sent yet), sending (it may have been
 created at the provider, its id is unknown), running, ended. A batch that is gathering or ready after a crash never left this
-machine and is dropped. A batch that is sending is first looked for at the provider. An exported file stays "exported".
+machine and is dropped. A batch that is sending is first looked for at the provider. A request file that is being exported is
+"writing", then it stays "exported".
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Batch:
     usd: float
     """Cost of the imported results in US dollars."""
     file: str
-    """Id of the uploaded request file, used to find the batch again."""
+    """Id of the uploaded request file, used to find the batch again; or the path of an exported file."""
     newest: str
     """Id of the provider's newest batch before this one was created, used to find the batch again."""
     remote: str
@@ -172,6 +173,7 @@ class Ledger:
         )
 
     def batch(self, batch: int) -> Batch:
+        """Return the batch with this id."""
         (found,) = self._batches("WHERE id = ?", batch)
         return found
 
@@ -299,7 +301,7 @@ class Ledger:
             self._conn.execute("DELETE FROM batch WHERE id = ?", (batch,))
 
     def settle(self, provider: Provider) -> None:
-        """Mark the provider's ended batches as settled at the end of a run, so that the next run retries failed requests."""
+        """Mark ended batches and fully imported files as settled at the end of a run, so that the next run retries failures."""
         with self.cache.transaction():
             self._conn.execute(
                 """UPDATE batch SET settled = 1 WHERE provider = ? AND model = ? AND (state = 'ended' OR state = 'exported'

@@ -38,12 +38,16 @@ class Enter(NamedTuple):
 
 
 class Leave(NamedTuple):
+    """Release the lease of a finished request."""
+
     lease: float
     tokens: int
     accepted: bool
 
 
 class Throttled(NamedTuple):
+    """Release the lease of a request that got a 429."""
+
     lease: float
     retry_after: float | None
 

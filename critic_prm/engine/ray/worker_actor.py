@@ -49,9 +49,13 @@ KNOWN: dict[str, type[CriticPrmError]] = {
 class Work(Protocol):
     """The work of a worker actor. `job` identifies the driver's connection; `state` is returned with every answer."""
 
-    async def do(self, job: str, item: Any) -> Any: ...
+    async def do(self, job: str, item: Any) -> Any:
+        """Return the result of one item."""
+        ...
 
-    def state(self) -> Any: ...
+    def state(self) -> Any:
+        """Return the state to report to drivers."""
+        ...
 
     def gone(self, job: str) -> None:
         """Clean up after a driver that has not called for SILENCE seconds."""
