@@ -1,8 +1,8 @@
-"""The vocabulary: trajectories, judgements and labels, and the files they are read from and written to.
+"""Core data types: trajectories, judgements and labels, and the files they are stored in.
 
 A `Trajectory` is a problem with the `Step`s of one solution. A `Critic` turns it into a `Judgement`: one `Verdict` per step,
-read from one or more `Reply`s of a model (each with its token `Usage`), or computed. A `Label` is what all judgements of one
-trajectory add up to.
+computed, or parsed from one or more `Reply`s of a model (each with its token `Usage`). A `Label` aggregates all judgements of
+one trajectory.
 """
 
 from critic_prm.data.critic import Critic

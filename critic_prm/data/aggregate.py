@@ -1,4 +1,4 @@
-"""Step scores in, one score for the solution out; and vote counts in, a lower bound of each step's P(correct) out."""
+"""Aggregate step scores into one solution score, and compute lower confidence bounds on P(correct)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Nulls = Literal["skip", "fail"]
 Aggregation = Callable[[Sequence[float]], float]
 
 _EPSILON = 1e-6
-"""How near to 0 and 1 a probability may come where its logarithm is taken."""
+"""Probabilities are clipped to [_EPSILON, 1 - _EPSILON] before their logarithm is taken."""
 
 Z95 = 1.6448536269514722
-"""The 95% quantile of the normal distribution: one-sided bounds at level 0.95."""
+"""The 95% quantile of the standard normal distribution, for one-sided bounds at level 0.95."""
 
 
 def product(p: Sequence[float]) -> float:
-    """P(every step is correct) if steps were independent; falls with length."""
+    """Product of the scores: P(every step is correct) if steps were independent. It decreases with length."""
     return math.prod(p)
 
 
@@ -28,7 +28,7 @@ def mean(p: Sequence[float]) -> float:
 
 
 def geometric_mean(p: Sequence[float]) -> float:
-    """The product without its fall with length; 0 where a step has 0."""
+    """Geometric mean: the product without its dependence on length. 0 if any step has score 0."""
     return math.prod(p) ** (1 / len(p)) if len(p) < 20 else _safe_root(p)
 
 
@@ -43,26 +43,28 @@ def mean_logit(p: Sequence[float]) -> float:
 
 
 def softmin(p: Sequence[float], temperature: float = 0.1) -> float:
-    """The mean weighted by exp(-p / temperature): near the minimum when cold, the mean when hot (PURE, Cheng et al. 2025)."""
+    """Mean weighted by exp(-p / temperature) (PURE, Cheng et al. 2025). Near the minimum for a low temperature, near the mean
+    for a high one."""
     least = min(p)
     weights = [math.exp((least - x) / temperature) for x in p]
     return math.fsum(w * x for w, x in zip(weights, p, strict=True)) / math.fsum(weights)
 
 
 def discounted(p: Sequence[float], gamma: float = 0.95) -> float:
-    """The mean weighted by gamma to the number of steps that follow: late steps count most, the last one fully."""
+    """Mean weighted by gamma to the power of the number of steps that follow, so the last step has weight 1."""
     return weighted(p, [gamma ** (len(p) - 1 - i) for i in range(len(p))])
 
 
 def cvar(p: Sequence[float], alpha: float = 0.3) -> float:
-    """The mean of the worst share `alpha` of the steps, the step on the edge counted in part; alpha 1 is the mean."""
+    """Mean of the worst fraction `alpha` of the steps; the step at the boundary counts fractionally. alpha=1 is the mean."""
     k = alpha * len(p)
     weights = [min(max(k - i, 0.0), 1.0) for i in range(len(p))]
     return math.fsum(w * x for w, x in zip(weights, sorted(p), strict=True)) / k
 
 
 def weighted(p: Sequence[float], weights: Sequence[float]) -> float:
-    """The mean with a weight of at least 0 for each step. Raises UsageError when they sum to 0 or do not fit."""
+    """Weighted mean with one nonnegative weight per step. Raises UsageError if the weights sum to 0 or their
+    number is wrong."""
     total = math.fsum(weights)
     if len(weights) != len(p) or min(weights) < 0 or total <= 0:
         raise UsageError(f"{len(weights)} weights that sum to {total:g} for {len(p)} steps; give one of at least 0 for each")
@@ -82,20 +84,22 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "mean_logit": mean_logit,
     "cvar": cvar,
 }
-"""By name. Which one fits depends on the labels: min for first-error labels, last for Monte Carlo ones (values of a prefix)."""
+"""Aggregations by name. The best choice depends on the labels: "min" for first-error labels, "last" for Monte Carlo labels
+(values of a prefix)."""
 
 _TUNED: dict[str, tuple[Callable[[Sequence[float], float], float], float, float]] = {
     "softmin": (softmin, 0.0, math.inf),
     "discounted": (discounted, 0.0, 1.0),
     "cvar": (cvar, 0.0, 1.0),
 }
-"""Those with a parameter, and the range it must lie in: above the first, up to the second number."""
+"""Aggregations with a parameter, and its range: greater than the first number, at most the second."""
 
 
 def open_aggregation(how: str) -> Aggregation:
-    """The aggregation called `how`: a name of AGGREGATIONS, or with its parameter as in "cvar:0.2", "softmin:0.05".
+    """Return the aggregation for `how`: a name in AGGREGATIONS, or a name with its parameter such as "cvar:0.2" or
+    "softmin:0.05".
 
-    Raises UsageError that lists what there is instead.
+    Raises UsageError, listing the valid names, for anything else.
     """
     name, colon, text = how.replace("-", "_").partition(":")
     if not colon and name in AGGREGATIONS:
@@ -117,10 +121,10 @@ def open_aggregation(how: str) -> Aggregation:
 
 
 def aggregate(p_correct: Sequence[float | None], how: str | Aggregation = "min", nulls: Nulls = "skip") -> float | None:
-    """One score for a solution from its steps' P(correct).
+    """Aggregate the P(correct) of the steps into one score for the solution.
 
-    Steps without a score are passed over ("skip"), or make the whole None ("fail"). None too when no step has a score: nothing
-    is imputed. Raises UsageError for an unknown name.
+    Steps without a score are skipped (`nulls="skip"`) or make the result None (`nulls="fail"`). The result is also None if no
+    step has a score: nothing is imputed. Raises UsageError for an unknown name.
     """
     function = open_aggregation(how) if isinstance(how, str) else how
     known = [p for p in p_correct if p is not None]
@@ -130,20 +134,20 @@ def aggregate(p_correct: Sequence[float | None], how: str | Aggregation = "min",
 
 
 def wilson(k: float, n: float, z: float = Z95) -> float:
-    """The lower end of Wilson's score interval for k successes of n (Wilson 1927), one-sided 95% by default. `n` is above 0."""
+    """Lower bound of Wilson's score interval for k successes in n > 0 trials (Wilson 1927). One-sided 95% by default."""
     p = k / n
     return max(0.0, (p + z * z / (2 * n) - z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))) / (1 + z * z / n))
 
 
 def jeffreys(k: float, n: float, level: float = 0.95) -> float:
-    """The 1 - `level` quantile of Beta(k + 1/2, n - k + 1/2), the posterior under Jeffreys' prior; 0 when k is 0."""
+    """The 1 - `level` quantile of Beta(k + 1/2, n - k + 1/2), the posterior under Jeffreys' prior. 0 if k is 0."""
     from scipy.special import betaincinv
 
     return float(betaincinv(k + 0.5, n - k + 0.5, 1 - level)) if k else 0.0
 
 
 def posterior_cvar(k: float, n: float, alpha: float = 0.1) -> float:
-    """The mean of the lowest `alpha` of P(correct) under Jeffreys' posterior for k of n: what to expect if things are bad."""
+    """Mean of the lowest fraction `alpha` of P(correct) under Jeffreys' posterior for k of n: a pessimistic estimate."""
     from scipy.special import betainc, betaincinv
 
     a, b = k + 0.5, n - k + 0.5
@@ -151,20 +155,20 @@ def posterior_cvar(k: float, n: float, alpha: float = 0.1) -> float:
 
 
 def futures_cvar(p: float, alpha: float = 0.2) -> float:
-    """The success rate in the worst share `alpha` of futures that each succeed with probability `p`: 1 - (1 - p) / alpha, at
-    least 0. For futures that were sampled and scored, `cvar` of their scores says the same of what was seen."""
+    """Success rate in the worst fraction `alpha` of rollouts that each succeed with probability `p`: 1 - (1 - p) / alpha, at
+    least 0. For sampled and scored rollouts, `cvar` of their scores is the empirical equivalent."""
     return max(0.0, 1 - (1 - p) / alpha)
 
 
 def spread(members: Sequence[Sequence[float | None]]) -> list[tuple[float, float] | None]:
-    """Mean and standard deviation (n - 1) per step over the members of an ensemble that score it; deviation 0 where only one
-    does, None where none does. All members have the same number of steps."""
+    """Mean and standard deviation (n - 1) per step over the ensemble members that score it. The deviation is 0 if only one
+    member scores the step, and the entry is None if none does. All members have the same number of steps."""
     steps = [[p for p in column if p is not None] for column in zip(*members, strict=True)]
     return [(mean(known), _deviation(known)) if known else None for known in steps]
 
 
 def spread_bounds(members: Sequence[Sequence[float | None]], z: float = Z95) -> list[float | None]:
-    """A cautious P(correct) per step from an ensemble: its mean less `z` standard deviations, not below 0; None where no member
+    """Conservative P(correct) per step from an ensemble: the mean minus `z` standard deviations, at least 0. None if no member
     scores the step."""
     return [None if step is None else max(0.0, step[0] - z * step[1]) for step in spread(members)]
 
@@ -178,10 +182,10 @@ BOUNDS: dict[str, Callable[[float, float], float]] = {"wilson": wilson, "jeffrey
 
 
 def lower_bounds(votes: Sequence[tuple[int, int]], how: str = "wilson", correlation: float = 0.0) -> list[float | None]:
-    """A cautious P(correct) per step from its (k, n) votes, None without votes; then aggregate as usual.
+    """Conservative P(correct) per step from its (k, n) votes, None without votes. Aggregate the bounds as usual.
 
-    Bounds rank 14 of 16 above 3 of 3, which the plain share does not. Votes of one judge on one step are alike: `correlation`
-    (0 to 1) shrinks n votes to n / (1 + (n - 1) * correlation). Raises UsageError for an unknown name.
+    Bounds rank 14 of 16 votes above 3 of 3; the plain fraction does not. Votes of one judge on one step are correlated:
+    `correlation` (0 to 1) reduces n votes to n / (1 + (n - 1) * correlation). Raises UsageError for an unknown name.
     """
     if how not in BOUNDS:
         raise UsageError(f"no bound is called {how!r}; there are: {', '.join(BOUNDS)}")

@@ -1,4 +1,4 @@
-"""The Critic: anything that turns a trajectory into verdicts. Labelling, evaluation, search and rewards know nothing else."""
+"""Define the Critic protocol: anything that turns a trajectory into verdicts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from critic_prm.data.trajectory import Trajectory
 
 
 class Critic(Protocol):
-    """Turns trajectories into judgements.
+    """Turns trajectories into judgements. Labelling, evaluation, search and rewards use critics only through this protocol.
 
-    `batch` is how many trajectories it likes at once: 1 for a critic that waits for a network, hundreds for one that computes.
-    `repeats` says whether asking again can give another answer; where it cannot, one sample is all there is.
-    `card` is written into label files: who judged, and how (provider, model, style, fingerprint, sampling).
+    `batch` is the preferred number of trajectories per call: 1 for a critic that waits for a network, hundreds for one that
+    computes. `repeats` is true if the same question can get a different answer; if false, one sample per trajectory is enough.
+    `card` is written to label files and identifies the critic: provider, model, style, fingerprint, sampling.
     """
 
     @property
@@ -27,8 +27,8 @@ class Critic(Protocol):
     def card(self) -> Mapping[str, Any]: ...
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        """One judgement per trajectory, in order. A failure is a judgement with its status; only what must stop the whole run
-        is raised (ConfigError, BudgetError)."""
+        """Judge each trajectory and return one judgement per trajectory, in order. A failure is returned as a judgement with
+        its status. Only errors that must stop the whole run are raised (ConfigError, BudgetError)."""
         ...
 
     async def close(self) -> None: ...

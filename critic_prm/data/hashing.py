@@ -1,4 +1,4 @@
-"""A problem's text in, its split out: from the text alone, so the same problem is always on the same side."""
+"""Hash problem texts for deduplication, and assign problems to train, dev and test splits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LATEX = re.compile(r"\\[\[\]()]|\\(?:left|right|text|mathrm|mathbf)")
 
 
 def problem_key(problem: str) -> str:
-    """What two spellings of one problem share: 32 hex digits over its letters, digits and brackets, without case.
+    """Key shared by spelling variants of one problem: 32 hex digits over its letters, digits and brackets, ignoring case.
 
-    Sources copy each other's problems with other spaces, quotes, dollar signs and LaTeX delimiters; all of that is dropped.
-    Angle, square and round brackets stay, because there are problems made of nothing else. Two problems that fall together here
-    only end up on the same side of a split, which harms nothing; one problem on both sides would inflate every figure.
+    Sources copy each other's problems with different spaces, quotes, dollar signs and LaTeX delimiters; all of these are
+    dropped. Angle, square and round brackets are kept because some problems consist of nothing else. If two different problems
+    share a key, they only end up in the same split, which is harmless; one problem in two splits would inflate every metric.
     """
     text = _LATEX.sub("", unicodedata.normalize("NFKC", problem).casefold())
     kept = "".join(c for c in text if c.isalnum() or c in "<>[]()")
@@ -27,23 +27,24 @@ def problem_key(problem: str) -> str:
 
 
 def unit(*parts: object) -> float:
-    """A number in [0, 1) that depends on `parts` alone: the one source of chance in a training set."""
+    """Pseudorandom number in [0, 1) that depends only on `parts`. All randomness in a training set comes from here."""
     digest = hashlib.sha256("\x00".join(map(str, parts)).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def split_of(key: str, shares: Sequence[float], seed: int) -> str:
-    """The split of the problem with this key: "train", "dev" or "test", with probability `shares`, which sum to 1."""
+    """The split ("train", "dev" or "test") of the problem with this key, with probabilities `shares` that sum to 1. The split
+    depends only on the key and the seed, so equal problems are always in the same split."""
     u, edge = unit("split", seed, key), 0.0
     for name, share in zip(SPLITS, shares, strict=True):
         edge += share
         if u < edge:
             return name
-    return max(zip(shares, SPLITS, strict=True))[1]  # the shares' rounding error left u just above their sum
+    return max(zip(shares, SPLITS, strict=True))[1]  # rounding of the shares left u just above their sum
 
 
 def check_shares(shares: Sequence[float]) -> None:
-    """Raises UsageError unless these are three shares that sum to 1, with something to train on."""
+    """Check that `shares` are three shares that sum to 1, with a train share above 0. Raises UsageError otherwise."""
     if len(shares) != 3 or any(not 0 <= s <= 1 for s in shares) or abs(sum(shares) - 1) > 1e-9 or not shares[0]:
         shown = ",".join(f"{s:g}" for s in shares)
         raise UsageError(
@@ -52,7 +53,7 @@ def check_shares(shares: Sequence[float]) -> None:
 
 
 def parse_shares(text: str) -> tuple[float, float, float]:
-    """Read "0.9,0.05,0.05". Raises UsageError for anything that is not three shares that sum to 1."""
+    """Parse "0.9,0.05,0.05". Raises UsageError unless the text holds three shares that sum to 1."""
     try:
         shares = tuple(float(part) for part in text.split(","))
     except ValueError:

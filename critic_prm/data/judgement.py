@@ -1,4 +1,4 @@
-"""One reply read (a judgement: a verdict per step), and what the judgements of one trajectory add up to (a label)."""
+"""Judgements (one parsed reply) and labels (the aggregate of one trajectory's judgements)."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ VerdictValue = Literal["correct", "incorrect", "neutral"]
 Status = Literal["ok", "truncated", "count_mismatch", "unparseable", "refused", "provider_error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 Origin = Literal["logprobs", "scores", "votes", "mixed"]
-"""Where a label's probabilities come from: a verdict token's log-probabilities, a critic that computes its scores, the share of
-votes, or some of the one and some of the other."""
+"""Source of a label's probabilities: log-probabilities of a verdict token, scores computed by a critic, the fraction of votes,
+or a mixture of these."""
 Prior = Literal["none", "jeffreys"]
-"""What is added to k votes of n: nothing, or half a vote for either side, (k + 0.5) / (n + 1)."""
+"""What is added to k votes of n: nothing, or half a vote on each side, (k + 0.5) / (n + 1)."""
 PRIORS: tuple[Prior, ...] = get_args(Prior)
 HOW = ("plain", "schema", "schema ignored", "re-asked", "forced", "thought again", "logprobs")
-"""How verdicts may be got, in the order in which it happens; see `Judgement`."""
+"""Methods by which verdicts may be obtained, in the order in which they are applied; see `Judgement`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a critic says of one step.
-
-    `step` is 0-based. `p_correct` is P(the step is correct) in [0, 1], None where only the word is known. `span` is the
-    part of the reply's text, as (start, end), that the reading rests on. `votes` are (k, n) where several judges stand behind
-    the verdict: k of n said correct; None for one judge's word. `spread` is how far the heads of a verifier disagree, the
-    standard deviation of their P(correct), None for other critics.
-    """
+    """A critic's verdict on one step."""
 
     step: int
+    """0-based step index."""
     value: VerdictValue
     critique: str = ""
+    """The critic's explanation; empty if there is none."""
     p_correct: float | None = None
+    """P(the step is correct) in [0, 1]; None if only the word is known."""
     span: tuple[int, int] | None = None
+    """The (start, end) range of the reply text that contains the verdict."""
     votes: tuple[int, int] | None = None
+    """(k, n) if several judges are combined: k of n said correct. None for a single judge."""
     spread: float | None = None
+    """Standard deviation of P(correct) over the heads of a verifier; None for other critics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One judgement of one trajectory.
-
-    `verdicts` are in step order; steps after the first error may be missing, never guessed. `first_error` is 0-based, -1 when
-    every step is right, None when that cannot be told. `keys` name the stored replies it rests on, in the order they were asked
-    for, none for local critics; where one question took several replies, spans count in their texts put together.
-    `notes` say what the reading had to forgive.
-
-    `how` says how the verdicts were got: "plain", "schema" (asked for and obeyed) or "schema ignored"; then what else was
-    needed, "re-asked", "forced", "thought again"; and "logprobs" where probabilities came with them. `turns` says how many of
-    the keys belong to each question, where one took several. `usage` is what the replies cost in tokens, whenever they were
-    paid. `judge` names who judged where several did, and a judgement that adds
-    theirs up has them in `parts`.
-    """
+    """One judgement of one trajectory."""
 
     status: Status
+    """`ok`, or the reason there is no usable judgement."""
     verdicts: tuple[Verdict, ...] = ()
+    """Verdicts in step order. Steps after the first error may be missing; they are never guessed."""
     first_error: int | None = None
+    """0-based; -1 if every step is correct, None if it cannot be determined."""
     sample: int = 0
     keys: tuple[str, ...] = ()
+    """Cache keys of the replies used, in the order of the requests; empty for local critics. If one question took several
+    replies, spans index into their concatenated texts."""
     notes: tuple[str, ...] = ()
+    """Deviations from the requested format that the reader tolerated."""
     how: tuple[str, ...] = ()
+    """How the verdicts were obtained: "plain", "schema" (requested and obeyed) or "schema ignored"; then any further methods
+    used, "re-asked", "forced", "thought again"; and "logprobs" if probabilities came with them."""
     turns: tuple[int, ...] = ()
+    """Number of keys per question, if any question took several replies."""
     usage: Usage = Usage()
+    """Tokens of the replies, including replies served from the cache."""
     judge: str = ""
+    """Name of the judge, if there are several."""
     parts: tuple[Judgement, ...] = ()
+    """The individual judgements, if this one combines several judges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What the judgements of one trajectory add up to.
+    """The aggregate of one trajectory's judgements.
 
-    `p_correct` has one entry per step, None where no judgement reached it. `votes` are (k, n): k of n judgements said correct;
-    neutral verdicts are in neither. `first_error` is the most frequent one, None on a tie or when nothing could be read.
-    `p_from` says where `p_correct` comes from, None where there is none.
+    `p_correct` has one entry per step, None if no judgement covers it. `votes` are (k, n): k of n judgements said correct;
+    neutral verdicts count in neither. `first_error` is the most frequent one, None on a tie or if no judgement was readable.
+    `p_from` is the source of `p_correct`, None if there are no probabilities.
     """
 
     p_correct: tuple[float | None, ...]
@@ -89,7 +89,7 @@ class Label:
 
 
 def parse_prior(text: str) -> Prior:
-    """Raises UsageError."""
+    """Check the value of --prior. Raises UsageError for an unknown one."""
     for prior in PRIORS:
         if prior == text:
             return prior
@@ -97,13 +97,13 @@ def parse_prior(text: str) -> Prior:
 
 
 def all_ways(ways: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """How several parts of a judgement were got, as one."""
+    """Union of the methods used by several parts of a judgement, in the order of `HOW`."""
     words = {word for way in ways for word in way}
     return tuple(word for word in HOW if word in words)
 
 
 def first_error_of(verdicts: Sequence[Verdict], steps: int) -> int | None:
-    """The first incorrect step; -1 when all `steps` were judged and none is incorrect; None when steps are missing."""
+    """The first incorrect step; -1 if all `steps` were judged and none is incorrect; None if steps are missing."""
     for verdict in verdicts:
         if verdict.value == "incorrect":
             return verdict.step
@@ -111,10 +111,10 @@ def first_error_of(verdicts: Sequence[Verdict], steps: int) -> int | None:
 
 
 def combine(judgements: Sequence[Judgement], steps: int, prior: Prior = "none") -> Label:
-    """Add up the judgements of one trajectory with `steps` steps; only those with status `ok` count.
+    """Aggregate the judgements of one trajectory with `steps` steps. Only judgements with status `ok` count.
 
-    A step's P(correct) is the mean of its verdicts, where a verdict without a probability counts as 1 or 0: without any
-    probabilities that is the vote fraction k / n, or with Jeffreys' prior (k + 0.5) / (n + 1), which is never quite 0 or 1.
+    P(correct) of a step is the mean over its verdicts; a verdict without a probability counts as 1 or 0. Without any
+    probabilities this is the vote fraction k / n, or with Jeffreys' prior (k + 0.5) / (n + 1), which is never exactly 0 or 1.
     """
     ok = [j for j in judgements if j.status == "ok"]
     tallies = [_Step() for _ in range(steps)]
@@ -133,7 +133,8 @@ def combine(judgements: Sequence[Judgement], steps: int, prior: Prior = "none") 
 
 @dataclass(slots=True)
 class _Step:
-    """The votes on one step: `good` of `total` say correct, `mass` is the sum of their P(correct), `scored` have one."""
+    """Running totals for one step: `good` of `total` votes are correct, `mass` is the sum of P(correct), `scored` counts votes
+    with a probability."""
 
     good: int = 0
     total: int = 0

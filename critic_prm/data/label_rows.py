@@ -1,4 +1,4 @@
-"""Label-file rows: a trajectory, what its judgements add up to and who judged; to JSON and back."""
+"""Read and write label files: rows with a trajectory, its label and the critic."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from critic_prm.data.trajectory import Trajectory, trajectory_from_json, traject
 from critic_prm.errors import InputError
 
 LABEL_FIELDS = ("p_correct", "p_from", "votes", "first_error", "status", "judgements", "critic")
-"""What a label file adds to a native row. The gold label, where there is one, stays under "label" and "step_labels"."""
+"""Fields that a label file adds to a native row. A gold label, if any, stays under "label" and "step_labels"."""
 
 SHADOWED = "before_labelling"
-"""Where a field that came in under one of those names is kept, so that nothing that came in is lost."""
+"""Input fields whose names collide with label fields are stored under this key, so that no input data is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledTrajectory:
-    """One row of a label file. `critic` is the card of who judged: provider, model, style, fingerprint, sampling."""
+    """One row of a label file. `critic` is the card of the critic: provider, model, style, fingerprint, sampling."""
 
     trajectory: Trajectory
     label: Label
@@ -29,9 +29,9 @@ class LabelledTrajectory:
 
 
 def label_row(trajectory: Trajectory, label: Label, card: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON row of a label file: all that came in, then what the critic said of it.
+    """The JSON row of a label file: all input fields, then the label.
 
-    A row that was a label-file row already gets the new label instead of the old one.
+    If the input is already a label-file row, the new label replaces the old one.
     """
     row = trajectory_to_json(trajectory)
     if not is_labelled(row) and (shadowed := {name: row[name] for name in LABEL_FIELDS if name in row}):
@@ -42,7 +42,7 @@ def label_row(trajectory: Trajectory, label: Label, card: Mapping[str, Any]) -> 
 
 
 def label_to_json(label: Label) -> dict[str, Any]:
-    """The label's own fields: `p_correct` and `votes` have one entry per step, null and [0, 0] where none was judged."""
+    """The label's own fields. `p_correct` and `votes` have one entry per step, null and [0, 0] for unjudged steps."""
     return {
         "p_correct": list(label.p_correct),
         "p_from": label.p_from,
@@ -54,7 +54,8 @@ def label_to_json(label: Label) -> dict[str, Any]:
 
 
 def label_from_json(row: Mapping[str, Any], steps: int, where: str) -> Label:
-    """The label of a row with `steps` steps. `judgements` may be missing (a slim file); the rest may not. Raises InputError."""
+    """Parse the label of a row with `steps` steps. `judgements` may be missing (a slim file); other fields are required.
+    Raises InputError."""
     status = row.get("status")
     if status not in STATUSES:
         raise InputError(where, f'"status" is {status!r}', f"a label file says one of {', '.join(STATUSES)}")
@@ -84,7 +85,7 @@ def label_from_json(row: Mapping[str, Any], steps: int, where: str) -> Label:
 
 
 def labelled_from_json(row: Any, where: str) -> LabelledTrajectory:
-    """Read one row of a label file. `where` names file and line in errors. Raises InputError."""
+    """Parse one row of a label file. `where` is the file and line for error messages. Raises InputError."""
     trajectory = trajectory_from_json(row, where)
     label = label_from_json(row, len(trajectory.steps), where)
     card = row.get("critic") or {}
@@ -94,12 +95,13 @@ def labelled_from_json(row: Any, where: str) -> LabelledTrajectory:
 
 
 def is_labelled(row: Mapping[str, Any]) -> bool:
-    """Whether a row (or the fields a trajectory carries along) is a label file's."""
+    """Whether a row, or a trajectory's extra fields, are those of a label file."""
     return "p_correct" in row and "votes" in row and "status" in row
 
 
 def without_labels(trajectory: Trajectory) -> Trajectory:
-    """The trajectory as it came in, without the fields a label file added; any other trajectory unchanged."""
+    """The trajectory as it was before labelling, without the fields a label file added. Other trajectories are returned
+    unchanged."""
     if not is_labelled(trajectory.extra):
         return trajectory
     extra = {name: value for name, value in trajectory.extra.items() if name not in (*LABEL_FIELDS, SHADOWED)}
@@ -112,7 +114,7 @@ def without_labels(trajectory: Trajectory) -> Trajectory:
 
 
 def read_labels(path: str | Path) -> Iterator[LabelledTrajectory]:
-    """Stream a label file, one row held at a time. Raises InputError with file and line."""
+    """Stream a label file, holding one row at a time. Raises InputError with file and line."""
     for record in read_records(path):
         yield labelled_from_json(record.data, record.where)
 

@@ -1,4 +1,4 @@
-"""A trajectory: a problem and the steps of one solution or agent run; from JSON and back."""
+"""The trajectory type: a problem and the steps of one solution or agent run, with JSON conversion."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from critic_prm.errors import InputError
 from critic_prm.providers.images import from_data
 
 StepLabel: TypeAlias = float | Literal["neutral"] | None
-"""What gold says of a step: P(correct) in [0, 1] (1.0 right, 0.0 wrong), "neutral", or None where it says nothing."""
+"""Gold label of a step: P(correct) in [0, 1] (1.0 correct, 0.0 incorrect), "neutral", or None if unknown."""
 
 KNOWN = ("id", "problem", "steps", "final_answer", "gold_answer", "label", "step_labels", "images", "tools", "meta")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One unit that gets a verdict. `observation` (a tool's output) is shown to a judge but not judged."""
+    """One unit that is judged. `observation` (the output of a tool) is shown to the judge but not judged."""
 
     text: str
     observation: str | None = None
@@ -29,9 +29,9 @@ class Step:
 class Trajectory:
     """A problem and the steps of one solution.
 
-    `label` is the gold first error: 0-based, -1 when every step is right, None when unknown. `step_labels` has one entry
-    per step. Neither, nor `gold_answer` and `meta`, is ever shown to a judge or a student unless the user asks.
-    `extra` holds fields this version does not know; they are carried through untouched.
+    `label` is the gold first error: 0-based, -1 if every step is correct, None if unknown. `step_labels` has one entry per
+    step. Neither these nor `gold_answer` and `meta` are shown to a judge or used as features unless the user asks for it.
+    `extra` holds unknown fields, which are carried through unchanged.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Trajectory:
         return [step.text for step in self.steps]
 
     def gold(self) -> tuple[StepLabel, ...]:
-        """Gold per step: `step_labels` if given, else what `label` implies (right before the first error, None after it)."""
+        """Gold label per step: `step_labels` if given, else derived from `label` (1.0 before the first error, None after)."""
         if self.step_labels is not None:
             return self.step_labels
         if self.label is None:
@@ -62,7 +62,7 @@ class Trajectory:
         return (1.0,) * self.label + (0.0,) + (None,) * (len(self.steps) - self.label - 1)
 
     def first_error(self) -> int | None:
-        """Gold first error: `label` if given, else the first step whose label is below one half; None when unknown."""
+        """Gold first error: `label` if given, else the first step whose label is below 0.5. None if unknown."""
         if self.label is not None or self.step_labels is None:
             return self.label
         for index, value in enumerate(self.step_labels):
@@ -73,12 +73,12 @@ class Trajectory:
         return -1
 
     def prefix(self, length: int) -> Trajectory:
-        """The same problem with the first `length` steps and nothing that gives the outcome away."""
+        """The same problem with only the first `length` steps, without final answer and gold labels."""
         return replace(self, steps=self.steps[:length], final_answer=None, label=None, step_labels=None)
 
 
 def trajectory_from_json(row: Any, where: str) -> Trajectory:
-    """Read one native row. `where` names file and line in errors. Raises InputError."""
+    """Parse one native row. `where` is the file and line for error messages. Raises InputError."""
     if not isinstance(row, dict):
         raise InputError(where, f"a trajectory is a JSON object, this line holds {_say(row)}")
     problem = row.get("problem")
@@ -105,7 +105,7 @@ def trajectory_from_json(row: Any, where: str) -> Trajectory:
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
-    """The native row. Optional fields that are empty are left out; unknown ones come last, as they were."""
+    """The native row of a trajectory. Empty optional fields are omitted; unknown fields come last, unchanged."""
     steps = [s.text if s.observation is None else {"text": s.text, "observation": s.observation} for s in trajectory.steps]
     row: dict[str, Any] = {"id": trajectory.id, "problem": trajectory.problem, "steps": steps}
     for name in ("final_answer", "gold_answer", "label"):
@@ -122,7 +122,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def content_id(problem: str, steps: tuple[Step, ...]) -> str:
-    """The id of a trajectory that came without one: the same content always gets the same 16 hex digits."""
+    """Id for a trajectory without one: 16 hex digits derived from its content."""
     digest = hashlib.sha256(problem.encode("utf-8", "surrogatepass"))
     for step in steps:
         digest.update(b"\x00" + step.text.encode("utf-8", "surrogatepass"))
@@ -135,10 +135,10 @@ _BLANK_LINE = re.compile(r"\n[ \t]*+\n")
 
 
 def split_steps(text: str, start: int = 1) -> list[str]:
-    """Split a solution into steps: at "Step k:" or "k." marks that count 1, 2, 3 at line starts, else at blank lines.
+    """Split a solution into steps: at "Step k:" or "k." markers that count 1, 2, 3 at line starts, else at blank lines.
 
-    Marks stay in the text. Marks that do not count upwards from 0 or 1 are prose, not steps. The text that goes on with a
-    solution begins with step `start`; there one mark is enough to tell.
+    Markers stay in the text. Markers that do not count up from 0 or 1 are treated as prose. For the continuation of a solution,
+    `start` is the number of its first step, and a single marker is enough.
     """
     starts, expected = [], None
     first, needed = ((0, 1), 2) if start == 1 else ((start,), 1)
@@ -157,7 +157,7 @@ def split_steps(text: str, start: int = 1) -> list[str]:
     else:
         parts, end = [], 0
         for gap in _BLANK_LINE.finditer(text):
-            if part := text[end : gap.start()].strip():  # a text of nothing but line ends has a million empty parts
+            if part := text[end : gap.start()].strip():  # text that is all newlines would give a million empty parts
                 parts.append(part)
             end = gap.end()
         parts.append(text[end:])
@@ -165,8 +165,8 @@ def split_steps(text: str, start: int = 1) -> list[str]:
 
 
 def _line_starts(text: str) -> Iterator[int]:
-    """Where each line begins. Lines are looked at one by one because a single search through megabytes would hold the
-    interpreter, and so every other thread, for as long as it takes."""
+    """Yield the offset of each line start. Lines are visited one by one because a single regex search through megabytes would
+    hold the GIL, and so block all other threads, until it finishes."""
     yield 0
     place = text.find("\n") + 1
     while place:
@@ -234,7 +234,7 @@ def _object(row: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
 
 
 def _say(value: Any) -> str:
-    """A short description of a wrong value for an error message."""
+    """Short description of an invalid value, for an error message."""
     kinds = {type(None): "missing", bool: "the truth value", int: "the number", float: "the number", str: "the text"}
     if value is None:
         return kinds[type(None)]
@@ -244,7 +244,7 @@ def _say(value: Any) -> str:
 
 
 def blind(trajectory: Trajectory) -> Trajectory:
-    """What a critic sees of a solution: problem, steps, its own answer, images and tools; nothing that tells the gold."""
+    """What a critic may see of a solution: problem, steps, its own answer, images and tools, without gold data."""
     return Trajectory(
         id=trajectory.id,
         problem=trajectory.problem,

@@ -1,4 +1,4 @@
-"""Where a name came from: the command line and Python may name anything, a file only what is packaged or lies in its folder."""
+"""Restrict the names and paths a file may refer to; the command line and Python code may name anything."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from critic_prm import registry
 from critic_prm.errors import InputError
 
 LONGEST = 100
-"""Characters of a refused value that an error shows."""
+"""Maximum number of characters of a rejected value shown in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file that a name was read from. `trust` are the files that the user trusts (`--trust FILE`).
+    """The file that a name was read from. `trust` lists the files the user trusts (`--trust FILE`).
 
-    The methods take a name from the file and return it as the library may open it: a packaged name as it is, a path with the
-    file's folder in front. For anything else they raise InputError, which says how to allow it, unless the file is trusted.
-    Nothing is read or imported before that.
+    The methods check a name from the file and return it in a form that is safe to open: a packaged name unchanged, a path
+    resolved against the file's folder. For anything else they raise InputError, which explains how to allow it, unless the file
+    is trusted. Nothing is read or imported before the check.
     """
 
     file: str | Path
@@ -34,14 +34,14 @@ class Origin:
         return any(Path(one).resolve() == Path(self.file).resolve() for one in self.trust)
 
     def path(self, what: str, value: object) -> Path:
-        """The path of a file or folder to read: beside the file where there is one, else as it is named."""
+        """Path of a file or folder to read: relative to the file's folder if it exists there, else as given."""
         text = str(value)
         beside, here = self.folder / text, Path(text).absolute()
         found = here if exists(here) and not exists(beside) else beside
         return found if self.trusted else self._below(what, value, found)
 
     def output(self, what: str, value: object) -> Path:
-        """The path of a file to write, relative to the file's folder."""
+        """Path of a file to write, relative to the file's folder."""
         found = self.folder / str(value)
         return found if self.trusted else self._below(what, value, found)
 
@@ -56,7 +56,8 @@ class Origin:
         raise self.refusal(what, value, f"{', '.join(packaged)}, or what lies in its own folder")
 
     def provider(self, what: str, value: object) -> str:
-        """ "provider/model" with a packaged provider. Where the model can be a path (scripted, vllm), it is one to read."""
+        """Check "provider/model" with a packaged provider. If the model can be a path (scripted, vllm), check it as a path to
+        read."""
         kind, slash, model = str(value).partition("/")
         if kind not in registry.names("provider") or not slash or not model:
             if self.trusted:
@@ -68,7 +69,7 @@ class Origin:
         return str(value)
 
     def refusal(self, what: str, value: object, allowed: str, mend: str = "") -> InputError:
-        """The error for a value that the file may not name."""
+        """The error for a value that the file may not use."""
         shown = repr(value)
         shown = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
         file = str(self.file) if str(self.file).isprintable() else ascii(str(self.file))
@@ -80,7 +81,7 @@ class Origin:
 
     def _below(self, what: str, value: object, found: Path) -> Path:
         refusal = self.refusal(what, value, "what lies in its own folder")
-        # A home folder and a network share: other programs expand them, and resolving a share asks its server.
+        # Reject home directories and network shares: other programs expand them, and resolving a share contacts its server.
         if not isinstance(value, str) or not value or value.startswith(("~", "//", "\\\\")):
             raise refusal
         if not is_below(found, self.folder) or (exists(found) and not (found.is_file() or found.is_dir())):
@@ -89,15 +90,15 @@ class Origin:
 
 
 def is_below(path: Path, folder: Path) -> bool:
-    """Whether `path` lies in `folder` once all links are followed; also False for what cannot be a path."""
+    """Whether `path` is inside `folder` after following all links. False for invalid paths."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL, a name that is too long
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL byte, a name that is too long
         return False
 
 
 def exists(path: Path) -> bool:
-    """Whether there is something at `path`; also False for what cannot be a path."""
+    """Whether `path` exists. False for invalid paths."""
     try:
         return path.exists()
     except (OSError, ValueError):

@@ -1,1 +1,1 @@
-"""Other people's dataset formats, one per file."""
+"""Dataset formats, one module per format. A module's first docstring line is its entry in the table of formats."""

@@ -1,4 +1,10 @@
-"""AgentProcessBench (RUCBM): tool-using runs as chat messages, each assistant turn labelled 1, 0 or -1 by its message index."""
+"""AgentProcessBench (RUCBM): tool-using agent runs as chat messages, with a label 1, 0 or -1 per assistant turn.
+
+    {"question": "p", "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}],
+     "step_labels": {"1": 1}}
+
+Keys of `step_labels` are message indices.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +28,12 @@ _OWN = ("total_index", "query_index", "sample_index", "data_source", "ground_tru
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Messages with step labels."""
+    """A row has messages and step labels."""
     return 3 * has(row, "messages", "step_labels")
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; its id is the record id that the benchmark's label files use."""
+    """Read one trajectory. Its id is the record id used by the benchmark's label files."""
     row, where = record.data, record.where
     said = conversation(row.get("messages"), where)
     meta = rest(row, _USED)
@@ -52,7 +58,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def _labels(labels: Any, turns: tuple[int, ...], where: str) -> tuple[StepLabel, ...]:
-    """One label per assistant turn, None where the file has none. Raises InputError for other indices and values."""
+    """One label per assistant turn, None if the file has none. Raises InputError for invalid indices and values."""
     if not isinstance(labels, dict):
         raise InputError(where, f'"step_labels" is {say(labels)}', "it must be an object from message index to 1, 0 or -1")
     for index, value in labels.items():
@@ -63,7 +69,7 @@ def _labels(labels: Any, turns: tuple[int, ...], where: str) -> tuple[StepLabel,
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The row; steps without a label have none there. Raises Dropped when no step has one."""
+    """Write one row; unlabelled steps are omitted from `step_labels`. Raises Dropped if no step has a label."""
     gold = trajectory.gold()
     if all(label is None for label in gold):
         raise Dropped("no step has a label")

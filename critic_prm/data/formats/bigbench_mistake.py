@@ -1,4 +1,7 @@
-"""BIG-Bench Mistake (WHGTyen): a chain of thought, and the 0-based index of its first mistake, null when there is none."""
+"""BIG-Bench Mistake (WHGTyen): chains of thought with the 0-based index of the first mistake, or null.
+
+{"input": "p", "steps": ["s"], "answer": "1", "target": "2", "mistake_index": 0}
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ _USED = ("input", "steps", "target", "answer", "mistake_index", "id")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Input, steps and the index of the mistake."""
+    """A row has an input, steps and a mistake index."""
     return 2 * has(row, "input", "steps", "mistake_index")
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory: `answer` is what the model said, `target` what is right."""
+    """Read one trajectory. `answer` is the model's answer, `target` the gold answer."""
     row, where = record.data, record.where
     steps = texts_of(row, "steps", where)
     yield Trajectory(
@@ -48,7 +51,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The five fields of BIG-Bench Mistake."""
+    """Write the five fields of BIG-Bench Mistake."""
     row = {
         "input": trajectory.problem,
         "steps": trajectory.texts,

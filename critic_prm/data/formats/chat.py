@@ -1,4 +1,9 @@
-"""Chat messages (OpenAI, Anthropic, ShareGPT): a step is an assistant turn with its tool calls, results are its observation."""
+"""Chat messages (OpenAI, Anthropic, ShareGPT): each assistant turn with its tool calls is a step, without labels.
+
+    {"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}]}
+
+Tool results become the observation of the step.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +23,14 @@ _LISTS = ("messages", "conversations", "conversation")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A list of messages."""
+    """A row has a list of messages."""
     key = _list_of(row)
     return 2 if key and isinstance(row[key], list) and row[key] and isinstance(row[key][0], dict) else 0
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory. The system text goes to `meta`; messages that texts alone cannot give back are kept beside it."""
+    """Read one trajectory. The system text goes to `meta`. Messages that cannot be rebuilt from the texts are kept as an extra
+    field."""
     row, where = record.data, record.where
     key = _list_of(row)
     said = conversation(row.get(key), where)
@@ -45,7 +51,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """Messages and tools; labels cannot be said."""
+    """Write messages and tools. The format cannot represent labels."""
     row: dict[str, Any] = {"id": trajectory.id, "messages": messages_of(trajectory)}
     if trajectory.tools:
         row["tools"] = list(trajectory.tools)

@@ -1,4 +1,4 @@
-"""What every format module shares: its convention, the options of a conversion, labels over the edge, what gets lost."""
+"""Shared by all format modules: conversion options, format conventions, field parsers and reports."""
 
 from __future__ import annotations
 
@@ -20,27 +20,25 @@ HumanSteps = Literal["null", "good"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The choices that datasets disagree on; each is made once, at the edge.
-
-    neutral: a neutral step stays neutral ("keep"), counts as "good" or "bad", or loses its label ("drop").
-    index_base: what the first step is called in the file's step numbers, 0 or 1; None is the format's own base.
-    after_error: labels after the first error become unjudged ("null") or stay as the source has them ("keep").
-    human_steps: steps that a labeler wrote in place of a model's are unjudged ("null") or "good" (PRM800K phase 1).
-    alternatives: of several candidates for a step only the "chosen" path, or one more trajectory for each ("all").
-    """
+    """Conversion options for conventions on which datasets disagree. They are applied once, on import or export."""
 
     neutral: Neutral = "keep"
+    """A neutral step stays neutral ("keep"), counts as correct ("good") or incorrect ("bad"), or loses its label ("drop")."""
     index_base: int | None = None
+    """Number of the first step in the file, 0 or 1. None uses the format's own base."""
     after_error: AfterError = "null"
+    """Labels after the first error become null ("null") or stay as they are in the source ("keep")."""
     alternatives: Alternatives = "chosen"
+    """If a step has several candidates, read only the "chosen" path, or one extra trajectory per candidate ("all")."""
     human_steps: HumanSteps = "null"
+    """Steps written by a labeler in place of a model's step are unlabelled ("null") or correct ("good") (PRM800K phase 1)."""
 
     def base(self, own: int) -> int:
         return own if self.index_base is None else self.index_base
 
 
 def options_from(chosen: Mapping[str, str], index_base: int | None = None) -> Options:
-    """Options from words typed by a user. Raises UsageError for a word that is no choice, naming those that are."""
+    """Build Options from user-supplied strings. Raises UsageError, listing the valid choices, for an unknown one."""
     for name, value in chosen.items():
         if value not in _CHOICES[name]:
             raise UsageError(f"--{name.replace('_', '-')} {value!r} is no choice; it is {', '.join(_CHOICES[name])}")
@@ -60,7 +58,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """How a format speaks of steps, in words fit for a table. `index_base` is None where steps have no numbers."""
+    """How a format labels steps, in words for the table of formats. `index_base` is None if steps have no numbers."""
 
     labels: str
     index_base: int | None = None
@@ -69,43 +67,44 @@ class Convention:
 
 
 class Format(Protocol):
-    """What a module in this folder offers. Formats that are only read have no `write`."""
+    """Protocol of a format module. Read-only formats have no `write`."""
 
     CONVENTION: Convention
 
     def score(self, row: Mapping[str, Any]) -> int:
-        """How many fields of this format the row shows; 0 when it is not this format."""
+        """Number of fields of this format found in the row; 0 if the row is not in this format."""
 
     def read(self, record: Record, options: Options) -> Iterable[Trajectory]:
-        """The trajectories of one record, with every label the source has; an id of "" stands for none."""
+        """Parse the trajectories of one record with all labels of the source. An id of "" means the source has none."""
 
 
 Write = Callable[[Trajectory, Options, Counter[str]], dict[str, Any]]
 
 
 class Dropped(Exception):
-    """A row that is left out on purpose; the message is the reason, under which it is counted."""
+    """A row that is deliberately skipped. The message is the reason and the key under which it is counted."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What a conversion did, filled while it runs.
-
-    `read` counts the source's records, `written` the rows of the target. `dropped` counts rows left out, by
-    reason; `hidden` labels that the options took away; `unsaid`, by field, what the target has no place for.
-    """
+    """Statistics of a conversion, updated while it runs."""
 
     source: str = ""
     target: str = ""
     path: str = ""
     read: int = 0
+    """Records read from the source."""
     written: int = 0
+    """Rows written to the target."""
     dropped: Counter[str] = field(default_factory=Counter)
+    """Rows skipped, by reason."""
     hidden: Counter[str] = field(default_factory=Counter)
+    """Labels removed by the options."""
     unsaid: Counter[str] = field(default_factory=Counter)
+    """Content that the target format cannot represent, by field."""
 
     def lines(self) -> list[str]:
-        """The report for a person, a line a part; parts with nothing to say are left out."""
+        """The report as text, one line per part. Empty parts are omitted."""
         parts = (
             ("left out", self.dropped),
             ("hidden by the options", self.hidden),
@@ -117,22 +116,22 @@ class Report:
 
 
 def has(row: Mapping[str, Any], *keys: str) -> int:
-    """The number of `keys` if the row has them all, else 0: the more a format asks for, the surer the match."""
+    """The number of `keys` if the row has all of them, else 0. A format that requires more fields is a more certain match."""
     return len(keys) if all(key in row for key in keys) else 0
 
 
 def rest(row: Mapping[str, Any], used: Container[str]) -> dict[str, Any]:
-    """The fields of a source row that were not used, to be kept in `meta`."""
+    """The fields of a source row that were not used; they are kept in `meta`."""
     return {key: value for key, value in row.items() if key not in used}
 
 
 def id_of(row: Mapping[str, Any], key: str = "id") -> str:
-    """The id of a source row, "" when it has none."""
+    """The id of a source row, or "" if it has none."""
     return "" if row.get(key) is None else str(row[key])
 
 
 def text_of(row: Mapping[str, Any], key: str, where: str) -> str:
-    """A text field that must be there. Raises InputError."""
+    """A required text field. Raises InputError."""
     value = row.get(key)
     if isinstance(value, str) and value.strip():
         return value
@@ -140,7 +139,7 @@ def text_of(row: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def texts_of(row: Mapping[str, Any], key: str, where: str) -> tuple[Step, ...]:
-    """A list of step texts that must be there and hold at least one. Raises InputError."""
+    """A required, non-empty list of step texts. Raises InputError."""
     value = row.get(key)
     if not isinstance(value, list) or not value:
         raise InputError(where, f'"{key}" is {say(value)}', "it must be a list with the text of each step")
@@ -151,7 +150,7 @@ def texts_of(row: Mapping[str, Any], key: str, where: str) -> tuple[Step, ...]:
 
 
 def answer_of(row: Mapping[str, Any], key: str) -> str | None:
-    """An optional answer as text; numbers are written out."""
+    """An optional answer as text; numbers are converted."""
     value = row.get(key)
     if isinstance(value, str):
         return value
@@ -159,7 +158,10 @@ def answer_of(row: Mapping[str, Any], key: str) -> str | None:
 
 
 def first_error_from(value: Any, base: int, steps: int, where: str, key: str) -> int:
-    """A step number of the source -> 0-based first error, -1 for null or a number below the base. Raises InputError."""
+    """Convert a step number of the source to a 0-based first error; -1 for null or a number below the base.
+
+    Raises InputError for a value that is not a number and for a step that does not exist.
+    """
     if value is None:
         return -1
     if isinstance(value, str) and value.strip().lstrip("-").isdigit():
@@ -175,7 +177,7 @@ def first_error_from(value: Any, base: int, steps: int, where: str, key: str) ->
 
 
 def first_error_to(trajectory: Trajectory, base: int, correct: Any) -> Any:
-    """The first error as the target counts, `correct` when there is none. Raises Dropped when it is unknown."""
+    """The first error in the numbering of the target, or `correct` if there is none. Raises Dropped if it is unknown."""
     first = trajectory.first_error()
     if first is None:
         raise Dropped("the first error is unknown")
@@ -183,7 +185,7 @@ def first_error_to(trajectory: Trajectory, base: int, correct: Any) -> Any:
 
 
 def settle(trajectory: Trajectory, options: Options, lost: Counter[str]) -> Trajectory:
-    """Apply `neutral` and `after_error` to the labels of a trajectory, and let `label` follow; `lost` counts what they hid."""
+    """Apply `neutral` and `after_error` to the step labels and update `label`. `lost` counts the labels removed."""
     labels = trajectory.step_labels
     if labels is None:
         return trajectory
@@ -202,9 +204,9 @@ def settle(trajectory: Trajectory, options: Options, lost: Counter[str]) -> Traj
 
 
 def judged(trajectory: Trajectory, target: str, lost: Counter[str]) -> list[bool]:
-    """One right-or-wrong per step, for the longest start that has labels; `lost` counts the steps cut and labels rounded.
+    """Hard labels for the longest labelled prefix of the steps. `lost` counts the steps cut and the soft labels rounded.
 
-    Raises Dropped when the first step has none, UsageError when a neutral step needs a choice.
+    Raises Dropped if the first step has no label, and UsageError for a neutral step.
     """
     labels = list(takewhile(lambda label: label is not None, trajectory.gold()))
     if not labels:
@@ -220,13 +222,13 @@ def judged(trajectory: Trajectory, target: str, lost: Counter[str]) -> list[bool
 
 
 def beyond_first_error(trajectory: Trajectory, lost: Counter[str]) -> None:
-    """Count the step labels that a target with nothing but a first error cannot say."""
+    """Count the step labels that are lost if the target stores only a first error."""
     implied = replace(trajectory, step_labels=None, label=trajectory.first_error()).gold()
     count("step_labels", sum(a != b for a, b in zip(trajectory.gold(), implied, strict=True)), lost)
 
 
 def unsaid(trajectory: Trajectory, said: Container[str], lost: Counter[str]) -> None:
-    """Count the fields of a trajectory that are not among `said`: names of fields, "meta.<key>" and keys of extra fields."""
+    """Count the fields of a trajectory that are not in `said`: field names, "meta.<key>" and keys of extra fields."""
     fields: dict[str, Any] = {
         "id": trajectory.id,
         "observation": any(step.observation is not None for step in trajectory.steps),
@@ -252,13 +254,13 @@ def count(what: str, number: int, lost: Counter[str]) -> None:
 
 
 def known(trajectory: Trajectory, *keys: str) -> dict[str, Any]:
-    """Those of `keys` that an earlier reading left in `meta` or among the extra fields."""
+    """Those of `keys` that an earlier import stored in `meta` or in the extra fields."""
     both = {**trajectory.extra, **trajectory.meta}
     return {key: both[key] for key in keys if key in both}
 
 
 def rating(value: Any, meanings: Mapping[Any, StepLabel], where: str, what: str) -> StepLabel:
-    """The label that a rating stands for. Raises InputError for one that has no meaning."""
+    """The label that a rating stands for. Raises InputError for an unknown rating."""
     if isinstance(value, int | float | None) and value in meanings:
         return meanings[value]
     choices = ", ".join("null" if choice is None else str(choice) for choice in meanings)
@@ -266,7 +268,7 @@ def rating(value: Any, meanings: Mapping[Any, StepLabel], where: str, what: str)
 
 
 def say(value: Any) -> str:
-    """A short description of a wrong value for a message."""
+    """Short description of an invalid value, for an error message."""
     if value is None:
         return "missing"
     shown = repr(value)

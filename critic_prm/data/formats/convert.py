@@ -1,4 +1,4 @@
-"""A file in any dataset's convention -> trajectories, and trajectories -> such a file; one convention a module."""
+"""Read and write trajectories in the formats of public datasets, with format detection."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ __all__ = [
 
 
 def names() -> list[str]:
-    """The formats there are."""
+    """Names of all formats."""
     return registry.names("format")
 
 
 def table() -> list[tuple[str, str, bool, Convention]]:
-    """Every format: its name, what it is in a line, whether it can be written, and its convention."""
+    """For each format: its name, one-line description, whether it can be written, and its conventions."""
     modules: list[tuple[str, Any]] = [(name, registry.load("format", name)) for name in names()]
     return [(name, str(m.__doc__).split("\n")[0], hasattr(m, "write"), m.CONVENTION) for name, m in modules]
 
 
 def detect(path: str | Path) -> str:
-    """The format of a file, by the fields of its first record. Raises InputError saying what it is when it is none of them."""
+    """Detect the format of a file from the fields of its first record. Raises InputError, describing the row, if no format
+    matches."""
     if text.is_plain(path):
         return "text"
     record = next(read_records(path), None)
@@ -61,11 +62,11 @@ def read_trajectories(
     complain: Complain | None = None,
     report: Report | None = None,
 ) -> Iterator[Trajectory]:
-    """Stream the trajectories of a file ("-" is stdin). `format` is one of `names()`, or "auto" to tell by the first record.
+    """Stream the trajectories of a file ("-" is stdin). `format` is one of `names()`, or "auto" to detect it from the first
+    record.
 
-    Ids are unique: a second trajectory of the same id is an InputError naming both lines, and one without an id gets one
-    derived from its content. With on_error="skip" rows that cannot be read go to `complain` and are passed over. A `report`
-    is filled on the way.
+    Ids are unique: a duplicate id raises InputError naming both lines, and a trajectory without an id gets one derived from its
+    content. With on_error="skip", unreadable rows are passed to `complain` and skipped. `report` is updated during the read.
     """
     report = report or Report()
 
@@ -94,7 +95,7 @@ def read_trajectories(
         if options.index_base is not None and module.CONVENTION.index_base is None:
             raise UsageError(f"{format} has no step numbers, so --index-base {options.index_base} means nothing there")
         report.source = format
-        # our own rows mean what they say: their labels after the first error were put there on purpose
+        # Native rows are explicit: labels after the first error were written intentionally.
         if module.__name__.endswith(".native"):
             options = replace(options, after_error="keep")
         yield from _trajectories(chain((first,), records), module, options, on_error, tell, report)
@@ -104,7 +105,7 @@ def _trajectories(
     records: Iterable[Record], module: Any, options: Options, on_error: OnError, complain: Complain, report: Report
 ) -> Iterator[Trajectory]:
     seen = _Ids()
-    native = module.__name__.endswith(".native")  # its own errors say which field is missing
+    native = module.__name__.endswith(".native")  # its own errors name the missing field
     for record in records:
         report.read += 1
         try:
@@ -132,10 +133,10 @@ def write_trajectories(
     options: Options = Options(),  # noqa: B008  (frozen)
     report: Report | None = None,
 ) -> Report:
-    """Write trajectories to `path` in a format that can be written, and report what it could not say.
+    """Write trajectories to `path` in a writable format. The report counts what the format could not represent.
 
-    An error on the way leaves the rows before it in the file. Raises UsageError for formats that are only read, and when a
-    neutral step needs a choice that `options` leave open.
+    If an error occurs, the rows written so far stay in the file. Raises UsageError for read-only formats, and for a neutral
+    step if `options` does not say how to map it.
     """
     module: Any = registry.load("format", format)
     if not hasattr(module, "write"):
@@ -143,7 +144,7 @@ def write_trajectories(
         raise UsageError(f"{format} is only read, not written; there are: {', '.join(writable)}")
     report = report or Report()
     report.target, report.path = format, str(path)
-    options = replace(options, after_error="keep")  # decided where they were read
+    options = replace(options, after_error="keep")  # labels after the first error were handled when the file was read
     with RecordWriter(path) as writer:
         for trajectory in trajectories:
             try:
@@ -176,7 +177,7 @@ def _wrong_format(record: Record, format: str) -> InputError:
 
 
 def _identified(trajectory: Trajectory, record: Record, seen: _Ids) -> Trajectory:
-    """The trajectory with an id that no earlier one has. Raises InputError when its own id was there before."""
+    """Return the trajectory with a unique id. Raises InputError if its own id was already used."""
     if trajectory.id:
         if earlier := seen.add(trajectory.id, record.line):
             raise InputError(
@@ -192,14 +193,14 @@ def _identified(trajectory: Trajectory, record: Record, seen: _Ids) -> Trajector
 
 
 class _Ids:
-    """The ids of a file and the lines they were on, 24 MB for a million: 64-bit hashes in a table with open addresses."""
+    """The ids of a file and their line numbers: 64-bit hashes in an open-addressing table, 24 MB per million ids."""
 
     def __init__(self) -> None:
         self._size, self._used = 1 << 10, 0
         self._hashes, self._lines = array("Q", bytes(8 * self._size)), array("I", bytes(4 * self._size))
 
     def add(self, identity: str, line: int) -> int:
-        """0 when the id is new, else the line it was first seen on."""
+        """Add an id. Returns 0 if it is new, else the line where it first occurred."""
         key = (hash(identity) & 0xFFFFFFFFFFFFFFFF) or 1
         place = self._place(key)
         if self._hashes[place]:

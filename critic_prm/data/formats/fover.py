@@ -1,4 +1,8 @@
-"""FoVer (psunlpgroup/FoVer): a solution, true or false for each step, and the chat that asks for it step by step."""
+"""FoVer (psunlpgroup/FoVer): solutions with a true/false label per step, and a chat that asks for each label.
+
+{"problem": "p", "solution_steps": ["s"], "error_labels": [true],
+ "messages": [{"role": "user", "content": "p\\n\\ns"}, {"role": "assistant", "content": "correct"}]}
+"""
 
 from __future__ import annotations
 
@@ -30,12 +34,12 @@ _MADE = ("messages", "messages_for_prediction")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A problem, solution steps and error labels."""
+    """A row has a problem, solution steps and error labels."""
     return 2 * has(row, "problem", "solution_steps", "error_labels")
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; the chats are made from the other fields and not kept."""
+    """Read one trajectory. The chats are derived from the other fields, so they are not kept."""
     row, where = record.data, record.where
     steps = texts_of(row, "solution_steps", where)
     labels = row.get("error_labels")
@@ -54,7 +58,8 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The row, and under `messages` the chat of the longest start whose steps have labels: a turn a step, and its label."""
+    """Write one row. `messages` holds the chat for the longest labelled prefix, one user turn per step answered
+    by its label."""
     gold = trajectory.gold()
     if all(label is None for label in gold):
         raise Dropped("no step has a label")

@@ -1,4 +1,7 @@
-"""Math-Shepherd (peiyi9979): one text with a tag after each step, and its copy with + or - in the tags' place."""
+"""Math-Shepherd (peiyi9979): one text with a tag after each step, and a copy with + or - in place of each tag.
+
+{"input": "p Step 1: s ки\\nStep 2: t ки", "label": "p Step 1: s +\\nStep 2: t -", "task": "GSM8K"}
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ _FIRST = re.compile(r"[ \n]?Step 1:")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """An input with step tags and a text as its label."""
+    """A row has an input with step tags and a label that is text."""
     return has(row, "input", "label") and 3 * (
         isinstance(row["input"], str) and isinstance(row["label"], str) and TAG in row["input"]
     )
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; the marks "Step k:" that the format puts before every step are taken off."""
+    """Read one trajectory. The "Step k:" markers before the steps are removed."""
     row, where = record.data, record.where
     pieces, labels = _aligned(text_of(row, "input", where), text_of(row, "label", where), where)
     start = _FIRST.search(pieces[0])
@@ -42,7 +45,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """Input and label of the steps that have labels. Raises Dropped when a text could not be told from the format's marks."""
+    """Write `input` and `label` for the labelled steps. Raises Dropped if a text contains one of the format's own markers."""
     labels = judged(trajectory, "math-shepherd", lost)
     steps = marked(trajectory.texts[: len(labels)])
     if _FIRST.search(trajectory.problem):
@@ -57,7 +60,8 @@ def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[
 
 
 def _aligned(text: str, labelled: str, where: str) -> tuple[list[str], list[float]]:
-    """The pieces between tags, and their labels: a tag is where the copy has + or - instead, so "ки" may occur in a step."""
+    """The pieces between tags, and their labels. A tag counts only where `labelled` has + or - instead, so a step may contain
+    "ки"."""
     pieces: list[str] = []
     labels: list[float] = []
     piece, place = "", 0
@@ -86,7 +90,7 @@ def _aligned(text: str, labelled: str, where: str) -> tuple[list[str], list[floa
 
 
 def unmarked(pieces: Sequence[str]) -> tuple[Step, ...]:
-    """Steps without "Step k: " before them, if that stands before every one of them."""
+    """Steps without the leading "Step k: ", if every step has it."""
     marks = [f"Step {number}:" for number in range(1, len(pieces) + 1)]
     if not all(piece.startswith(mark) for piece, mark in zip(pieces, marks, strict=True)):
         return tuple(Step(piece) for piece in pieces)
@@ -94,7 +98,7 @@ def unmarked(pieces: Sequence[str]) -> tuple[Step, ...]:
 
 
 def marked(texts: Sequence[str]) -> list[str]:
-    """Steps with "Step k: " before them. Raises Dropped where a step holds the tag itself."""
+    """Steps with a leading "Step k: ". Raises Dropped if a step contains the tag."""
     if any(TAG in text for text in texts):
         raise Dropped(f"a step contains the step tag {TAG!r}")
     return [f"Step {number}: {text}" for number, text in enumerate(texts, 1)]

@@ -1,4 +1,7 @@
-"""Chat messages -> problem and steps, and back: a step is an assistant turn with its tool calls; results are observed."""
+"""Convert chat messages to a problem and steps, and back; a step is an assistant turn with its tool calls.
+
+Tool results become the observation of the step that called the tool.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,10 @@ class Conversation:
 
 
 def conversation(messages: Any, where: str) -> Conversation:
-    """Read OpenAI, Anthropic or ShareGPT messages. Raises InputError for what is no conversation with an assistant turn.
+    """Parse OpenAI, Anthropic or ShareGPT messages. Raises InputError for invalid messages or a chat without an assistant
+    turn.
 
-    The problem is what users say before the first assistant turn, or the system text if they say nothing.
+    The problem is the user text before the first assistant turn, or the system text if there is none.
     """
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise InputError(where, f"the messages are {say(messages)}", 'they must be a list of {"role", "content"}')
@@ -75,7 +79,7 @@ def conversation(messages: Any, where: str) -> Conversation:
 
 
 def messages_of(trajectory: Trajectory) -> list[dict[str, Any]]:
-    """The conversation of a trajectory: the one it was read from while its steps are the same, else one made of its texts."""
+    """The messages of a trajectory: the original ones if its steps are unchanged, else messages built from its texts."""
     kept = trajectory.extra.get("messages")
     if kept is not None and conversation(kept, trajectory.id).steps == trajectory.steps:
         return list(kept)
@@ -83,7 +87,7 @@ def messages_of(trajectory: Trajectory) -> list[dict[str, Any]]:
 
 
 def kept_messages(messages: Sequence[Mapping[str, Any]], made_from: Trajectory) -> dict[str, Any]:
-    """The messages as an extra field, when the trajectory alone could not give them back."""
+    """The messages as an extra field, if they cannot be rebuilt from the trajectory alone."""
     return {} if list(messages) == list(_made(made_from)) else {"messages": list(messages)}
 
 
@@ -99,7 +103,7 @@ def _made(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
 
 
 def _text(content: Any) -> str:
-    """The readable text of a message's content: a text, or parts of which images and thoughts are left out."""
+    """The text of a message's content: a string, or the text parts of a list; images and thinking are left out."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
@@ -119,12 +123,12 @@ def _part(part: Any) -> str:
 
 
 def _is_result(content: Any) -> bool:
-    """Whether a user message only carries a tool's result, as in Anthropic's messages."""
+    """Whether a user message only carries a tool result, as in Anthropic's messages."""
     return isinstance(content, list) and any(isinstance(part, dict) and part.get("type") == "tool_result" for part in content)
 
 
 def _calls(message: Mapping[str, Any], content: Any) -> Iterator[str]:
-    """Tool calls, one a line: the tool's name, then its arguments as JSON."""
+    """Tool calls, one per line: the tool's name, then its arguments as JSON."""
     calls = list(message.get("tool_calls") or [])
     if message.get("function_call"):
         calls.append({"function": message["function_call"]})

@@ -1,4 +1,7 @@
-"""Mr-Ben (dvlab-research): one object keyed by question, with solutions of several models and the number of the first error."""
+"""Mr-Ben (dvlab-research): one object keyed by question, with solutions of several models and their first errors.
+
+{"u": [{"Question": "p", "Model_Solution_Steps": ["s"], "Model_Solution_First_Error_Step": "1"}]}
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _USED = ("Question_UUID", "Question", "Options", "Ground_Truth_Answer", _STEPS, 
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A record, or an object whose every value is a list of records."""
+    """A row is one solution record, or an object whose values are all lists of records."""
     if _STEPS in row:
         return 10
     lists = list(row.values())[:5]
@@ -31,7 +34,7 @@ def _is_record(item: Any) -> bool:
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory for each model's solution. Code is split into its lines that are not blank."""
+    """Read one trajectory per model solution. Code is split into its non-blank lines."""
     groups = [[record.data]] if _STEPS in record.data else record.data.values()
     for group in groups:
         for row in group if isinstance(group, list) else [group]:
@@ -64,7 +67,7 @@ def _label(row: Mapping[str, Any], steps: list[str], code: bool, base: int, wher
         return -1
     if not code:
         return first_error_from(first, base, len(steps), where, _FIRST)
-    # the annotators copied the wrong line; a blank or repeated line leaves its place unknown
+    # The annotators copied the incorrect line, so a blank or repeated line leaves its position unknown.
     lines = [line.strip() for line in str(first).split("\n") if line.strip()]
     places = [index for index, step in enumerate(steps) if lines and step.strip() == lines[0]]
     return places[0] if len(places) == 1 else None

@@ -1,4 +1,7 @@
-"""The house's own rows: one JSON object a trajectory, a superset of ProcessBench; label files read as well."""
+"""The native format of critic-prm: one JSON object per trajectory, a superset of ProcessBench; also label files.
+
+{"id": "a", "problem": "p", "steps": ["s", {"text": "t", "observation": "o"}], "label": -1, "meta": {"k": 1}}
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ CONVENTION = Convention(
     after_error="null, or as given",
 )
 
-# one of these beside problem and steps makes a row ours rather than plain ProcessBench
+# one of these in addition to problem and steps makes a row native rather than plain ProcessBench
 _OURS = ("step_labels", "gold_answer", "meta", "p_correct", "judgements", "tools", "images", "final_answer")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Rows with a problem and steps; surer with fields that only our rows have."""
+    """A row has a problem and steps; fields that only native rows have raise the score."""
     return has(row, "problem", "steps") and 2 + 3 * any(key in row for key in _OURS)
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory, every field kept."""
+    """Read one trajectory with all its fields."""
     row = record.data
     if options.index_base == 1 and isinstance(row.get("label"), int) and isinstance(row.get("steps"), list):
         row = {**row, "label": first_error_from(row["label"], 1, len(row["steps"]), record.where, "label")}
@@ -37,7 +40,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The native row; it can say everything."""
+    """Write the native row, which can represent everything."""
     row = trajectory_to_json(trajectory)
     if options.index_base == 1 and row.get("label", -1) >= 0:
         row["label"] += 1

@@ -1,4 +1,4 @@
-"""A row that is no trajectory -> what it is, as far as its fields tell, and what to do instead."""
+"""Explain why a row is not a trajectory: recognize related files by their fields and suggest a fix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 _SOLUTIONS = "convert the file that holds the solutions; these replies belong to them by id"
 _NO_STEPS = "label its solutions first, or convert them one by one with --from text"
 
-# Fields that only such a file has, what it is, and the mend. The first match counts.
+# Fields that identify such a file, its description, and the suggested fix. The first match is used.
 _KNOWN: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("step_labels", "annotator"), "a judge's labels for AgentProcessBench without the messages they are about", _SOLUTIONS),
     (
@@ -53,7 +53,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], str, str], ...] = (
 
 
 def refusal(row: Any) -> tuple[str, str]:
-    """What a row is that no format knows, and what to do about it."""
+    """Description of a row that no format can read, and a suggested fix."""
     if not isinstance(row, dict):
         return f"a row of this file is no object but {str(row)[:40]!r}", "a row is a JSON object with a problem and its steps"
     if known := refused(row):
@@ -63,7 +63,7 @@ def refusal(row: Any) -> tuple[str, str]:
 
 
 def refused(row: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What a row is that is known to be no trajectory, and what to do about it; None for all others."""
+    """Description and suggested fix for a row that is recognized as not a trajectory; None for all other rows."""
     for keys, what, mend in _KNOWN:
         if all(key in row for key in keys):
             return f"this holds {what}", mend

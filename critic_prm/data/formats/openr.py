@@ -1,4 +1,10 @@
-"""OpenR (openreasoner/openr): tagged processes with labels, and Monte Carlo trees or prefixes whose values are P(correct)."""
+"""OpenR (openreasoner/openr): tagged processes with step labels, and Monte Carlo trees or prefixes with values.
+
+    {"question": "p", "process": "Step 1: s ки", "labels": [1]}
+    {"question": "p", "reasoning_steps": {"text": "p", "children": [{"text": "s", "mc_value": 0.5}]}}
+
+The Monte Carlo value of a step is read as its P(correct).
+"""
 
 from __future__ import annotations
 
@@ -18,12 +24,12 @@ CONVENTION = Convention(
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A question with a tagged process, or with valued reasoning steps."""
+    """A row has a question with a tagged process, or with reasoning steps that have values."""
     return max(2 * has(row, "question", "process"), 2 * has(row, "question", "reasoning_steps"))
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory for a process; one for each leaf of a tree, and for each prefix that no other goes on from."""
+    """Read one trajectory per process, per leaf of a tree, or per prefix that no other prefix extends."""
     row, where = record.data, record.where
     question = text_of(row, "question", where)
     if "process" in row:
@@ -49,7 +55,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """A process row, for the steps that have labels."""
+    """Write a process row for the labelled steps."""
     labels = judged(trajectory, "openr", lost)
     unsaid(trajectory, (), lost)
     return {
@@ -64,7 +70,7 @@ _Valued = tuple[str, StepLabel]
 
 def _process(row: Mapping[str, Any], question: str, where: str) -> Trajectory:
     labels = row.get("labels", row.get("label"))
-    # every step ends with the tag, which stands at a line's end
+    # every step ends with the tag, which is at the end of a line
     pieces = text_of(row, "process", where).removesuffix(TAG).split(f"{TAG}\n")
     if not isinstance(labels, list) or len(labels) != len(pieces) or not all(label in (0, 1) for label in labels):
         raise InputError(where, f'"labels" is {say(labels)}', f"it needs 1 or 0 for each of the {len(pieces)} tagged steps")
@@ -85,7 +91,7 @@ def _value(node: Mapping[str, Any], where: str) -> float:
 
 
 def _leaves(root: Mapping[str, Any], where: str) -> Iterator[list[_Valued]]:
-    """Every path from below the root, whose text is the question, to a leaf."""
+    """Every path from the root to a leaf, without the root itself, whose text is the question."""
     stack: list[tuple[Mapping[str, Any], list[_Valued]]] = [(root, [])]
     while stack:
         node, path = stack.pop()
@@ -96,7 +102,7 @@ def _leaves(root: Mapping[str, Any], where: str) -> Iterator[list[_Valued]]:
 
 
 def _chains(prefixes: list[Any], question: str, where: str) -> Iterator[list[_Valued]]:
-    """Chains of prefixes, each going on from the one before it; a step is what a prefix adds."""
+    """Chains of prefixes, each extending the one before it. A step is the text that a prefix adds."""
     values = {str(node.get("solution_prefix", "")): _value(node, where) for node in prefixes}
     texts = sorted(text for text in values if text.startswith(question) and text != question)
     chain: list[str] = []

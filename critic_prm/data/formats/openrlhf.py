@@ -1,4 +1,7 @@
-"""OpenRLHF's PRM rows: one text with a placeholder token after each step, and a list with a label for each of them."""
+"""OpenRLHF PRM data: one text with a placeholder token after each step, and a list with one label per step.
+
+{"inputs": "p Step 1: s ки\\nStep 2: t ки", "labels": ["+", "-"]}
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,14 @@ _SIGNS = {"+": 1.0, "-": 0.0}
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Inputs with placeholders, and a list of labels."""
+    """A row has inputs with placeholders, and a list of labels."""
     found = has(row, "inputs", "labels") and isinstance(row["inputs"], str) and isinstance(row["labels"], list)
     return 4 if found and TAG in row["inputs"] else 0
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; the marks "Step k:" before the steps are taken off. Text behind the last placeholder has no label."""
+    """Read one trajectory. The "Step k:" markers before the steps are removed. Raises InputError for text after the last
+    placeholder, which would be a step without a label."""
     row, where = record.data, record.where
     *pieces, behind = text_of(row, "inputs", where).split(TAG)
     labels = row.get("labels")
@@ -49,7 +53,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """Inputs and labels of the steps that have labels. Raises Dropped when a text could not be told from the format's marks."""
+    """Write `inputs` and `labels` for the labelled steps. Raises Dropped if a text contains one of the format's own markers."""
     labels = judged(trajectory, "openrlhf", lost)
     if _FIRST.search(trajectory.problem) or TAG in trajectory.problem:
         raise Dropped('the problem contains "Step 1:" or the placeholder')

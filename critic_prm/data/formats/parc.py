@@ -1,4 +1,8 @@
-"""PARC: solutions with an error annotation for each step, by its 1-based number."""
+"""PARC: solutions with an error annotation per step, identified by its 1-based number.
+
+{"question": "p", "steps": ["s"],
+ "error_annotation": {"error_annotations": {"step_level": [{"step_number": 1, "has_error": true}]}}}
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ _USED = ("question", "steps", "ground_truth_answer", "model_answer", "id")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A question, steps and an error annotation."""
+    """A row has a question, steps and an error annotation."""
     return 3 * has(row, "question", "steps", "error_annotation")
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; premises and error descriptions stay in `meta`. A step without an annotation has no label."""
+    """Read one trajectory. Premises and error descriptions go to `meta`. A step without an annotation has no label."""
     row, where = record.data, record.where
     steps = texts_of(row, "steps", where)
     wrong: dict[int, bool] = {}

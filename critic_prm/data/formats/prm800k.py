@@ -1,4 +1,8 @@
-"""PRM800K (openai/prm800k), phases 1 and 2: steps with alternatives, each rated 1, 0 (neutral) or -1."""
+"""PRM800K (openai/prm800k), phases 1 and 2: steps with alternative candidates, each rated 1, 0 (neutral) or -1.
+
+{"question": {"problem": "p"},
+ "label": {"steps": [{"completions": [{"text": "s", "rating": 1}], "chosen_completion": 0}]}}
+"""
 
 from __future__ import annotations
 
@@ -38,16 +42,17 @@ _LABEL = ("total_time", "finish_reason")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A question object, and a label object with steps."""
+    """A row has a question object, and a label object with steps."""
     question, label = row.get("question"), row.get("label")
     return 6 if isinstance(question, dict) and isinstance(label, dict) and has(label, "steps") else 0
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """The path that was chosen; with alternatives="all" also one trajectory for each candidate that was not, behind its start.
+    """Read the chosen path. With alternatives="all", also read one trajectory per candidate that was not chosen, following the
+    same prefix.
 
-    In phase 2 the steps of the generated solution that come after the labelled ones follow unjudged. A step written by a
-    person is unjudged unless it was rated. Raises Dropped for quality-control and screening rows.
+    In phase 2, steps of the generated solution after the labelled ones are included without labels. A step written by a labeler
+    has no label unless it was rated. Raises Dropped for quality-control and screening rows.
     """
     row, where = record.data, record.where
     for flag, reason in ((_ROW[3], "quality-control question"), (_ROW[4], "screening question")):
@@ -89,7 +94,7 @@ def _trajectory(path: list[_Rated], final: str | None, problem: str, gold: str |
 
 
 def _path(steps: Any, phase2: bool, options: Options, where: str) -> tuple[list[_Rated], list[tuple[int, _Rated]]]:
-    """The chosen step texts with their labels, and the candidates not chosen with their place."""
+    """The chosen steps with their labels, and the candidates that were not chosen with their positions."""
     if not isinstance(steps, list):
         raise InputError(where, f'"label.steps" is {say(steps)}', "it must be the list of labelled steps")
     path: list[_Rated] = []
@@ -102,8 +107,8 @@ def _path(steps: Any, phase2: bool, options: Options, where: str) -> tuple[list[
         elif human is not None:
             taken = _human(human, place, options, where)
         else:
-            # in phase 2 the first candidate is the generated solution's own step, and labelling stops at its error;
-            # in phase 1 nobody went on from here, and none of the candidates is on the path
+            # In phase 2 the first candidate is the generated solution's own step, and labelling stops at its error. In
+            # phase 1 nobody continued from here, so none of the candidates is on the path.
             taken = rated.pop(0) if rated and (phase2 or not path) else None
         others.extend((place, candidate) for candidate in rated)
         if taken is None:
@@ -116,14 +121,14 @@ def _rated(step: Any, place: int, where: str) -> Iterator[_Rated]:
     candidates = step.get("completions") if isinstance(step, dict) else say(step)
     if not isinstance(candidates, list | None):
         raise InputError(where, f"the completions of step {place} are {say(candidates)}", "they must be a list of candidates")
-    for candidate in candidates or ():  # null where the labeler wrote the step without being shown any
+    for candidate in candidates or ():  # null if the labeler wrote the step without seeing candidates
         if not isinstance(candidate, dict) or not isinstance(candidate.get("text"), str):
             raise InputError(where, f"step {place} holds {say(candidate)}", "a candidate has a text and a rating")
         yield candidate["text"], rating(candidate.get("rating"), _RATINGS, where, f"a rating of step {place}")
 
 
 def _human(human: Any, place: int, options: Options, where: str) -> _Rated:
-    """A step that the labeler wrote: text alone, or an object whose rating may have been filled in later."""
+    """A step written by the labeler: a string, or an object whose rating may have been added later."""
     if not isinstance(human, dict):
         human = {"text": str(human)}
     rated = human.get("rating") if human.get("rating") is not None else human.get("corrected_rating")
@@ -133,7 +138,7 @@ def _human(human: Any, place: int, options: Options, where: str) -> _Rated:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """A phase-2 row: the whole solution, and a rating for each step up to the last that has a label."""
+    """Write a phase-2 row: the whole solution, and a rating for each step up to the last labelled one."""
     gold = trajectory.gold()
     last = max((index for index, label in enumerate(gold) if label is not None), default=-1)
     if last < 0:

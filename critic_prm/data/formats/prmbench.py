@@ -1,4 +1,7 @@
-"""PRMBench (ssmisya/PRMBench): a solution that was modified to hold errors, and the 1-based list of its wrong steps."""
+"""PRMBench (ssmisya/PRMBench): solutions modified to contain errors, with the 1-based list of incorrect steps.
+
+{"modified_question": "p", "modified_process": ["s"], "error_steps": [1], "classification": "circular"}
+"""
 
 from __future__ import annotations
 
@@ -35,24 +38,24 @@ _USED = ("modified_question", "modified_process", "error_steps", "ground_truth",
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A modified process and its error steps."""
+    """A row has a modified process and its error steps."""
     return 2 * has(row, "modified_process", "error_steps")
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory: the modified solution. What it was made from stays in `meta`."""
+    """Read one trajectory, the modified solution. The original goes to `meta`."""
     row, where = record.data, record.where
     steps = texts_of(row, "modified_process", where)
     base, wrong = options.base(1), row.get("error_steps")
     if not isinstance(wrong, list) or not all(isinstance(n, int) and base <= n for n in wrong):
         mend = f"it must list step numbers from {base} to {len(steps) + base - 1}"
         raise InputError(where, f'"error_steps" is {say(wrong)}, and there are {len(steps)} steps', mend)
-    if any(number - base >= len(steps) for number in wrong):  # the published files have a few
+    if any(number - base >= len(steps) for number in wrong):  # the published files contain a few
         raise Dropped("error_steps name a step that does not exist")
     mark: StepLabel = "neutral" if row.get("classification") == "redundency" else 0.0
     numbers = {number - base for number in wrong}
     name = id_of(row, "idx")
-    if name and row.get("classification"):  # the classes number the same questions alike
+    if name and row.get("classification"):  # the classes share the same question numbers
         name = f"{row['classification']}-{name}"
     yield Trajectory(
         id=name or id_of(row),
@@ -65,7 +68,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The row for the steps that have labels: a step that is not listed is said to be right, so unjudged ones are left out."""
+    """Write a row for the labelled steps. Steps that are not listed count as correct, so unjudged steps are cut."""
     own = known(
         trajectory, "idx", "classification", "reason", "original_question", "original_process", "modified_steps", "question"
     )

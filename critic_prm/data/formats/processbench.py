@@ -1,4 +1,7 @@
-"""ProcessBench (QwenLM/ProcessBench): a solution, and the 0-based index of its first wrong step."""
+"""ProcessBench (QwenLM/ProcessBench): solutions with the 0-based index of the first incorrect step, or -1.
+
+{"id": "a", "generator": "m", "problem": "p", "steps": ["s"], "final_answer_correct": true, "label": -1}
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ _OWN = ("generator", "final_answer_correct")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Problem, steps and label: ours as well, unless it says whether the final answer is right."""
+    """A row has a problem, steps and a label. Native rows do too, so the score is low without `final_answer_correct`."""
     return has(row, "problem", "steps", "label", "final_answer_correct") or min(1, has(row, "problem", "steps", "label"))
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; `generator` and `final_answer_correct` stay beside it under their names."""
+    """Read one trajectory. `generator` and `final_answer_correct` become extra fields."""
     row, where = record.data, record.where
     steps = texts_of(row, "steps", where)
     if row.get("label") is None:
@@ -49,7 +52,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The six fields of ProcessBench; the two that a trajectory may lack are left out where unknown."""
+    """Write the six fields of ProcessBench. `generator` and `final_answer_correct` are omitted if unknown."""
     row = {
         "id": trajectory.id,
         "problem": trajectory.problem,

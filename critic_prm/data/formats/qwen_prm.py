@@ -1,4 +1,8 @@
-"""Qwen2.5-Math-PRM (Qwen): a chat whose answer holds the steps, each followed by the token <extra_0>, and a label for each."""
+"""Qwen2.5-Math-PRM (Qwen): a chat whose answer has the token <extra_0> after each step, and one label per step.
+
+{"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s<extra_0>t<extra_0>"}],
+ "labels": [1, 0]}
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ TAG = "<extra_0>"
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Messages whose last one holds the step token."""
+    """A row has messages, and the last one contains the step token."""
     turns = row.get("messages")
     if not isinstance(turns, list) or not turns or not isinstance(turns[-1], dict):
         return 0
@@ -24,7 +28,7 @@ def score(row: Mapping[str, Any]) -> int:
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory: the user's turn is the problem, what stands before each step token a step."""
+    """Read one trajectory. The user turn is the problem; the text before each step token is a step."""
     row, where = record.data, record.where
     turns = {str(turn.get("role")): turn.get("content") for turn in row.get("messages") or () if isinstance(turn, dict)}
     problem, answer = turns.get("user"), turns.get("assistant")
@@ -48,7 +52,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The chat and labels of the steps that have labels; a system turn where the trajectory came with one."""
+    """Write the chat and labels of the labelled steps, with a system turn if the source had one."""
     labels = judged(trajectory, "qwen-prm", lost)
     texts = trajectory.texts[: len(labels)]
     if any(TAG in text for text in texts):

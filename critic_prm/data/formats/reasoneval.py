@@ -1,4 +1,7 @@
-"""ReasonEval (GAIR) and MR-GSM8K: MR-MATH's first errors, PRM800K solutions rated for redundancy, perturbed solutions."""
+"""ReasonEval (GAIR) and MR-GSM8K: first errors (MR-MATH), PRM800K redundancy ratings, and perturbed solutions.
+
+{"question": "p", "model_output_step_format": [["s"]], "model_output_solution_first_error_step": 1}
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,13 @@ _USED = ("id", "uuid", "question", "ground_truth_answer", _NESTED, _FLAT, _FIRST
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Steps of a model's output with a first error or ratings, or a perturbed hypothesis."""
+    """A row has the steps of a model's output with a first error or ratings, or a perturbed hypothesis."""
     layouts = ((_NESTED, _FIRST), (_FLAT, _FIRST), (_NESTED, "rating"), ("hypothesis_steps", "reference_steps", "tags"))
     return max(3 * has(row, "question", *layout) for layout in layouts)
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; what judges said of it, in MR-GSM8K's result files, stays in `meta`."""
+    """Read one trajectory. Judge outputs in MR-GSM8K's result files go to `meta`."""
     row, where = record.data, record.where
     steps = _steps(row, where)
     label: int | None = None
@@ -71,7 +74,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """An MR-MATH row."""
+    """Write an MR-MATH row."""
     first = first_error_to(trajectory, options.base(1), "N/A")
     own = known(trajectory, "generator", "model_output", "model_output_answer_correctness")
     beyond_first_error(trajectory, lost)
@@ -91,7 +94,7 @@ _CORRECT = "model_output_solution_correctness"
 
 
 def _steps(row: Mapping[str, Any], where: str) -> tuple[Step, ...]:
-    """A step may come as a list of its sentences."""
+    """The steps of a row; a step may be a list of its sentences."""
     nested = row.get(_NESTED)
     if not isinstance(nested, list) or not nested:
         return texts_of(row, "hypothesis_steps" if "hypothesis_steps" in row else _FLAT, where)

@@ -1,4 +1,7 @@
-"""RLHFlow's PRM chats: the user states the problem and then a step a turn, the assistant answers each with + or -."""
+"""RLHFlow PRM chats: the user turns hold the problem and one step each, the assistant answers each with + or -.
+
+{"conversations": [{"role": "user", "content": "p Step 1: s"}, {"role": "assistant", "content": "+"}]}
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _FIRST = " Step 1:"
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Conversations whose assistant only says + or -."""
+    """A row has conversations in which the assistant only says + or -."""
     turns = row.get("conversations")
     if not isinstance(turns, list) or not turns or len(turns) % 2:
         return 0
@@ -25,7 +28,7 @@ def score(row: Mapping[str, Any]) -> int:
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; the marks "Step k:" before the steps are taken off."""
+    """Read one trajectory. The "Step k:" markers before the steps are removed."""
     row, where = record.data, record.where
     turns = row["conversations"]
     texts = [str(turn.get("content", "")) if isinstance(turn, dict) else "" for turn in turns[::2]]
@@ -44,7 +47,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The conversation of the steps that have labels."""
+    """Write the conversation for the labelled steps."""
     labels = judged(trajectory, "rlhflow", lost)
     if _FIRST in trajectory.problem:
         raise Dropped('the problem contains "Step 1:"')

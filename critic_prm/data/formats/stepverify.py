@@ -1,4 +1,7 @@
-"""StepVerify (eth-lre/verify-then-generate): a student's wrong solution, and the 0-based step where a teacher saw the error."""
+"""StepVerify (eth-lre/verify-then-generate): incorrect student solutions with the teacher's 0-based first error.
+
+{"problem": "p", "student_incorrect_solution": ["s"], "incorrect_index": 0}
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ _STEPS, _FIRST = "student_incorrect_solution", "incorrect_index"
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A problem, a student's steps and where they go wrong."""
+    """A row has a problem, a student's steps and the index of the first error."""
     return 3 * has(row, "problem", _STEPS, _FIRST)
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; the teacher's dialogue and explanation stay in `meta`."""
+    """Read one trajectory. The teacher's dialogue and explanation go to `meta`."""
     row, where = record.data, record.where
     steps = texts_of(row, _STEPS, where)
     yield Trajectory(

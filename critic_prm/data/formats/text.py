@@ -1,4 +1,7 @@
-"""Plain text, or records that pair a problem with a solution's text: split into steps at marks or blank lines."""
+"""Plain text, or records with a problem and a solution text; the solution is split at step markers or blank lines.
+
+{"problem": "p", "solution": "s\\n\\nt"}
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ _JSON = (b"{", b"[{", b"[\n", b"[ ")
 
 
 def is_plain(path: str | Path) -> bool:
-    """Whether a file is text by its name and holds no JSON after all."""
+    """Whether the file name says text and the content is not JSON."""
     return str(path).endswith((".txt", ".md", ".markdown")) and not peek(path).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(_JSON)
 
 
 def records(path: str | Path, on_error: OnError, complain: Complain) -> Iterator[Record]:
-    """The records of a file of pairs, or the whole of a plain text as one record."""
+    """The records of a file of problem-solution pairs, or a whole plain text as one record."""
     with open_input(path) as stream:
         source = chunks(stream, name_of(path))
         first = next(source, b"")
@@ -48,12 +51,12 @@ def records(path: str | Path, on_error: OnError, complain: Complain) -> Iterator
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A text, or a problem beside a solution's text."""
+    """A row is a text, or has a problem and a solution text."""
     return 1 if _pair(row) or set(row) == {"text"} else 0
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory without labels. GSM8K's answers are steps by line, and what follows "####" is the final answer."""
+    """Read one trajectory without labels. A GSM8K answer is split into lines, and the text after "####" is the final answer."""
     row, where = record.data, record.where
     pair = _pair(row)
     if pair:
@@ -83,7 +86,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The names of the problem's and the solution's field."""
+    """The names of the problem field and the solution field."""
     problem = next((key for key in _PROBLEM if isinstance(row.get(key), str)), None)
     solution = next((key for key in _SOLUTION if isinstance(row.get(key), str)), None)
     if solution is None and isinstance(row.get("answer"), str) and _GSM8K.search(row["answer"]):
@@ -92,7 +95,8 @@ def _pair(row: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _divide(text: str, where: str) -> tuple[str, str]:
-    """Problem and solution of a plain text: at a "Solution:" heading, else after the first paragraph. Raises InputError."""
+    """Split a plain text into problem and solution, at a "Solution:" heading or after the first paragraph.
+    Raises InputError."""
     if slot := _SLOT.search(text):
         raise InputError(
             where, f"this is a prompt template with the open slot {slot.group()}", "give a problem and its solution"

@@ -1,4 +1,7 @@
-"""ThinkPRM's verification chains (launch/thinkprm-1K): a solution, a judge's critique of each step as one text, gold labels."""
+"""ThinkPRM (launch/thinkprm-1K): solutions with gold labels and a verification chain (all step critiques as one text).
+
+{"problem": "p", "cot": "Step 1: fine", "prefix_steps": ["s", "t"], "gt_step_labels": ["+", "-"]}
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,12 @@ first incorrect step. If the solution is not finished, judge the steps that are 
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A chain, the steps it is about and their labels."""
+    """A row has a verification chain, steps and labels."""
     return 2 * has(row, "problem", "cot", "prefix_steps", "gt_step_labels")
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; the chain stays in `meta`."""
+    """Read one trajectory. The chain goes to `meta`."""
     row, where = record.data, record.where
     steps = texts_of(row, "prefix_steps", where)
     labels = row.get("gt_step_labels")
@@ -68,10 +71,10 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The row of the data set, and under `messages` the chat to train on: the task, and the chain as the assistant's turn.
+    """Write the dataset row, with a training chat under `messages`: the task, and the chain as the assistant turn.
 
-    The chain is that of the first readable judgement of a label file's row, or the one the trajectory came with. Steps after
-    the first error are "-" there. Raises Dropped without a chain or without labels up to the first error.
+    The chain comes from the first readable judgement of a label-file row, or else from the `cot` of the source. Steps after the
+    first error are "-". Raises Dropped if there is no chain, or if a step up to the first error has no label.
     """
     chain, right = _chain(trajectory, options.neutral)
     labels = trajectory.gold()
@@ -100,10 +103,10 @@ _LABEL_FILE = ("judgements", "p_correct", "p_from", "votes", "status", "first_er
 
 
 def _chain(trajectory: Trajectory, neutral: Neutral) -> tuple[str, bool | None]:
-    """The critiques of a judgement as one text, and whether it calls the solution right (None: unknown). Raises Dropped.
+    """The critiques of a judgement as one text, and whether it says the solution is correct (None: unknown). Raises Dropped.
 
-    A chain calls every step right or wrong: a judgement with a neutral verdict is passed over, unless `neutral` says what it
-    is to be taken for.
+    A chain calls every step correct or incorrect, so a judgement with a neutral verdict is skipped unless `neutral` says how to
+    map it.
     """
     judgements = trajectory.extra.get("judgements")
     reason = "no judgement with critiques"

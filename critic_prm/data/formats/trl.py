@@ -1,4 +1,7 @@
-"""TRL's stepwise supervision rows, and our training rows: prompt, completions, and a label for each completion."""
+"""TRL stepwise supervision, and critic-prm training rows: a prompt, completions, and one label per completion.
+
+{"prompt": "p", "completions": ["s", "t"], "labels": [true, false]}
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,12 @@ CONVENTION = Convention(labels="`labels`: true or false per step; P(correct) and
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """Prompt, completions and labels."""
+    """A row has a prompt, completions and labels."""
     return has(row, "prompt", "completions", "labels")
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory; votes, weight and source of a training row stay beside it."""
+    """Read one trajectory. Votes, weight and source of a training row become extra fields."""
     row, where = record.data, record.where
     steps = texts_of(row, "completions", where)
     labels = row.get("labels")
@@ -49,7 +52,7 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
 
 
 def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
-    """The row, with true or false labels (TRL cuts fractions off), for the steps that have labels."""
+    """Write the row with boolean labels, because TRL truncates fractions, for the labelled steps."""
     labels = judged(trajectory, "trl", lost)
     unsaid(trajectory, {"id", "source", "meta.source"}, lost)
     return {

@@ -1,4 +1,7 @@
-"""Who&When (mingyin1): runs of several agents that failed, and the 0-based message where the decisive mistake was made."""
+"""Who&When (mingyin1): failed multi-agent runs with the 0-based index of the message with the decisive mistake.
+
+{"question": "p", "history": [{"role": "user", "content": "s"}], "mistake_step": "0"}
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ _USED = ("question", "history", "mistake_step", "ground_truth", "question_ID")
 
 
 def score(row: Mapping[str, Any]) -> int:
-    """A question, a history and the step of the mistake."""
+    """A row has a question, a history and a mistake step."""
     return 3 * has(row, "question", "history", "mistake_step")
 
 
 def read(record: Record, options: Options) -> Iterable[Trajectory]:
-    """One trajectory: every message of the history is a step, under the name of the agent that wrote it."""
+    """Read one trajectory. Each message of the history is a step, prefixed with the name of its agent."""
     row, where = record.data, record.where
     history = row.get("history")
     if not isinstance(history, list) or not history or not all(isinstance(turn, dict) for turn in history):

@@ -1,1 +1,1 @@
-"""Read and write files of JSON records: JSONL, JSON, CSV, Parquet, compressed or not."""
+"""Read and write files of JSON records: JSONL, JSON, CSV and Parquet, optionally compressed."""

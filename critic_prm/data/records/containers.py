@@ -1,4 +1,4 @@
-"""A path or stdin -> chunks of decompressed bytes, after saying what the file is when it is no file of records."""
+"""Open record files: stream their bytes decompressed, and identify files that do not contain records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARQUET = b"PAR1"
 _SLICE = 1 << 10
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
-# What a file really is, by its first bytes, and what to do about it.
+# File types recognized by their first bytes, and how to fix the problem.
 _NOT_RECORDS: tuple[tuple[bytes, str, str], ...] = (
     (b"version https://git-lfs", "a Git-LFS pointer, not the data", "fetch the file itself with: git lfs pull"),
     (PARQUET, "a parquet file, which cannot be read from a pipe", "give it as a file"),
@@ -43,13 +43,13 @@ _NOT_RECORDS: tuple[tuple[bytes, str, str], ...] = (
 
 
 def name_of(path: str | Path) -> str:
-    """How a path is called in messages."""
+    """Name of a path for messages."""
     return "stdin" if str(path) == "-" else str(path)
 
 
 @contextmanager
 def open_input(path: str | Path) -> Iterator[BinaryIO]:
-    """Open `path` ("-" is stdin) for reading bytes. Raises InputError for what is missing, a directory or locked."""
+    """Open `path` ("-" is stdin) for reading bytes. Raises InputError for a missing file, a directory or denied access."""
     if str(path) == "-":
         yield sys.stdin.buffer
         return
@@ -66,9 +66,9 @@ def open_input(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
-    """The bytes of `stream`, decompressed if they are gzip or zstd, without a UTF-8 mark, as chunks of about a megabyte.
+    """Yield the bytes of `stream` in chunks of about 1 MB, decompressed if gzip or zstd, without a UTF-8 byte order mark.
 
-    Raises InputError naming what the file is when it is empty, binary, UTF-16, HTML, a Git-LFS pointer or cut off.
+    Raises InputError that names the file type if the stream is empty, binary, UTF-16, HTML, a Git-LFS pointer or truncated.
     """
     raw = _raw(stream)
     first = _head(raw)
@@ -84,7 +84,7 @@ def chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def peek(path: str | Path) -> bytes:
-    """The first bytes of a file as they lie there, to tell a parquet file before it is streamed; empty for stdin."""
+    """The first bytes of a file, not decompressed, to recognize Parquet before streaming; empty for stdin."""
     if str(path) == "-":
         return b""
     with open_input(path) as stream:
@@ -95,7 +95,7 @@ def peek(path: str | Path) -> bytes:
 
 
 def refuse(head: bytes, name: str) -> None:
-    """Raise InputError when the first bytes of the content say that this holds no records."""
+    """Raise InputError if the first bytes of the content show that the file does not contain records."""
     if not head:
         raise InputError(name, "the file is empty")
     for magic, what, mend in _NOT_RECORDS:
@@ -111,14 +111,14 @@ def refuse(head: bytes, name: str) -> None:
 
 
 def _raw(stream: BinaryIO) -> Iterator[bytes]:
-    # read1 hands over what a pipe holds at once; read would wait for a whole megabyte
+    # read1 returns what a pipe has available; read would wait for a full megabyte
     read = stream.read1 if isinstance(stream, io.BufferedReader) else stream.read
     while chunk := read(CHUNK):
         yield chunk
 
 
 def _head(raw: Iterator[bytes]) -> bytes:
-    """The first 4096 bytes or more, so that a slow pipe cannot hide what the content is."""
+    """At least the first 4096 bytes or a full line, so that a slow pipe cannot hide what the content is."""
     head = b""
     for chunk in raw:
         head += chunk
@@ -178,7 +178,7 @@ def chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def extra(module: str, name: str, purpose: str) -> Any:
-    """Import an optional module. Raises ConfigError that says which extra to install for what."""
+    """Import an optional module. Raises ConfigError that names the extra to install."""
     from importlib import import_module
 
     with suppress(ImportError):

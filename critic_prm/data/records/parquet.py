@@ -1,4 +1,4 @@
-"""Rows of a parquet file, batch by batch, and back; columns that Arrow has no one type for travel as JSON text."""
+"""Read and write Parquet files in batches; columns without a single Arrow type are stored as JSON text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from critic_prm.errors import InputError
 
 _BATCH = 1024
 _MARK = {b"critic_prm": b"json"}
-"""Field metadata of a column whose values are JSON text: objects, or values of mixed types."""
+"""Field metadata of a column stored as JSON text: objects, or values of mixed types."""
 
 
 def read_parquet(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The rows of a parquet file as objects. Null columns are left out: Arrow cannot tell null from absent."""
+    """Yield the rows of a Parquet file as objects. Null values are omitted because Arrow cannot distinguish null
+    from absent."""
     extra("pyarrow", "parquet", f"reading {path}")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -48,7 +49,7 @@ def _decoded(value: Any, column: str, where: str) -> Any:
 
 
 def write_parquet(lines: Path, target: Path) -> None:
-    """Turn a JSONL file into a parquet file in two passes: what types the columns have, then the rows."""
+    """Convert a JSONL file to Parquet in two passes: infer the column types, then write the rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""A path -> a new file with an unguessable name beside it, which takes the path's place when whole; one writer at a time."""
+"""Write files atomically: to a temporary file with a random name that replaces the target, under a lock."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOCK_FILE = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOE
 
 
 before_keep: ContextVar[Callable[[Path], None] | None] = ContextVar("before_keep", default=None)
-"""Called with the path of each file that is about to appear under its name, while that is still locked."""
+"""Called with the path of each file just before it appears under its final name, while the lock is still held."""
 
 
 class Part:
-    """`stream` writes to a file beside `target`; `keep` gives it the target's name, `drop` removes it.
+    """A temporary file beside `target`. Write to `stream`; `keep` renames the file to the target, `drop` removes it.
 
-    Until then `target` is locked: the kernel ends the lock with the process. Raises UsageError while another run writes there,
-    InputError for a target that is an SQLite database, such as a cache, and OSError.
+    The target is locked until then; the kernel releases the lock if the process dies. Raises UsageError if another run is
+    writing the target, InputError if the target is an SQLite database such as a cache, and OSError.
     """
 
     def __init__(self, target: Path, name: str = "") -> None:
@@ -36,7 +36,7 @@ class Part:
         refuse_database(target, name)
         self._lock: int | None = _locked(_beside(target, "lock"), name)
         try:
-            # whoever left these was killed: nobody else writes here now
+            # left by a killed process: the lock shows that nobody else is writing here now
             for left in target.parent.glob(f".{escape(target.name)}.{'[0-9a-f]' * 16}.part*"):
                 with suppress(OSError):
                     left.unlink()
@@ -47,7 +47,7 @@ class Part:
             raise
 
     def keep(self) -> None:
-        """Put the finished file in the target's place."""
+        """Move the finished file to the target."""
         self.stream.close()
         if (announce := before_keep.get()) is not None:
             announce(self.target)
@@ -55,7 +55,7 @@ class Part:
         self._release()
 
     def drop(self) -> None:
-        """Remove what was written, unless it was kept."""
+        """Remove the temporary file, unless it was kept."""
         if self._lock is not None:
             with suppress(OSError):
                 self.stream.close()
@@ -70,8 +70,8 @@ class Part:
 
 
 def write_whole(path: str | Path, content: bytes) -> None:
-    """Write a small file whole or not at all; a link that is there is replaced, not followed. A device or a pipe is written to
-    as it is. Raises as Part does."""
+    """Write a small file atomically. An existing symlink is replaced, not followed. A device or pipe is written directly.
+    Raises as Part does."""
     target = Path(path)
     if target.exists() and not target.is_file():
         target.write_bytes(content)
@@ -85,7 +85,7 @@ def write_whole(path: str | Path, content: bytes) -> None:
 
 
 def refuse_database(target: Path, name: str) -> None:
-    """Raise InputError where `target` is an SQLite database: replacing a cache would lose every reply in it."""
+    """Raise InputError if `target` is an SQLite database: replacing a cache would lose all its replies."""
     if not target.is_file():
         return
     with target.open("rb") as stream:
@@ -100,7 +100,7 @@ def _beside(target: Path, ending: str) -> Path:
 
 
 def _locked(path: Path, name: str) -> int:
-    """A lock on the file at `path`, which its holder removes. Raises UsageError while another run holds it."""
+    """Lock the file at `path`; the holder removes it. Raises UsageError if another run holds the lock."""
     while True:
         held = os.open(path, LOCK_FILE, 0o666)
         try:

@@ -1,4 +1,4 @@
-"""A file of JSON records (JSONL, JSON, gzip, zstd, parquet, stdin) -> its records, each with the line it stood on."""
+"""Stream JSON records with line numbers from JSONL, JSON, gzip, zstd and Parquet files or stdin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 LONGEST = 1 << 26
-"""Bytes of the longest record. A compressed file of a megabyte may hold a line of a gigabyte."""
+"""Maximum size of a record in bytes. A compressed file of one megabyte may contain a line of one gigabyte."""
 
 OnError = Literal["stop", "skip"]
 Complain = Callable[[InputError], None]
@@ -38,7 +38,7 @@ Complain = Callable[[InputError], None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record and where it stood. `line` is 1-based: the line it starts on, or the row of a parquet file."""
+    """One record and its location. `line` is 1-based: the line it starts on, or the row of a Parquet file."""
 
     line: int
     where: str
@@ -46,11 +46,11 @@ class Record:
 
 
 def read_records(path: str | Path, *, on_error: OnError = "stop", complain: Complain | None = None) -> Iterator[Record]:
-    """Stream the records of a file in bounded memory; what it is is told by its content, not by its name.
+    """Stream the records of a file in bounded memory. The file type is detected from the content, not from the name.
 
-    JSONL, JSON arrays (element by element), JSON objects (one or several), any of them as gzip or zstd, and parquet; "-" is
-    stdin. Raises InputError naming file, line and mend; with on_error="skip" a broken line goes to `complain` and is passed
-    over. Only lines can be passed over: a broken JSON array or spread object ends there.
+    Supports JSONL, JSON arrays (element by element), JSON objects (one or several), each also as gzip or zstd, and Parquet. "-"
+    is stdin. Raises InputError with file, line and suggested fix. With on_error="skip", a broken line is passed to `complain`
+    and skipped. Only lines can be skipped: a broken JSON array or multi-line object ends the stream.
     """
     if peek(path).startswith(PARQUET):
         from critic_prm.data.records.parquet import read_parquet
@@ -66,11 +66,11 @@ def read_records(path: str | Path, *, on_error: OnError = "stop", complain: Comp
 
 
 def records_in(source: Iterator[bytes], name: str, on_error: OnError, complain: Complain) -> Iterator[Record]:
-    """The records of a text that arrives in chunks; `name` is what messages call it. See `read_records`."""
+    """Parse the records of a text that arrives in chunks. `name` identifies it in messages. See `read_records`."""
     head = b""
     while chunk := next(source, b""):
         first, head = not head, head + chunk
-        # only a line's end can change what was not clear before: a long line is not looked at again and again
+        # only the end of a line can settle an undecided case, so a long line is not parsed again for every chunk
         if len(head) > LONGEST or (not chunk.isspace() and (first or b"\n" in chunk) and _decided(head)):
             break
     if not head.strip() and len(head) <= LONGEST:
@@ -82,21 +82,21 @@ def records_in(source: Iterator[bytes], name: str, on_error: OnError, complain: 
 
 
 def _decided(head: bytes) -> bool:
-    """Whether enough is here to tell a document from lines: an opening bracket, one whole record, or two lines."""
+    """Whether `head` is enough to tell a document from lines: an opening bracket, one complete record, or two lines."""
     text = head.lstrip()
     first, *others = text.split(b"\n", 2)
     return text.startswith(b"[") or len(others) == 2 or (len(others) == 1 and _parses(first))
 
 
 def _is_document(head: bytes) -> bool:
-    """Whether this is an array or an object spread over lines, rather than a record a line."""
+    """Whether the text is an array or a multi-line object, rather than one record per line."""
     text = head.lstrip()
     if text.startswith(b"["):
         return True
     first, *others = text.split(b"\n", 2)
     if not text.startswith(b"{") or not others or _parses(first):
         return False
-    # `{"a": 1,` may be the top of a spread object or a torn line; a whole record on the next line tells them apart
+    # `{"a": 1,` may start a multi-line object or be a torn line; a complete record on the next line means it is torn
     return _unfinished(first) and not (_parses(others[0]) and not first.rstrip().endswith((b"[", b":")))
 
 
@@ -109,13 +109,13 @@ def _parses(line: bytes) -> bool:
 
 
 def _unfinished(line: bytes) -> bool:
-    """Whether a line breaks off where JSON allows a line break (so not within a text)."""
+    """Whether a line ends where JSON allows a line break (so not within a string)."""
     text = line.decode("utf-8", "replace").rstrip()
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
         return error.pos >= len(text) and not error.msg.startswith("Unterminated")
-    except (ValueError, RecursionError):  # an integer of too many digits, brackets nested too deeply
+    except (ValueError, RecursionError):  # an integer with too many digits, or brackets nested too deeply
         return False
     return False
 
@@ -139,11 +139,11 @@ def _lines(head: bytes, source: Iterator[bytes], name: str, on_error: OnError, c
         yield Record(number, f"{name}:{number}", data)
 
 
-_CUT = b"\x00cut"  # put behind a last line without a newline; no text line can hold NUL unescaped
+_CUT = b"\x00cut"  # appended to a last line without a newline; JSON text cannot contain an unescaped NUL
 
 
 def _split(head: bytes, source: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Lines, split on b"\\n" alone: U+2028, form feeds and the like are content."""
+    """Split into lines at b"\\n" only: U+2028, form feeds and the like are content."""
     pending, size, number = list[bytes](), 0, 1
     for chunk in chain(head, source):
         first, *parts = chunk.split(b"\n")
@@ -167,7 +167,8 @@ def _too_long(where: str) -> InputError:
 
 
 def _second_opinion(line: bytes, where: str) -> Any:
-    """What orjson refused: right after all (lone surrogates as escapes), or an InputError that says what is wrong."""
+    """Parse a line that orjson rejected. Returns the value if it is valid (lone surrogates as escapes), else raises an
+    InputError that says what is wrong."""
     cut = line.endswith(_CUT)
     line = line.removesuffix(_CUT)
     try:
@@ -205,12 +206,12 @@ def _no_constant(text: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
-_PARTIAL = re.compile(r"[\w.+\\-]*\s*")  # nothing, or the start of a number, a literal or an escape
+_PARTIAL = re.compile(r"[\w.+\\-]*\s*")  # empty, or the start of a number, a literal or an escape
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def _document(head: bytes, source: Iterator[bytes], name: str) -> Iterator[Record]:
-    """The elements of one array, or one or several objects that are spread over lines."""
+    """Yield the elements of one array, or one or several multi-line objects."""
     text = _Text(head, source, name)
     if text.peek() != "[":
         while text.peek():
@@ -238,7 +239,7 @@ CUT_MEND = "the file was not written or copied to its end"
 
 
 class _Text:
-    """A window over the text of a document: values are taken from its front, and it is filled behind as they need it."""
+    """A sliding window over the text of a document: values are consumed from the front, and more text is read as needed."""
 
     def __init__(self, head: bytes, source: Iterator[bytes], name: str) -> None:
         self._decode = getincrementaldecoder("utf-8")()
@@ -251,7 +252,7 @@ class _Text:
         return f"{self._name}:{self.line}"
 
     def peek(self) -> str:
-        """The next character that is no space, "" at the end."""
+        """The next non-space character, "" at the end."""
         while True:
             match = _SPACE.match(self._text, self._pos)
             self._advance(match.end() if match else self._pos)
@@ -264,13 +265,13 @@ class _Text:
         self._advance(self._pos + length)
 
     def value(self) -> Any:
-        """The JSON value at the front. Raises InputError where it is broken or the file ends within it."""
+        """Parse the JSON value at the front. Raises InputError if it is broken or the file ends within it."""
         want = 1 << 16
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._pos)
             except json.JSONDecodeError as error:
-                # only an error at the window's end, or within an open text, can come from what is still to be read
+                # only an error at the end of the window, or within an open string, can be caused by text not yet read
                 early = error.pos < len(self._text) - 16 and not error.msg.startswith("Unterminated")
                 if not early and len(self._text) - self._pos > LONGEST:
                     raise _too_long(self.where) from None
@@ -286,7 +287,7 @@ class _Text:
                 raise InputError(where, f"broken JSON at column {column}: {error.msg}", "mend the file") from None
             except (ValueError, RecursionError) as error:
                 raise InputError(self.where, _numbers(error), NUMBER_MEND) from None
-            if end < len(self._text) or not self._fill(1):  # a number at the very end may go on
+            if end < len(self._text) or not self._fill(1):  # a number at the very end may continue
                 self._advance(end)
                 return value
 
@@ -295,7 +296,7 @@ class _Text:
         self._pos = position
 
     def _fill(self, length: int) -> bool:
-        """Read at least `length` more bytes; False at the end of the file."""
+        """Read at least `length` more bytes. False at the end of the file."""
         if self._pos > 1 << 16:
             self._text, self._pos = self._text[self._pos :], 0
         read = 0

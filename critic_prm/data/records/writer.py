@@ -1,4 +1,4 @@
-"""Rows -> a file of JSON records that appears under its name only when it is whole, or holds every row before an error."""
+"""Write JSON records to a file that appears under its name only when it is complete or the run ends early."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class _Sink(Protocol):
 
 
 class RecordWriter:
-    """Writes rows to `path`: JSONL, or by its suffix .json (an array), .gz, .zst, .parquet; "-" is stdout.
+    """Writes rows to `path` as JSONL, or by suffix as .json (an array), .gz, .zst or .parquet; "-" is stdout.
 
-    Rows go to a new file beside it, renamed on close. Leaving the `with` block by an error keeps the rows so far under the
-    real name, unless there are none. NaN and infinity, which JSON lacks, are written as null. Raises InputError when the
-    place cannot be written or holds an SQLite database, UsageError while another run writes there.
+    Rows go to a temporary file that is renamed on close. If an error leaves the `with` block, the rows written so far are kept
+    under the final name, unless there are none. NaN and infinity, which JSON lacks, are written as null. Raises InputError if
+    the path cannot be written or is an SQLite database, UsageError if another run is writing it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -55,7 +55,7 @@ class RecordWriter:
             raise
 
     def write(self, row: Any) -> None:
-        """Append one row. Raises InputError for a row that JSON cannot say or a disk that is full."""
+        """Append one row. Raises InputError for a row that JSON cannot represent or if the disk is full."""
         line = encode(row, self._name)
         try:
             if self._array:
@@ -69,7 +69,7 @@ class RecordWriter:
         self.rows += 1
 
     def close(self, failed: bool = False) -> None:
-        """Finish the file and give it its name; after a failure without a single row, leave what was there before."""
+        """Finish the file and rename it. After a failure without a single row, keep the previous file."""
         if self._name == "-":
             sys.stdout.buffer.flush()
             return
@@ -103,7 +103,7 @@ class RecordWriter:
         target = self._target
         if target.is_dir():
             raise IsADirectoryError(21, "it is a folder")
-        if target.exists() and not target.is_file():  # /dev/null, a named pipe: nothing to rename over
+        if target.exists() and not target.is_file():  # /dev/null or a named pipe: nothing to rename over
             self._parquet = False
             return self._keep(target.open("wb"))
         if self._parquet:
@@ -115,7 +115,7 @@ class RecordWriter:
         if self._name.endswith(".gz"):
             import gzip
 
-            # mtime 0 and no name inside: equal rows give equal files
+            # mtime 0 and no file name: equal rows give equal files
             return self._keep(gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0))
         if self._name.endswith(".zst"):
             return self._keep(zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw, closefd=False))
@@ -148,11 +148,11 @@ class RecordWriter:
 
 
 def encode(row: Any, name: str = "row") -> bytes:
-    """One row as a line of UTF-8 JSON with its newline. NaN and infinity become null. Raises InputError for what JSON lacks."""
+    """Encode one row as a line of UTF-8 JSON. NaN and infinity become null. Raises InputError for values JSON lacks."""
     try:
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
-        pass  # lone surrogates and integers beyond 64 bits, which the slower encoder knows
+        pass  # lone surrogates and integers beyond 64 bits, which only the slower encoder supports
     try:
         return json.dumps(row, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:
@@ -160,7 +160,7 @@ def encode(row: Any, name: str = "row") -> bytes:
 
 
 def write_records(path: str | Path, rows: Iterable[Any]) -> int:
-    """Write `rows` to `path` (see RecordWriter) and say how many there were."""
+    """Write `rows` to `path` (see RecordWriter) and return their number."""
     with RecordWriter(path) as writer:
         for row in rows:
             writer.write(row)
