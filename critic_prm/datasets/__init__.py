@@ -1,1 +1,1 @@
-"""Build training sets from label files: filter, balance, split, mix, decontaminate, export."""
+"""Build training sets from label files: filter, balance, split, mix, decontaminate and export."""

@@ -1,4 +1,4 @@
-"""Which solutions two sources were asked about and which they agreed on in, rates by class and position out."""
+"""Report how many solutions two label sources agreed on, by class and by position of the first error."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from critic_prm.datasets.account import share
 from critic_prm.datasets.propensity import Propensity, Stratum, bin_name
 
 VIEWS = ("gold", "a", "b")
-"""Whose word the class of a solution is."""
+"""The label source that defines the class of a solution."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Offered and kept solutions by stratum, from each point of view; how the two sources' first errors lie; and, where gold is
-    known, how many labels agreed on there are of each class and how many of them are gold."""
+    """Offered and kept solutions by stratum, for each view; how the first errors of the two sources compare; and, if gold is
+    known, the number of agreed labels of each class and how many of them match gold."""
 
     offered: dict[str, Counter[Stratum]] = field(default_factory=lambda: {view: Counter() for view in VIEWS})
     kept: dict[str, Counter[Stratum]] = field(default_factory=lambda: {view: Counter() for view in VIEWS})
@@ -35,7 +35,7 @@ def accepted(
     written: Counter[tuple[str, float]],
     debias: str,
 ) -> dict[str, Any]:
-    """The part of the report that says how many of each class and position were kept, and what the weights make of it."""
+    """The part of the report with the acceptance by class and position, and the effect of the weights."""
     mass: dict[str, float] = {}
     for (kind, weight), rows in written.items():
         mass[kind] = mass.get(kind, 0.0) + weight * rows
@@ -84,7 +84,8 @@ def _rates(offered: Mapping[str, int], kept: Mapping[str, int]) -> dict[str, Any
 
 
 def _positions(tally: Tally, view: str) -> dict[str, Any]:
-    """The rate of each stratum: erroneous solutions by their first error's place (from 1), correct ones by their length."""
+    """The acceptance rate of each stratum: erroneous solutions by position of the first error (from 1), correct ones by
+    length."""
     table: dict[str, Any] = {}
     for (kind, number), n in sorted(tally.offered[view].items()):
         kept = tally.kept[view][kind, number]
@@ -93,7 +94,7 @@ def _positions(tally: Tally, view: str) -> dict[str, Any]:
 
 
 def acceptance_lines(report: Mapping[str, Any]) -> list[str]:
-    """What the consensus did to the classes, for a person."""
+    """The effect of the consensus on the classes, as text."""
     rates = ", ".join(
         f"{entry['rate']:.1%} of the {kind} ({entry['kept']:,} of {entry['offered']:,})"
         for kind, entry in report["acceptance"].items()

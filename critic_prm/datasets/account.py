@@ -1,4 +1,4 @@
-"""What a step of a dataset did: rows in, rows out and why, by class; kept beside the output and said in a line."""
+"""Count rows in, rows out and reasons for each dataset step, and write the report beside the output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ FORMAT = "critic-prm dataset step 1"
 
 @dataclass(slots=True)
 class DatasetStats:
-    """Counts of one step, filled while it runs: rows by class that came in and went out, and the rest by reason and class."""
+    """Counts of one dataset step, updated while it runs: rows read and written by class, and rows left out by reason and
+    class."""
 
     step: str
     rows_in: Counter[str] = field(default_factory=Counter)
@@ -37,11 +38,11 @@ class DatasetStats:
         self.dropped.setdefault(reason, Counter())[kind] += 1
 
     def file(self, path: str | Path, rows: int) -> None:
-        """Note an input that was read: its name, its rows and its fingerprint."""
+        """Record an input file with its row count and SHA-256."""
         self.files.append({"name": Path(path).name, "rows": rows, "sha256": fingerprint(path)})
 
     def summary(self, options: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The report: what the step was asked, and what it did."""
+        """The report: the options of the step and its counts."""
         from importlib.metadata import version
 
         return {
@@ -63,7 +64,7 @@ class DatasetStats:
 
 
 def write_report(out: str | Path, report: Mapping[str, Any]) -> None:
-    """Write the report to `<out>.report.json`, with the fingerprint of the output; nothing for stdout. Raises InputError."""
+    """Write the report to `<out>.report.json` with the SHA-256 of the output; no report for stdout. Raises InputError."""
     if str(out) == "-":
         return
     path = Path(f"{out}.report.json")
@@ -75,7 +76,7 @@ def write_report(out: str | Path, report: Mapping[str, Any]) -> None:
 
 
 def lines(report: Mapping[str, Any], out: str | Path) -> Iterable[str]:
-    """The report for a person: a line of what came in and went out, one of what was left out."""
+    """The report as text: one line with the rows read and written, one with the rows left out."""
     shown = ", ".join(f"{kind} {n['out']:,} of {n['in']:,}" for kind, n in report["by_class"].items())
     place = "stdout" if str(out) == "-" else str(out)
     yield f"{report['step']}: {report['rows_in']:,} rows in, {report['rows_out']:,} out to {place} ({shown or 'no rows'})"
@@ -90,13 +91,13 @@ def _of(kinds: Mapping[str, int]) -> str:
 
 
 def share(numbers: Mapping[str, float], name: str, among: Sequence[str] = ("erroneous", "correct")) -> float | None:
-    """The share of one class among some, None where there are none of them."""
+    """The fraction of one class among some classes; None if those have no rows."""
     total = sum(numbers.get(kind, 0) for kind in among)
     return numbers.get(name, 0) / total if total else None
 
 
 def fingerprint(path: str | Path) -> str | None:
-    """The SHA-256 of a file, None for what is no file, such as standard input."""
+    """The SHA-256 of a file; None for anything else, such as standard input."""
     if not Path(path).is_file():
         return None
     with Path(path).open("rb") as file:

@@ -1,4 +1,4 @@
-"""Two sources' words on one solution in, whether they agree and the labels they agree on, or why they do not, out."""
+"""Compare the labels of two sources on one solution and return the labels they agree on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Probabilities: TypeAlias = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one source says of a solution: P(correct) per step, None where it is silent, and its first error (None: open)."""
+    """One source's labels of a solution: P(correct) per step, None if unlabelled, and the first error, None if unknown."""
 
     p: tuple[float | None, ...]
     first_error: int | None
@@ -21,16 +21,18 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """The labels two sources agree on: 1 or 0 per step, None where nothing is agreed, and the first error."""
+    """The labels two sources agree on: 1 or 0 per step, None where there is no agreement, and the first error."""
 
     labels: tuple[float | None, ...]
     first_error: int | None
 
 
 def said(row: Row, threshold: float | None = None) -> Said:
-    """What a row says. With a threshold its first error is the first step whose P(correct) is below it, whatever the row says.
+    """The labels of a row. With a threshold, the first error is the first step whose P(correct) is below it, regardless of the
+    row's own.
 
-    Monte Carlo labels of K completions are hard for any threshold in (0, 1/K]: a step is right if one completion got there.
+    Any threshold in (0, 1/K] gives the hard labels of Monte Carlo rollouts with K completions: a step is correct if one
+    completion reached the answer.
     """
     if threshold is None:
         return Said(row.labels, row.first_error)
@@ -43,7 +45,7 @@ def said(row: Row, threshold: float | None = None) -> Said:
 
 
 def same_first_error(a: Said, b: Said) -> Agreed | str:
-    """Agreement on the first error exactly (Qwen's consensus filter, arXiv 2501.07301, keeps about 40%)."""
+    """Exact agreement on the first error (Qwen's consensus filter, arXiv 2501.07301, keeps about 40%)."""
     for name, source in (("A", a), ("B", b)):
         if source.first_error is None:
             return f"{name} has no first error"
@@ -56,9 +58,9 @@ def same_first_error(a: Said, b: Said) -> Agreed | str:
 
 
 def same_on_confident(a: Said, b: Said, low: float, high: float) -> Agreed | str:
-    """Agreement of A on every step that B is sure of: right from `high` on, wrong up to `low` (VRPRM2: 0.125 and 0.75).
+    """Agreement on the steps of which B is confident: correct if P >= `high`, incorrect if P <= `low` (VRPRM2: 0.125, 0.75).
 
-    Steps in between carry no label. A step after A's first error is not compared: A does not judge it.
+    Steps in between get no label. Steps after A's first error are not compared because A does not judge them.
     """
     if a.first_error is None:
         return "A has no first error"

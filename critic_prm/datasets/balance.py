@@ -1,4 +1,4 @@
-"""The classes of a training set evened out: which train rows and step labels stay, and what a row weighs."""
+"""Balance the classes of a training set by thinning rows or step labels, and compute row weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from critic_prm.data.hashing import unit
 Balance = Literal["none", "step", "first-error"]
 
 CLIP = 5.0
-"""No row weighs more than this many times the average."""
+"""Maximum weight of a row, relative to the mean."""
 
 
 @dataclass(slots=True)
@@ -28,12 +28,12 @@ class Thinning:
     _limits: dict[str, float] = field(default_factory=dict)
 
     def note(self, kind: str, labels: Sequence[float | None], content: str) -> None:
-        """First pass: a row of the train split. `kind` is its class, `content` the id of its content."""
+        """First pass: add a row of the train split. `kind` is its class, `content` the id of its content."""
         for name, lot in self._draw(kind, labels, content):
             self._lots.setdefault(name, array("d")).append(lot)
 
     def decide(self) -> None:
-        """Between the passes: find the lot up to which each class stays."""
+        """Between the passes: find the cutoff below which each class is kept."""
         pair = ("good", "bad") if self.how == "step" else ("erroneous", "correct")
         keep = min(len(self._lots.get(name, ())) for name in pair)
         for name in pair:
@@ -42,7 +42,7 @@ class Thinning:
         self._lots.clear()
 
     def thin(self, kind: str, labels: Sequence[float | None], content: str) -> list[float | None]:
-        """Second pass: the labels that stay; none of them where the row goes."""
+        """Second pass: the labels that are kept; all None if the row is dropped."""
         lots = self._draw(kind, labels, content)
         if self.how == "none":
             return list(labels)
@@ -62,10 +62,10 @@ class Thinning:
 
 
 def acceptance_weights(offered: Mapping[str, int], accepted: Mapping[str, int]) -> dict[str, float]:
-    """The weight of a row by class: the inverse of the class's acceptance rate, with mean 1 over the accepted rows, at most 5.
+    """Row weights by class: the inverse of the class's acceptance rate, with mean 1 over the accepted rows, at most 5.
 
-    Filtering by agreement drops more of one class than of the other; these weights give the classes their shares back, and no
-    more than that: within a class the hard cases are still the ones that went. A class without accepted rows has no weight.
+    Filtering by agreement drops more rows of one class than of the other. The weights restore the class proportions only:
+    within a class, the hard cases are still the ones that were dropped. A class without accepted rows gets no weight.
     """
     raw = {kind: offered[kind] / accepted[kind] for kind in sorted(offered) if accepted.get(kind)}
     total = sum(accepted[kind] for kind in raw)
@@ -74,10 +74,10 @@ def acceptance_weights(offered: Mapping[str, int], accepted: Mapping[str, int]) 
 
 
 def effective_rows(weights: Mapping[str, float], mass: Mapping[str, float], squares: Mapping[str, float]) -> float:
-    """How many equally weighted rows the weighted ones are worth: (sum w)^2 / sum w^2.
+    """The effective sample size of weighted rows: (sum w)^2 / sum w^2.
 
-    `mass` and `squares` are by class the sums of the rows' own weights and of their squares; `weights` come on top, 1 where a
-    class has none.
+    `mass` and `squares` are, by class, the sums of the rows' own weights and of their squares. `weights` multiplies them; a
+    class without an entry has weight 1.
     """
     total = sum(weights.get(kind, 1.0) * own for kind, own in mass.items())
     square = sum(weights.get(kind, 1.0) ** 2 * own for kind, own in squares.items())

@@ -1,4 +1,4 @@
-"""Label files (or gold-labelled trajectories) in, a training set out, with dataset.json that accounts for every row."""
+"""Build a training set from label files or gold-labelled trajectories, and account for every row in dataset.json."""
 
 from __future__ import annotations
 
@@ -29,26 +29,30 @@ FORMAT = "critic-prm training set 1"
 
 @dataclass(frozen=True, slots=True)
 class DatasetOptions:
-    """How labels become a training set.
-
-    `min_agreement`: keep a trajectory when at least this share of its ok judgements names the same first error. `balance` thins
-    the train split alone: "first-error" until erroneous and correct solutions are equally many, "step" until good and bad step
-    labels are. `reweight` gives each kept row the inverse of its class's acceptance rate as weight (mean 1, clipped at 5).
-    `max_steps` leaves out longer trajectories.
-    """
+    """How labels become a training set."""
 
     gold: bool = False
+    """Use gold labels instead of a critic's labels."""
     min_agreement: float = 0.5
+    """Keep a trajectory if at least this fraction of its ok judgements agrees on the first error."""
     soft: bool = True
+    """Train on P(correct) instead of hard 0/1 labels."""
     neutral: Neutral = "drop"
+    """Treat neutral steps as "good" or "bad", or "drop" their labels."""
     balance: Balance = "none"
+    """Thin the train split: "first-error" until erroneous and correct solutions are equally many, "step" until good and bad
+    step labels are."""
     reweight: bool = False
+    """Weight each kept row by the inverse acceptance rate of its class (mean 1, clipped at 5)."""
     split: tuple[float, float, float] = (0.9, 0.05, 0.05)
+    """Shares of the train, dev and test splits."""
     seed: int = 0
+    """Random seed for splitting and thinning."""
     max_steps: int | None = None
+    """Leave out trajectories with more steps."""
 
     def check(self) -> None:
-        """Raises UsageError for a value that does not exist."""
+        """Raises UsageError for an invalid value."""
         check_shares(self.split)
         if not 0 <= self.min_agreement <= 1:
             raise UsageError(f"the minimum agreement is {self.min_agreement:g}; it is a share of the judgements, from 0 to 1")
@@ -61,7 +65,7 @@ class DatasetOptions:
 
 @dataclass(slots=True)
 class _Tally:
-    """What is counted on the way: all that is held of the rows already read."""
+    """Counts collected while reading; nothing else is kept of rows already read."""
 
     thinning: Thinning
     rows: int = 0
@@ -86,12 +90,12 @@ def build_dataset(
 ) -> dict[str, Any]:
     """Build the training set `out` from label files, or with `options.gold` from gold-labelled trajectories.
 
-    Problems that occur in the files `exclude` (a benchmark to be reported on) are left out. `say` is told what deserves a
-    warning. Rows are streamed; memory grows by some hundred bytes a row. The same inputs, options and seed give the same bytes.
-    `out` appears complete or not at all, and replaces an earlier training set there. Returns what dataset.json holds.
+    Problems that occur in the `exclude` files (held-out benchmarks) are left out. `say` receives warnings. Rows are streamed;
+    memory grows by a few hundred bytes per row. The same inputs, options and seed give identical bytes. `out` is created
+    atomically and replaces an earlier training set. Returns the contents of dataset.json.
 
-    Raises InputError for unreadable rows and when what is left cannot be trained on, UsageError for options that do not exist
-    and for an `out` that is something else than a training set.
+    Raises InputError for unreadable rows and if the remaining rows cannot be trained on, UsageError for invalid options and if
+    `out` exists and is not a training set.
     """
     options = options or DatasetOptions()
     options.check()
@@ -107,7 +111,7 @@ def build_dataset(
 
 
 def _collect(inputs: Sequence[str | Path], options: DatasetOptions, barred: set[str], work: Path, tally: _Tally) -> list[int]:
-    """First pass: every row to its split, neither thinned nor weighted. Returns how many rows each input had."""
+    """First pass: assign every row to its split, without thinning or weights. Returns the number of rows of each input."""
     counts = []
     read = _gold if options.gold else _labelled
     with ExitStack() as stack:
@@ -145,7 +149,7 @@ def _refuse(
     barred: set[str],
     tally: _Tally,
 ) -> str:
-    """Why a row that teaches something is left out all the same; "" for one that stays."""
+    """Why a row with targets is left out; "" for a row that is kept."""
     if key in barred:
         return "excluded problem"
     if options.max_steps is not None and len(trajectory.steps) > options.max_steps:
@@ -163,12 +167,14 @@ def _refuse(
 
 
 def training_row(trajectory: Trajectory, targets: Targets, source: str) -> dict[str, Any]:
-    """The training row: `prompt`, `completions` and `labels` as in stepwise supervision, and what else is known of them.
+    """The training row: `prompt`, `completions` and `labels` as in TRL's stepwise supervision, plus votes, weight, id and
+    source.
 
-    `weight` is the trajectory's own, as `dataset consensus` gives it, else 1. Raises InputError for one that is no number >= 0.
+    `weight` is the trajectory's own weight, as set by `dataset consensus`, else 1. Raises InputError if it is not a number >=
+    0.
 
-    Completions are the steps' texts; observations, where there are any, stand beside them in a list of the same length, so that
-    nobody trains on a tool's words as if they were the model's. Gold answers and `meta` are left behind.
+    Completions are the step texts. Observations, if any, are a separate list of the same length, so that tool output is never
+    trained on as model output. Gold answers and `meta` are omitted.
     """
     row: dict[str, Any] = {
         "prompt": trajectory.problem,
@@ -199,7 +205,7 @@ def _finish(
     work: Path,
     tally: _Tally,
 ) -> dict[str, Any]:
-    """Second pass: thin, weigh, write the splits, and account for everything."""
+    """Second pass: thin, weight, write the splits, and return the summary."""
     from importlib.metadata import version
 
     tally.thinning.decide()
@@ -234,7 +240,7 @@ def _write_split(work: Path, name: str, weights: Mapping[str, float], tally: _Ta
     part = work / f"{name}.part"
     with part.open("rb") as lines, (work / f"{name}.jsonl").open("wb") as file:
         for line in lines:
-            entry = json.loads(line)  # not orjson: a row may hold what only the slower codec can say
+            entry = json.loads(line)  # not orjson: a row may contain values that only json supports
             row, kind = entry["row"], entry["kind"]
             if name == "train":
                 labels = tally.thinning.thin(kind, row["labels"], entry["content"])

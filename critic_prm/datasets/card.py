@@ -1,4 +1,4 @@
-"""A folder of training rows in, its card out: the YAML by which `load_dataset` reads the folder, and what is in it in words."""
+"""Write a dataset card for a folder of training rows: YAML metadata for `load_dataset`, and a description."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEATURES: tuple[tuple[str, str, str], ...] = (
     ("source", "dtype: string", "where it is from"),
     ("observations", "list: string", "what a tool answered after each step, null where none did; null where no step has any"),
 )
-"""The columns of a training row: name, type as a card says it, meaning."""
+"""The columns of a training row: name, type in dataset-card notation, meaning."""
 
 SPLITS = {"train": "train", "dev": "validation", "validation": "validation", "test": "test"}
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
@@ -60,7 +60,7 @@ def write_card(folder: str | Path, about: About | None = None) -> Path:
 def card(
     about: About, files: Mapping[str, str], counted: Mapping[str, Mapping[str, Any]], made: Mapping[str, Any] | None = None
 ) -> str:
-    """The card's text. `files` and `counted` are by split; `made` is the dataset.json of the set, where it is known."""
+    """The card's text. `files` and `counted` are by split; `made` is the set's dataset.json, if known."""
     rows = sum(summary["rows"] for summary in counted.values())
     parts = [*_yaml(about, files, rows), f"# {about.name or 'Step-labelled solutions'}", ""]
     parts += [
@@ -116,8 +116,8 @@ def _yaml(about: About, files: Mapping[str, str], rows: int) -> Iterator[str]:
     yield "  data_files:"
     for split, file in files.items():
         yield f"  - {{split: {split}, path: {json.dumps(file)}}}"
-    # the types are said, because a column that is null in the first rows cannot be told by looking; sizes are not, because
-    # a reader that checks them fails on the first row that is added
+    # Types are explicit because they cannot be inferred from a column that is null in the first rows. Sizes are omitted
+    # because a reader that checks them fails as soon as a row is added.
     yield "dataset_info:"
     yield "  features:"
     for name, kind, _ in FEATURES:

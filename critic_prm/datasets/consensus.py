@@ -1,4 +1,4 @@
-"""Two label sources in, the trajectories on which they agree out, with the acceptance by class and position reported."""
+"""Keep the trajectories on which two label sources agree, and report acceptance by class and position."""
 
 from __future__ import annotations
 
@@ -25,26 +25,30 @@ Debias = Literal["none", "reweight", "resample"]
 
 @dataclass(frozen=True, slots=True)
 class ConsensusOptions:
-    """What agreement is, and what is done about its bias.
-
-    match: "first-error", or "confident": A agrees with B on every step of which B is sure, right from `high` on and wrong up to
-    `low`. threshold_a, threshold_b: take the first step whose P(correct) is below for the source's first error. class_by: whose
-    word the class of a solution is for acceptance and weights: gold labels, A or B; "auto" is gold where every row has it,
-    else B. debias: "reweight" gives each row the inverse of its stratum's acceptance rate as weight, "resample" thins the
-    strata that were kept more often; strata are class x position of the first error (or length).
-    """
+    """How agreement is defined, and how its selection bias is handled."""
 
     match: Match = "first-error"
+    """ "first-error" requires the same first error. "confident" requires A to agree with B on every step of which B is
+    confident: correct from `high` up, incorrect from `low` down."""
     low: float = 0.125
+    """B is confident that a step is incorrect if its P(correct) is at most this."""
     high: float = 0.75
+    """B is confident that a step is correct if its P(correct) is at least this."""
     threshold_a: float | None = None
+    """If given, A's first error is its first step with P(correct) below this threshold."""
     threshold_b: float | None = None
+    """The same for B."""
     class_by: View = "auto"
+    """Source of a solution's class for acceptance rates and weights: gold labels, A or B. "auto" uses gold if every row has
+    it, else B."""
     debias: Debias = "none"
+    """ "reweight" weights each row by the inverse acceptance rate of its stratum; "resample" thins the strata that were kept
+    more often. Strata are class x position of the first error (or length)."""
     seed: int = 0
+    """Random seed for resampling."""
 
     def check(self) -> None:
-        """Raises UsageError for a value that does not exist."""
+        """Raises UsageError for an invalid value."""
         for name, value, known in (
             ("match", self.match, get_args(Match)),
             ("class_by", self.class_by, get_args(View)),
@@ -64,7 +68,7 @@ DEFAULT = ConsensusOptions()
 
 @dataclass(frozen=True, slots=True)
 class _Other:
-    """What is held of a row of B."""
+    """The data kept in memory for a row of B."""
 
     content: bytes
     p: array[float]
@@ -81,12 +85,12 @@ def consensus(
     out: str | Path,
     options: ConsensusOptions = DEFAULT,
 ) -> dict[str, Any]:
-    """Write the rows of `a` on which `b` agrees to `out`, with the labels agreed on, and return the report.
+    """Write the rows of `a` on which `b` agrees to `out`, with the agreed labels, and return the report.
 
-    Either file is a label file (of a judge, or of Monte Carlo rollouts), trajectories with gold labels, or training rows; they
-    are joined by id, else by content. A row that is kept is A's with `label` and `step_labels` (training rows: `labels`) as
-    agreed, its `weight`, and under `consensus` what both said and the gold label it came with. B is held, some hundred bytes a
-    row; A is streamed and waits on disk. Raises InputError and UsageError.
+    Each file is a label file (from a judge or Monte Carlo rollouts), trajectories with gold labels, or training rows. They are
+    joined by id, else by content. A kept row is A's row with `label` and `step_labels` (training rows: `labels`) replaced by
+    the agreed ones, its `weight`, and under `consensus` both sources' labels and its original gold label. B is held in memory,
+    a few hundred bytes per row; A is streamed and spooled to disk. Raises InputError and UsageError.
     """
     options.check()
     by_id, by_content, others = _index(b, options)
@@ -160,7 +164,7 @@ def _compare(a: Said, b: Said, options: ConsensusOptions) -> Agreed | str:
 
 
 def _strata(row: Row, mine: Said, other: _Other) -> dict[str, Stratum]:
-    """The stratum of a solution from each point of view that knows its class."""
+    """The stratum of a solution for each view that knows its class."""
     firsts = {"gold": row.gold if row.gold is not None else other.gold, "a": mine.first_error, "b": other.first_error}
     steps = len(row.trajectory.steps)
     return {view: stratum(class_of(first), first, steps) for view, first in firsts.items() if first is not None}
@@ -196,7 +200,7 @@ def _view(tally: Tally, options: ConsensusOptions) -> str:
 def _write(
     rows: Spool, out: str | Path, view: str, propensity: Propensity, options: ConsensusOptions, account: DatasetStats
 ) -> Counter[tuple[str, float]]:
-    """Write what was kept, weighted or thinned; returns how many rows of each class have which weight."""
+    """Write the kept rows, weighted or thinned. Returns the number of rows by class and weight."""
     limits = _limits(rows, view, propensity, options.seed) if options.debias == "resample" else {}
     written: Counter[tuple[str, float]] = Counter()
     with RecordWriter(out) as writer:
@@ -214,7 +218,8 @@ def _write(
 
 
 def _limits(rows: Spool, view: str, propensity: Propensity, seed: int) -> dict[Stratum, float]:
-    """For each stratum the lot up to which its rows stay, so that what stays has the strata's shares among the offered."""
+    """For each stratum, the cutoff below which its rows are kept, so that the strata keep their proportions among the offered
+    rows."""
     lots: dict[Stratum, list[float]] = {}
     for _, content, strata, _ in rows.rows():
         lots.setdefault(_stratum(strata, view), []).append(unit("consensus", seed, content))

@@ -1,4 +1,4 @@
-"""A judge's critique of a step in, what is wrong with it as a text to learn from out: empty, short, copied or looping."""
+"""Find critiques that are unsuitable for training: empty, short, copied from the step, or looping."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from critic_prm.datasets.words import words
 
 COPIED = 0.8
-"""A critique of which so large a share of the word 3-grams stands in the step says nothing of its own."""
+"""A critique with at least this fraction of its word 3-grams in the step adds nothing of its own."""
 LOOPING = 0.5
-"""A critique of which so large a share of the word 4-grams were there before goes round in circles."""
+"""A critique with at least this fraction of repeated word 4-grams is looping."""
 
 _SENTENCE = re.compile(r"[.!?\n]+\s*")
 
 
 def fault(critique: str, step: str, shortest: int) -> str:
-    """What is wrong with the critique of a step, "" for nothing. `shortest` is the fewest words it may have."""
+    """What is wrong with the critique of a step; "" if nothing. `shortest` is the minimum number of words."""
     said = words(critique) if critique.strip() else []
     if not said:
         return "empty critique"
@@ -29,7 +29,7 @@ def fault(critique: str, step: str, shortest: int) -> str:
 
 
 def loops(critique: str, said: Sequence[str] | None = None) -> bool:
-    """Whether a text repeats itself: half of its 4-grams (from 40 words on), or a sentence four times."""
+    """Whether a text repeats itself: half of its 4-grams are repeats (from 40 words on), or a sentence occurs four times."""
     said = words(critique) if said is None else said
     grams = _grams(said, 4)
     if len(said) >= 40 and 1 - len(set(grams)) / len(grams) >= LOOPING:

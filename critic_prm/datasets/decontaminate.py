@@ -1,4 +1,4 @@
-"""Rows and benchmarks in, the rows out whose problem is in no benchmark; what went is listed with what it matched."""
+"""Remove rows whose problem occurs in a benchmark, and list the removed rows with their matches."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def decontaminate(
     *,
     literal: bool = False,
 ) -> dict[str, Any]:
-    """Write the rows of `source` whose problem is none of `against` to `out`, list the others in `removed`; returns the report.
+    """Write the rows of `source` whose problem is not in `against` to `out`, list the others in `removed`, and return the
+    report.
 
-    Benchmarks are held (about a kilobyte a problem); rows are streamed, and each distinct problem is compared once.
-    `literal` masks neither names nor numbers (see Benchmark).
-    Raises InputError for files that cannot be read and UsageError for thresholds out of range.
+    Benchmarks are held in memory (about 1 KB per problem). Rows are streamed, and each distinct problem is compared once. With
+    `literal`, neither names nor numbers are masked (see Benchmark). Raises InputError for unreadable files and UsageError for
+    thresholds out of range.
     """
     for name, value in asdict(thresholds).items():
         if not 0 < value <= 1:
@@ -92,7 +93,7 @@ def decontaminate(
 
 
 def _problems(path: str | Path) -> Iterator[tuple[str, str]]:
-    """(id, problem) of every row of a benchmark: of trajectories, or of records that hold a problem's text alone."""
+    """Yield (id, problem) for every row of a benchmark, which holds trajectories or records with only a problem text."""
     first = next(read_records(path), None)
     if first is None:
         return

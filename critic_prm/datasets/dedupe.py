@@ -1,4 +1,4 @@
-"""Rows in, rows without copies out: of equal or nearly equal ones the first stays, and each that went is listed with it."""
+"""Remove exact and near duplicates, keeping the first of each group and listing each removed row with its original."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from critic_prm.errors import UsageError
 
 By = Literal["solution", "problem"]
 SHINGLE = 3
-"""Words in a shingle."""
+"""Words per shingle."""
 
 
 @dataclass(frozen=True, slots=True)
 class DedupeOptions:
-    """What counts as a copy.
-
-    by: "solution" compares problem and steps, "problem" keeps one row a problem. near: rows whose word 3-grams are at least so
-    similar (Jaccard, 0 to 1) are copies, too; None for exact copies alone. A near copy whose first error is another one stays:
-    a solution and the same one with a planted error differ in a word, and that word is the lesson. `across_labels` drops it.
-    """
+    """What counts as a duplicate."""
 
     by: By = "solution"
+    """ "solution" compares problem and steps; "problem" keeps one row per problem."""
     near: float | None = 0.9
+    """Rows with at least this Jaccard similarity of word 3-grams (0.3 to 1) are near duplicates. None: exact
+    duplicates only."""
     across_labels: bool = False
+    """Also drop near duplicates with a different first error. They are kept by default: a solution and the same one with an
+    inserted error differ in one word, and that difference is worth learning."""
 
     def check(self) -> None:
-        """Raises UsageError for a value that does not exist."""
+        """Raises UsageError for an invalid value."""
         if self.by not in get_args(By):
             raise UsageError(f"--by is {self.by!r}; it is one of {', '.join(get_args(By))}")
         if self.near is not None and not 0.3 <= self.near <= 1:
@@ -48,10 +48,11 @@ def dedupe(
     options: DedupeOptions = DedupeOptions(),
     removed: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Write the rows of `source` without copies to `out`, those that went to `removed`, and return the report.
+    """Write the rows of `source` without duplicates to `out`, the duplicates to `removed`, and return the report.
 
-    Exactly equal are texts that differ in spaces, case and Unicode form alone. Near copies are told by MinHash: the similarity
-    is an estimate from 128 hashes, with a standard error of 0.027 at 0.9. About 700 bytes a row are held; rows wait on disk.
+    Exact duplicates are texts that differ only in white space, case and Unicode form. Near duplicates are found by MinHash: the
+    similarity is estimated from 128 hashes, with a standard error of 0.027 at 0.9. About 700 bytes per row are held in memory;
+    rows are spooled to disk.
     """
     from critic_prm.datasets.near import Signatures, neighbours, similarity
     from critic_prm.datasets.words import shingles, words

@@ -1,4 +1,4 @@
-"""A training set, a label file or trajectories in; the same in a trainer's convention, a file or a folder, out."""
+"""Export a training set, label file or trajectories in a trainer's format, as a file or a folder."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from critic_prm.errors import InputError, UsageError
 
 Samples = Literal["first", "all"]
 FOLDER, TABLE = "datasets", "parquet"
-"""The two targets that are no format of rows: a folder for `load_dataset`, and training rows as parquet."""
+"""The two targets that are not row formats: a folder for `load_dataset`, and training rows as Parquet."""
 CHAINS = "thinkprm"
 MARK = "export.json"
-"""The report within a folder; a folder that holds it is an earlier export and may be replaced."""
+"""The report file within a folder. A folder that contains it is an earlier export and may be replaced."""
 DEFAULT = Options()
 _SPLITS = ("train", "dev", "test")
 
 
 def targets() -> list[str]:
-    """What can be exported to."""
+    """The available export targets."""
     return [FOLDER, TABLE, *(name for name in formats.names() if hasattr(registry.load("format", name), "write"))]
 
 
@@ -48,12 +48,12 @@ def export(
     samples: Samples = "first",
     about: About | None = None,
 ) -> dict[str, Any]:
-    """Write `source` to `out` in the convention `to` (one of `targets()`) and return the report.
+    """Write `source` to `out` in the format `to` (one of `targets()`) and return the report.
 
-    A training set's folder becomes a folder with a file a split (those without rows are left out), any other file one file; for
-    "datasets" it is always a folder that `load_dataset` reads offline, with its card. Rows of a label file go out with the
-    judged labels, to "thinkprm" with the gold ones where there are any; there `samples` "all" writes a chain for every
-    judgement. Raises InputError and UsageError.
+    A training-set folder becomes a folder with one file per nonempty split; any other input becomes one file. "datasets" always
+    gives a folder that `load_dataset` reads offline, with a card. Rows of a label file are exported with the critic's labels,
+    except to "thinkprm", which uses the gold labels if there are any; there `samples="all"` writes one chain per judgement.
+    Raises InputError and UsageError.
     """
     if to not in targets():
         raise UsageError(f"--to is {to!r}; it is one of {', '.join(targets())}")
@@ -76,7 +76,7 @@ def export(
         files = {}
         for name, path in parts.items():
             if whole and not path.stat().st_size:
-                continue  # a split that got no rows is an empty file
+                continue  # a split without rows is an empty file
             file = _file(name, to)
             (work / file).parent.mkdir(exist_ok=True)
             if job.part(path, work / file):
@@ -109,7 +109,7 @@ class _Job:
     said: Report = field(default_factory=Report)
 
     def part(self, path: Path, target: Path) -> int:
-        """One file of rows to one file. Returns how many were written."""
+        """Export one file of rows to one file. Returns the number of rows written."""
         before = self.account.rows_in.total()
         file = path.name.partition(".")[0]
         with RecordWriter(target) as writer:
@@ -125,7 +125,7 @@ class _Job:
         return writer.rows
 
     def report(self) -> dict[str, Any]:
-        """The report. Raises InputError when no row could be exported."""
+        """The report. Raises InputError if no row could be exported."""
         if not self.account.rows_out:
             left = ", ".join(f"{sum(kinds.values())} {reason}" for reason, kinds in self.account.dropped.items())
             name = self.account.files[0]["name"]
@@ -166,7 +166,7 @@ class _Job:
 
 
 def _targets(row: Row) -> Targets:
-    """What a row teaches. Raises Dropped when that is nothing."""
+    """The training targets of a row. Raises Dropped if it has none."""
     if row.shape == "label file":
         taught = from_label(labelled_from_json(row.data, row.where).label, where=row.where)
     else:
@@ -177,7 +177,7 @@ def _targets(row: Row) -> Targets:
 
 
 def export_lines(report: Mapping[str, Any]) -> list[str]:
-    """What the target could not say, for a person."""
+    """What the target could not represent, as text."""
     parts = ((f"{report['to']} cannot say", report["cannot_say"]), ("hidden by the options", report["hidden"]))
     ranked = ((what, sorted(some.items(), key=lambda item: -item[1])) for what, some in parts if some)
     return [f"{what}: {', '.join(f'{n:,} {name}' for name, n in some)}" for what, some in ranked]

@@ -1,4 +1,4 @@
-"""Rows in, the rows out that pass every rule asked for; of label files also the judgements that do not pass are left out."""
+"""Filter rows by rules; in label files, also drop the judgements that fail and recompute the label."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from critic_prm.datasets.rules import FilterOptions, JudgementRule, RowRule, jud
 
 @dataclass(slots=True)
 class _Passed:
-    """What came to one rule and what passed it."""
+    """Counts for one rule: rows and judgements checked, and those that passed."""
 
     rows_in: Counter[str] = field(default_factory=Counter)
     rows_out: Counter[str] = field(default_factory=Counter)
@@ -31,11 +31,11 @@ class _Passed:
 def filter_rows(
     source: str | Path, out: str | Path, options: FilterOptions, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """Write the rows of `source` that pass to `out` and return the report, with what came to each rule and what passed it.
+    """Write the rows of `source` that pass to `out` and return the report, with the counts for each rule.
 
-    The rules are tried in the order of FilterOptions. A row all of whose ok judgements fail a rule is left out; where some
-    stay, its label is added up again from those. Rows without judgements pass the rules about judgements, and are counted.
-    `say` is told what deserves a warning. Raises InputError and UsageError.
+    Rules are applied in the order of FilterOptions. A row whose ok judgements all fail a rule is dropped; if some pass, the
+    label is recomputed from those. Rows without judgements pass the rules about judgements, and are counted. `say` receives
+    warnings. Raises InputError and UsageError.
     """
     options.check()
     rules, judging = row_rules(options), judgement_rules(options)
@@ -88,7 +88,7 @@ def _through(
     judging: dict[str, JudgementRule],
     passed: dict[str, _Passed],
 ) -> str:
-    """Why the row goes, "" for one that stays; judgements that fail are taken out of `ok`."""
+    """Why the row is dropped, "" if it is kept. Judgements that fail are removed from `ok`."""
     for name, rule in rules.items():
         tally = passed[name]
         tally.rows_in[row.kind] += 1
@@ -116,7 +116,7 @@ def _judgements(row: Row) -> Sequence[Judgement]:
 
 
 def _without(row: Row, judgements: Sequence[Judgement], keep: set[int]) -> dict[str, Any]:
-    """The row without the ok judgements that failed, its label added up from the others."""
+    """The row without the ok judgements that failed, with its label recomputed from the others."""
     stay = [n for n, j in enumerate(judgements) if j.status != "ok" or n in keep]
     if len(stay) == len(judgements):
         return row.data
@@ -126,7 +126,7 @@ def _without(row: Row, judgements: Sequence[Judgement], keep: set[int]) -> dict[
 
 
 def _prior(label: Label) -> Prior:
-    """The prior that the label's probabilities were added up with, told by its first voted step."""
+    """The prior that the label's probabilities were computed with, inferred from its first step with votes."""
     for p, (k, n) in zip(label.p_correct, label.votes, strict=True):
         if n and label.p_from == "votes":
             return "jeffreys" if p is not None and abs(p - (k + 0.5) / (n + 1)) < 1e-9 and abs(p - k / n) > 1e-9 else "none"
@@ -148,7 +148,7 @@ def _said(name: str, passed: _Passed) -> dict[str, Any]:
 
 
 def rule_lines(report: dict[str, Any]) -> list[str]:
-    """What came to each rule and what passed it, for a person."""
+    """The counts for each rule, as text."""
     said = []
     for entry in report["rules"]:
         rates = ", ".join(f"{n['out'] / n['in']:.1%} of the {kind}" for kind, n in entry["by_class"].items())

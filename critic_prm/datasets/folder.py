@@ -1,4 +1,4 @@
-"""A folder that appears whole or not at all, in place of an earlier one of its kind."""
+"""Create a folder atomically, replacing an earlier one of the same kind."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from critic_prm.errors import InputError, UsageError
 
 @contextmanager
 def new_folder(out: str | Path, mark: str, noun: str) -> Iterator[Path]:
-    """An empty folder to fill, which takes the name `out` when the block ends well and is removed when it does not.
+    """Yield an empty folder to fill. It is renamed to `out` if the block succeeds and removed if it fails.
 
-    What is there already is replaced when it is an empty folder or holds the file `mark`. Raises UsageError for anything else
-    there, naming it by `noun`, and InputError for what cannot be written.
+    An existing `out` is replaced if it is an empty folder or contains the file `mark`. Raises UsageError for anything else
+    there, calling it `noun`, and InputError if `out` cannot be written.
     """
     target = Path(out)
     if target.exists() and not (target / mark).is_file() and (not target.is_dir() or any(target.iterdir())):
@@ -36,7 +36,7 @@ def new_folder(out: str | Path, mark: str, noun: str) -> Iterator[Path]:
 
 
 def _put(work: Path, target: Path) -> None:
-    """Put the finished folder in the target's place; an earlier one is moved aside first and removed last."""
+    """Move the finished folder to the target. An earlier one is moved aside first and removed last."""
     old = target.with_name(f".{target.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():

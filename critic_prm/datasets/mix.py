@@ -1,4 +1,4 @@
-"""Several files of rows and a weight for each in, one file with rows of all of them in those shares, shuffled, out."""
+"""Mix rows of several files in given proportions, shuffled, into one file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from critic_prm.errors import InputError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file and its weight; weights are relative, they need not sum to 1."""
+    """A file and its weight. Weights are relative; they need not sum to 1."""
 
     path: str
     weight: float
 
 
 def parse_sources(words: Sequence[str]) -> list[Source]:
-    """Read "gsm8k.jsonl=0.7" and the like; a file without a weight has 1. Raises UsageError."""
+    """Parse "gsm8k.jsonl=0.7" and the like. A file without a weight has weight 1. Raises UsageError."""
     sources = []
     for word in words:
         path, mark, weight = word.rpartition("=")
@@ -43,12 +43,12 @@ def parse_sources(words: Sequence[str]) -> list[Source]:
 def mix(
     sources: Sequence[Source], out: str | Path, total: int | None = None, seed: int = 0, repeat: bool = False
 ) -> dict[str, Any]:
-    """Write `total` rows, by weight from each source, to `out` and return the report.
+    """Write `total` rows to `out`, drawn from the sources in proportion to their weights, and return the report.
 
-    Without `total` it is the most for which every source has enough. Rows are drawn without replacement; a source that is too
-    small is an InputError, or with `repeat` its rows come again, with ids of their own. Every row says under `source` where
-    it is from, unless it does already; an id that occurs in two sources gets the source's name before it. What is drawn and
-    its order follow from seed, source and place alone; rows wait on disk.
+    The default `total` is the largest for which every source has enough rows. Rows are drawn without replacement. If a source
+    is too small, InputError is raised, or with `repeat` its rows are repeated with new ids. Each row gets its `source`, unless
+    it has one. An id that occurs in two sources is prefixed with the source's name. The draw and its order depend only on seed,
+    source and position. Rows are spooled to disk.
     """
     account = DatasetStats("mix")
     with spool(out) as rows:
@@ -87,7 +87,7 @@ def mix(
 
 
 def _counts(sources: Sequence[Source], rows: Sequence[int], total: int | None, repeat: bool) -> list[int]:
-    """How many rows each source gives: the largest remainders get what rounding down leaves over."""
+    """The number of rows drawn from each source, rounded by the largest-remainder method."""
     whole = sum(source.weight for source in sources)
     shares = [source.weight / whole for source in sources]
     for source, n in zip(sources, rows, strict=True):
@@ -107,7 +107,7 @@ def _counts(sources: Sequence[Source], rows: Sequence[int], total: int | None, r
 
 
 def _fresh(identity: str, source: str, again: int, used: set[str]) -> str:
-    """An id that no earlier row has: the row's own, else with its source, else with a number."""
+    """A unique id: the row's own, else prefixed with its source, else also numbered."""
     wanted = [identity, f"{source}:{identity}"] if not again else []
     turn = again + 1
     while True:
@@ -120,6 +120,6 @@ def _fresh(identity: str, source: str, again: int, used: set[str]) -> str:
 
 
 def mix_lines(report: Mapping[str, Any]) -> list[str]:
-    """What each source gave, for a person."""
+    """What was drawn from each source, as text."""
     shown = (f"{name} {one['drawn']:,} of {one['rows']:,} ({one['share']:.1%})" for name, one in report["sources"].items())
     return ["drawn: " + ", ".join(shown)]

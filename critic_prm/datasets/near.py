@@ -1,7 +1,7 @@
-"""MinHash signatures of word shingles in, pairs of rows that are nearly the same out, found by locality-sensitive hashing.
+"""Find near-duplicate texts with MinHash signatures of word shingles and locality-sensitive hashing.
 
-Broder 1997 (resemblance), Indyk and Motwani 1998 (banding). Own code rather than a library: signatures lie in one array of 512
-bytes a row instead of an object each, and the bands are sorted instead of kept in dictionaries.
+Broder 1997 (resemblance), Indyk and Motwani 1998 (banding). This replaces a library because signatures are stored in one array,
+512 bytes per row, instead of one object each, and bands are sorted instead of kept in dictionaries.
 """
 
 from __future__ import annotations
@@ -17,42 +17,43 @@ import numpy.typing as npt
 from critic_prm.datasets.words import Hashes
 
 SIZE = 128
-"""Hashes in a signature: the similarity is estimated with a standard error of at most 0.045, 0.027 at 0.9."""
+"""Hashes per signature. The similarity estimate has a standard error of at most 0.045, and 0.027 at 0.9."""
 
 
 def signature(hashes: Hashes) -> npt.NDArray[np.uint32]:
-    """The MinHash signature of a text's shingles, shape (128,); all ones for a text without any."""
+    """The MinHash signature of a text's shingles, shape (128,); all ones bits for a text without shingles."""
     if not len(hashes):
         return np.full(SIZE, 2**32 - 1, np.uint32)
     factors, offsets = _family()
     lowest = np.full((SIZE, 1), 2**64 - 1, np.uint64)
-    for start in range(0, len(hashes), 256):  # a window at a time stays in the processor's cache
+    for start in range(0, len(hashes), 256):  # a block at a time stays in the CPU cache
         lowest = np.minimum(lowest, (hashes[start : start + 256] * factors + offsets).min(axis=1, keepdims=True))
     return (lowest[:, 0] >> np.uint64(32)).astype(np.uint32)
 
 
 @cache
 def _family() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """The factors and offsets of the hash functions, odd factors, always the same; shape (128, 1) each."""
+    """The multipliers (odd) and offsets of the hash functions, from a fixed seed; shape (128, 1) each."""
     rng = np.random.Generator(np.random.PCG64(20240229))
     factors = rng.integers(0, 2**63, (SIZE, 1), dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     return factors, rng.integers(0, 2**64, (SIZE, 1), dtype=np.uint64)
 
 
 def similarity(one: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> float:
-    """The estimated Jaccard similarity of two texts: the share of equal hashes in their signatures, from 0 to 1."""
+    """The estimated Jaccard similarity of two texts: the fraction of equal hashes in their signatures, from 0 to 1."""
     return float((one == other).mean())
 
 
 def bands(threshold: float) -> tuple[int, int]:
-    """(bands, rows in a band): the most rows at which a pair just as similar as `threshold` is met with 99% certainty."""
+    """(bands, rows per band): the most rows per band at which a pair with similarity `threshold` is found with 99%
+    probability."""
     fitting = [(SIZE // rows, rows) for rows in range(1, 17) if 1 - (1 - threshold**rows) ** (SIZE // rows) >= 0.99]
     return fitting[-1] if fitting else (SIZE, 1)
 
 
 @dataclass(slots=True)
 class Signatures:
-    """The signatures of all rows, in order: 512 bytes a row."""
+    """The signatures of all rows, in order; 512 bytes per row."""
 
     _all: array[int] = field(default_factory=lambda: array("I"))
 
@@ -60,14 +61,15 @@ class Signatures:
         self._all.frombytes(signature(hashes).tobytes())
 
     def table(self) -> npt.NDArray[np.uint32]:
-        """Shape (rows, 128)."""
+        """The signatures as an array of shape (rows, 128)."""
         return np.frombuffer(self._all, np.uint32).reshape(-1, SIZE)
 
 
 def neighbours(table: npt.NDArray[np.uint32], threshold: float) -> Iterator[tuple[int, list[int]]]:
-    """For each row that shares a band with an earlier one: its number and theirs, in order. `table` has shape (rows, 128)."""
+    """For each row that shares a band with earlier rows, yield its number and theirs, in order. `table` has
+    shape (rows, 128)."""
     count, size = bands(threshold)
-    shared = np.zeros((len(table), count), np.int32)  # the number of a row's bucket, 0 where it is alone in it
+    shared = np.zeros((len(table), count), np.int32)  # the bucket of each row in each band, 0 if no other row shares it
     used = 1
     for band in range(count):
         keys = np.ascontiguousarray(table[:, band * size : (band + 1) * size]).view(f"V{4 * size}").ravel()
@@ -82,7 +84,7 @@ def neighbours(table: npt.NDArray[np.uint32], threshold: float) -> Iterator[tupl
             if bucket:
                 members = buckets.setdefault(bucket, [])
                 near.update(members)
-                # a bucket of a thousand near copies needs no more than its first ones to know the next
+                # the first 64 members of a bucket are enough to recognize further near duplicates
                 if len(members) < 64:
                     members.append(row)
         if near:

@@ -1,4 +1,4 @@
-"""A benchmark's problems in; for any other problem out, whether it is one of them, and by which sign."""
+"""Detect whether a problem occurs in a benchmark: same text, renamed, near duplicate, contained or shared passage."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Sign = Literal["same text", "renamed", "near", "contained", "shared passage"]
 
 SHINGLE = 3
 PASSAGE = 10
-"""Words in a row that two unrelated problems do not share, unless they are a set phrase."""
+"""Consecutive words that two unrelated problems do not share, unless they are a set phrase."""
 LONG_ENOUGH = 15
-"""A problem of fewer masked words occurs within others by chance."""
+"""Shorter problems (in masked words) occur within others by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Why a problem is taken for one of the benchmark: the sign, the benchmark's problem (its number), how alike (0 to 1)."""
+    """Why a problem matches the benchmark: the sign, the number of the benchmark's problem, and the similarity (0 to 1)."""
 
     sign: Sign
     number: int
@@ -32,21 +32,23 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """near: weighted Jaccard similarity of masked word 3-grams. contained: the weighted share of the one problem's masked
-    3-grams found in the other. passage: the share of the shorter problem's words that lie in shared runs of 10 words."""
+    """Thresholds of the three approximate signs."""
 
     near: float = 0.5
+    """Minimum weighted Jaccard similarity of masked word 3-grams."""
     contained: float = 0.8
+    """Minimum weighted fraction of one problem's masked 3-grams found in the other."""
     passage: float = 0.5
+    """Minimum fraction of the shorter problem's words covered by shared runs of 10 words."""
 
 
 class Benchmark:
-    """The problems of one or more benchmarks, indexed; a problem takes about a kilobyte.
+    """An index of the problems of one or more benchmarks, about 1 KB per problem.
 
-    Texts are compared with numbers, names and single letters masked, so that a problem whose names and numbers were changed is
-    found. Shingles weigh by their rarity in the benchmark: set phrases ("find the remainder when") weigh little. With `literal`
-    nothing is masked: of a benchmark whose problems are all made from one template, every other problem of that template would
-    be found otherwise.
+    Numbers, names and single letters are masked before comparison, so that problems with changed names and numbers are found.
+    Shingles are weighted by their rarity in the benchmark, so set phrases ("find the remainder when") count little. With
+    `literal` nothing is masked: if all problems of a benchmark share one template, masking would match every problem of that
+    template.
     """
 
     def __init__(self, problems: Iterable[str], thresholds: Thresholds | None = None, *, literal: bool = False) -> None:
@@ -79,14 +81,14 @@ class Benchmark:
         return len(self._lengths)
 
     def match(self, problem: str) -> Match | None:
-        """The benchmark's problem that this one is, or None. The surest sign is tried first."""
+        """The problem of the benchmark that matches, or None. The most reliable sign is tried first."""
         if (number := self._keys.get(problem_key(problem))) is not None:
             return Match("same text", number, 1.0)
         mask = self._forms(problem)
         for form in (
             mask,
             self._forms(problem.casefold()),
-        ):  # the second is for those who changed the case along with the numbers
+        ):  # the second form handles case changes along with changed numbers
             if (number := self._masked.get(" ".join(form))) is not None:
                 return Match("renamed", number, 1.0)
         if not len(self):
@@ -113,7 +115,7 @@ class Benchmark:
             return None
         runs = shingles(plain, PASSAGE)
         found = self._passages.shared(runs, np.ones(len(runs)))
-        # k runs that follow each other cover k + 9 words; runs that many problems of the benchmark have are set phrases
+        # k consecutive runs cover k + 9 words; runs that occur in many problems of the benchmark are set phrases
         own = self._passages.shared(runs, self._passages.weight(runs) / (np.log(len(self) + 1.0) + 0.01))
         covered = own * (1 + np.where(found > 0, (PASSAGE - 1) / found.clip(1), 0)) / np.minimum(self._long, len(plain)).clip(1)
         best = int(covered.argmax())
@@ -125,7 +127,7 @@ class Benchmark:
 
 
 class _Postings:
-    """Which texts hold a shingle: sorted hashes, and behind each the numbers of its texts."""
+    """Inverted index from shingles to texts: sorted hashes, with the text numbers of each."""
 
     def __init__(self, sets: list[Hashes]) -> None:
         self._texts = len(sets)
@@ -136,20 +138,20 @@ class _Postings:
         self._hashes, self._start, self._count = np.unique(every[order], return_index=True, return_counts=True)
 
     def weight(self, hashes: Hashes) -> npt.NDArray[np.float64]:
-        """The rarity of each shingle in natural log units, that of a single text for one that no text has."""
+        """The rarity of each shingle in natural log units; an unknown shingle counts like one that occurs in a single text."""
         place, there = self._find(hashes)
         count = np.ones(len(hashes))
         count[there] = self._count[place[there]]
         return np.log((self._texts + 1.0) / count) + 0.01
 
     def shared(self, hashes: Hashes, weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """For every text, the weight of the shingles it shares with these; shape (texts,)."""
+        """For every text, the total weight of the shingles it shares with `hashes`; shape (texts,)."""
         place, there = self._find(hashes)
         place = place[there]
         count = self._count[place]
         if not count.sum():
             return np.zeros(self._texts)
-        # the postings of each shingle, one behind the other
+        # concatenated postings of all shingles
         within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         texts = self._owner[np.repeat(self._start[place], count) + within]
         return np.bincount(texts, np.repeat(weight[there], count), self._texts).astype(np.float64, copy=False)

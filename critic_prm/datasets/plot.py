@@ -1,4 +1,4 @@
-"""The counts of a dataset in, a picture of them out: classes by source, first errors by place, lengths, P(correct)."""
+"""Plot dataset statistics: classes by source, first errors by position, step labels and P(correct)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNDATED: Mapping[str, Mapping[str, None]] = {
 
 
 def plot_statistics(summary: Mapping[str, Any], path: str | Path) -> None:
-    """Draw what `statistics` counted to `path`: PNG, SVG or PDF by its suffix. Raises ConfigError without matplotlib."""
+    """Draw the result of `statistics` to `path` as PNG, SVG or PDF, by suffix. Raises ConfigError if matplotlib is missing."""
     extra("matplotlib", "plot", f"drawing {path}")
     figure = extra("matplotlib.figure", "plot", f"drawing {path}").Figure(figsize=(11, 7), layout="constrained")
     sources, errors, steps, chances = figure.subplots(2, 2).ravel()
@@ -43,7 +43,7 @@ def plot_statistics(summary: Mapping[str, Any], path: str | Path) -> None:
     chances.bar([i / 10 + 0.05 for i in range(10)], summary["p_correct"], width=0.09, color="#4878a8")
     chances.set(title="P(step is correct)", xlabel="P(correct)", ylabel="steps")
     try:
-        # no date inside: equal counts give equal pictures
+        # no date: equal counts give identical files
         figure.savefig(path, dpi=120, metadata=_UNDATED.get(Path(path).suffix))
     except (OSError, ValueError) as error:
         raise InputError(

@@ -1,4 +1,4 @@
-"""How many of each stratum were offered and kept in, a weight for the kept rows of each stratum out."""
+"""Compute inverse-propensity weights per stratum from the numbers of offered and kept rows."""
 
 from __future__ import annotations
 
@@ -9,33 +9,36 @@ from typing import TypeAlias
 from critic_prm.datasets.balance import CLIP
 
 Stratum: TypeAlias = tuple[str, int]
-"""A class and a position: the first error of an erroneous solution, the number of steps of a correct one, as a bin."""
+"""A class and a bin: the position of the first error for erroneous solutions, the number of steps for correct ones."""
 
 FLOOR = 20
-"""Strata with fewer kept rows are put together with their neighbour of the same class: their rate is noise."""
+"""Strata with fewer kept rows are merged with a neighbour of the same class, because their rate is too noisy."""
 
 _EDGES = (1, 2, 3, 4, 6, 9, 13)
 
 
 @dataclass(frozen=True, slots=True)
 class Propensity:
-    """`weight` of each stratum, mean 1 over the kept rows unless some were `clipped` at 5. `merged` are the groups of strata
-    that share one rate. `lost` are the classes of which nothing was kept, which no weight brings back."""
+    """Weights per stratum, with mean 1 over the kept rows unless some were `clipped` at 5."""
 
     weight: Mapping[Stratum, float]
+    """Weight of each stratum."""
     merged: tuple[tuple[Stratum, ...], ...]
+    """Groups of strata that share one rate."""
     clipped: bool
+    """Whether a weight was clipped."""
     lost: tuple[str, ...]
+    """Classes with no kept rows, which no weight can restore."""
 
 
 def stratum(kind: str, first_error: int | None, steps: int) -> Stratum:
-    """The stratum of a solution: its class, and the bin of its first error's position or, without one, of its length."""
+    """The stratum of a solution: its class, and the bin of its first error's position or, without an error, of its length."""
     position = first_error + 1 if first_error is not None and first_error >= 0 else steps
     return kind, sum(position > edge for edge in _EDGES)
 
 
 def bin_name(number: int) -> str:
-    """The positions that a bin holds, counted from 1: "1", "5-6", "14+"."""
+    """The positions in a bin, counted from 1: "1", "5-6", "14+"."""
     low = _EDGES[number - 1] + 1 if number else 1
     if number == len(_EDGES):
         return f"{low}+"
@@ -45,7 +48,7 @@ def bin_name(number: int) -> str:
 def inverse_propensity(
     offered: Mapping[Stratum, int], kept: Mapping[Stratum, int], floor: int = FLOOR, clip: float = CLIP
 ) -> Propensity:
-    """Weights that give the kept rows the strata's shares among the offered ones: (N/K) / (all N/all K), at most `clip`."""
+    """Weights that restore the strata's proportions among the offered rows: (N/K) / (all N/all K), at most `clip`."""
     groups: list[tuple[Stratum, ...]] = []
     lost = []
     for kind in sorted({kind for kind, _ in offered}):

@@ -1,4 +1,4 @@
-"""Any file of trajectories, labels or training rows in; rows out that are looked at alike and written again as they came."""
+"""Read label files, trajectories and training rows as uniform rows that can be written back unchanged."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ CLASSES: tuple[Class, ...] = get_args(Class)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row on its way through a step of a dataset.
-
-    `data` is what is written again. `labels` is P(correct) per step as the row has it, None where nothing is known, and
-    `first_error` what the row says of it: a label file's row by its judges, any other by its own labels. `gold` is the gold
-    first error of a label file's row; both are None where unknown.
-    """
+    """One row in a dataset step."""
 
     where: str
+    """The file and line, for error messages."""
     data: dict[str, Any]
+    """The JSON object that is written back."""
     shape: Shape
     trajectory: Trajectory
     labels: tuple[float | None, ...]
+    """P(correct) per step according to the row, None if unknown."""
     first_error: int | None
+    """The first error according to the critic (label file) or the row's own labels; None if unknown."""
     gold: int | None = None
+    """The gold first error of a label-file row; None if unknown."""
 
     @property
     def id(self) -> str:
@@ -46,7 +46,7 @@ class Row:
 
     @property
     def kind(self) -> Class:
-        """The class of the row: by gold where there is gold, else by what it says itself."""
+        """The class of the row, by its gold label if there is one, else by its own label."""
         if self.gold is not None:
             return class_of(self.gold)
         return class_of(self.first_error, any(p is not None for p in self.labels))
@@ -57,7 +57,7 @@ class Row:
 
 
 def class_of(first_error: int | None, labelled: bool = False) -> Class:
-    """The class of a first error; where that is unknown, whether some steps are labelled all the same decides."""
+    """The class for a first error. If that is unknown, `labelled` says whether some steps are labelled."""
     if first_error is None:
         return "partial" if labelled else "unlabelled"
     return "erroneous" if first_error >= 0 else "correct"
@@ -66,7 +66,7 @@ def class_of(first_error: int | None, labelled: bool = False) -> Class:
 def read_rows(path: str | Path) -> Iterator[Row]:
     """Stream the rows of a label file, of trajectories in any format, or of a training set. Raises InputError.
 
-    What is neither ours nor ProcessBench's is read by its format and becomes a native row.
+    Rows in foreign formats other than ProcessBench are converted to native rows.
     """
     records = read_records(path)
     first = next(records, None)
@@ -85,7 +85,7 @@ def read_rows(path: str | Path) -> Iterator[Row]:
 
 
 def row_of(record: Record) -> Row:
-    """The row of one record that is ours. Raises InputError."""
+    """The row of one native, label-file or training record. Raises InputError for other records."""
     data, where = record.data, record.where
     shape = _shape(data)
     if shape is None:
@@ -125,7 +125,7 @@ def _training(data: Mapping[str, Any], where: str) -> Row:
     kept = {name: data[name] for name in ("source", "weight", "votes") if name in data}
     trajectory = trajectory_from_json({**row, **kept}, where)
     labels = tuple(p if isinstance(p, float) else None for p in trajectory.gold())
-    # a training set says nothing after the first error, so a step without a label before it is only one nobody judged
+    # a training set has no labels after the first error, so a missing label before it means an unjudged step
     bad = next((step for step, p in enumerate(labels) if p is not None and p < 0.5), None)
     first = bad if bad is not None else None if None in labels else -1
     return Row(where, dict(data), "training row", trajectory, labels, first)
@@ -133,7 +133,7 @@ def _training(data: Mapping[str, Any], where: str) -> Row:
 
 @contextmanager
 def spool(beside: str | Path) -> Iterator[Spool]:
-    """A place for rows between two passes: a nameless file in the folder of the output, gone afterwards."""
+    """Temporary storage for rows between two passes: an unnamed file in the folder of the output, deleted afterwards."""
     folder = None if str(beside) == "-" else Path(beside).resolve().parent
     if folder is not None and not folder.is_dir():
         raise InputError(str(beside), f"cannot be written: the folder {folder} does not exist", "make the folder first")
@@ -142,24 +142,24 @@ def spool(beside: str | Path) -> Iterator[Spool]:
 
 
 class Spool:
-    """Rows on disk, in order; `offsets` in bytes let one be read again by itself."""
+    """Rows on disk, in order. A row can be read again by its byte offset."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
 
     def write(self, row: Any) -> int:
-        """Append one row and say where it stands."""
+        """Append one row and return its offset."""
         at = self._stream.tell()
         self._stream.write(encode(row))
         return at
 
     def rows(self) -> Iterator[Any]:
-        """All rows, from the first on."""
+        """All rows, from the start."""
         self._stream.seek(0)
         return map(_decode, self._stream)
 
     def at(self, offset: int) -> Any:
-        """The row that stands at `offset`."""
+        """The row at `offset`."""
         self._stream.seek(offset)
         return _decode(self._stream.readline())
 
@@ -168,4 +168,4 @@ def _decode(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
-        return json.loads(line)  # what only the slower codec can say, such as lone surrogates
+        return json.loads(line)  # values that only json supports, such as lone surrogates

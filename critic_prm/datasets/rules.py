@@ -1,4 +1,4 @@
-"""The rules of a filter: options in; for each rule asked for, what says what is wrong with a row or judgement out."""
+"""Define the filter rules: functions that return what is wrong with a row or a judgement."""
 
 from __future__ import annotations
 
@@ -14,39 +14,47 @@ from critic_prm.errors import InputError, UsageError
 
 Critiques = Literal["off", "error", "all"]
 CHARACTERS_A_TOKEN = 4
-"""For replies whose tokens are not recorded, as in files that came from elsewhere."""
+"""Used to estimate tokens for replies without recorded usage, as in imported files."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """The rules; each is off unless asked for.
-
-    Of the row: `status` ok; `min_agreement` of the ok judgements on the first error; `min_steps`, `max_steps`; `max_chars` of
-    problem and steps; `well_formed` steps: none empty, none holding several "Step k:" marks; `answered`: it has a final answer.
-    Of each judgement: `complete`: a verdict for every step, or for every one up to the first error; `forgiven` False: nothing
-    had to be forgiven to read it; `max_tokens` of the reply; `critiques` of the error step or of all steps that are neither
-    empty, copied from the step, looping, nor shorter than `min_words`; `matches_gold`: its verdicts up to the first error are
-    the gold labels, where there are any. `balance` thins the larger class until erroneous and correct rows are equally many.
-    """
+    """The rules; each is off by default."""
 
     status: bool = False
+    """Row: the status is ok."""
     min_agreement: float | None = None
+    """Row: at least this fraction of the ok judgements agrees on the first error."""
     min_steps: int | None = None
+    """Row: minimum number of steps."""
     max_steps: int | None = None
+    """Row: maximum number of steps."""
     max_chars: int | None = None
+    """Row: maximum number of characters of problem and steps."""
     well_formed: bool = False
+    """Row: no step is empty or contains several "Step k:" markers."""
     answered: bool = False
+    """Row: it has a final answer."""
     complete: bool = False
+    """Judgement: a verdict for every step, or for every step up to the first error."""
     forgiven: bool = True
+    """Judgement: if False, the reply must have been readable without any tolerance."""
     max_tokens: int | None = None
+    """Judgement: maximum number of tokens of the reply."""
     critiques: Critiques = "off"
+    """Judgement: critiques of the error step ("error") or of all steps ("all") are not empty, copied from the step, looping or
+    shorter than `min_words`."""
     min_words: int = 3
+    """Minimum number of words of a critique."""
     matches_gold: bool = False
+    """Judgement: its verdicts up to the first error match the gold labels, if there are any."""
     balance: bool = False
+    """Thin the larger class until erroneous and correct rows are equally many."""
     seed: int = 0
+    """Random seed for thinning."""
 
     def check(self) -> None:
-        """Raises UsageError for a value that does not exist, and when no rule is asked for."""
+        """Raises UsageError for an invalid value, and if no rule is selected."""
         if self.critiques not in get_args(Critiques):
             raise UsageError(f"critiques is {self.critiques!r}; it is one of {', '.join(get_args(Critiques))}")
         if self.min_agreement is not None and not 0 <= self.min_agreement <= 1:
@@ -62,11 +70,11 @@ class FilterOptions:
 PRESETS: dict[str, FilterOptions] = {
     "thinkprm": FilterOptions(status=True, complete=True, matches_gold=True, max_tokens=4096, balance=True),
 }
-"""thinkprm: ThinkPRM's four conditions on a verification chain (arXiv 2504.16828); about 20% of the chains pass there."""
+"""thinkprm: ThinkPRM's four conditions on a verification chain (arXiv 2504.16828); about 20% of the chains pass them there."""
 
 
 def preset_rules(name: str, asked: FilterOptions) -> FilterOptions:
-    """A preset with the rules on top that were asked for besides. Raises UsageError for a preset that does not exist."""
+    """A preset combined with the options set in `asked`. Raises UsageError for an unknown preset."""
     if name not in PRESETS:
         raise UsageError(f"no preset is called {name!r}; there are: {', '.join(sorted(PRESETS))}")
     default = FilterOptions()
@@ -83,7 +91,7 @@ _MARK = re.compile(r"^[ \t]*(?:\*\*|#+[ \t]*)?step[ \t]+\d+[ \t]*[:.)]", re.IGNO
 
 
 def row_rules(options: FilterOptions) -> dict[str, RowRule]:
-    """The rules about rows that are asked for, by name, in the order they are tried."""
+    """The selected rules about rows, by name, in the order they are applied."""
     lowest, fewest, most, longest = options.min_agreement, options.min_steps, options.max_steps, options.max_chars
 
     def status(row: Row, judgements: Sequence[Judgement]) -> str:
@@ -129,7 +137,7 @@ def row_rules(options: FilterOptions) -> dict[str, RowRule]:
 
 
 def judgement_rules(options: FilterOptions) -> dict[str, JudgementRule]:
-    """The rules about judgements that are asked for, by name, in the order they are tried."""
+    """The selected rules about judgements, by name, in the order they are applied."""
 
     def complete(row: Row, judgement: Judgement) -> str:
         steps = [verdict.step for verdict in judgement.verdicts]
@@ -163,12 +171,12 @@ def judgement_rules(options: FilterOptions) -> dict[str, JudgementRule]:
 
 
 def reply_tokens(judgement: Judgement) -> int:
-    """The tokens of a reply as the provider counted them, else estimated from its critiques at four characters a token."""
+    """The tokens of a reply as reported by the provider, else estimated from its critiques at four characters per token."""
     return judgement.usage.output or sum(len(v.critique) for v in judgement.verdicts) // CHARACTERS_A_TOKEN
 
 
 def _matches_gold(row: Row, judgement: Judgement) -> str:
-    """Whether the first error is the gold one and every verdict up to it is its step's gold label; passes without gold."""
+    """Check that the first error and every verdict up to it match the gold labels. Passes if there are none."""
     gold = row.trajectory.gold()
     if row.gold is not None and judgement.first_error != row.gold:
         return "differs from gold"

@@ -1,4 +1,4 @@
-"""Rows in, counts out: labels by class, place of the first error, length, source, and how often problems and steps repeat."""
+"""Count labels by class, first-error positions, lengths, sources and repeated problems in dataset files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LAST = 15
-"""First errors from this step on are counted together."""
+"""First errors at this step or later are counted together."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Tally:
 
 
 def statistics(paths: Sequence[str | Path]) -> dict[str, Any]:
-    """What the files hold, as a JSON object. Rows are streamed; about 100 bytes a row are held. Raises InputError."""
+    """Statistics of the files as a JSON object. Rows are streamed; about 100 bytes per row are held. Raises InputError."""
     tally = _Tally()
     files = []
     for path in paths:
@@ -109,7 +109,7 @@ def _ordered(kinds: Mapping[str, int]) -> dict[str, int]:
 
 
 def _quantiles(values: Sequence[int]) -> dict[str, float]:
-    """Mean, median, the 95th percentile and the largest."""
+    """Mean, median, 95th percentile and maximum."""
     if not values:
         return {}
     ranked = sorted(values)
@@ -122,7 +122,7 @@ def _quantiles(values: Sequence[int]) -> dict[str, float]:
 
 
 def print_statistics(summary: Mapping[str, Any], console: Console) -> None:
-    """The counts as tables that fit a terminal."""
+    """Print the statistics as tables that fit a terminal."""
     from rich.table import Table
 
     console.print(

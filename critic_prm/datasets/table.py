@@ -1,4 +1,4 @@
-"""dataset.json in, a few lines for a person out."""
+"""Print a summary of dataset.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def print_dataset(summary: Mapping[str, Any], out: Path, console: Console) -> None:
-    """What a training set holds, a row a split, then what was left out by reason and class, then the warnings."""
+    """Print a training set's contents, one table row per split, then the rows left out by reason and class, then
+    the warnings."""
     from rich.table import Table
 
     console.print(f"{out}: kept {summary['kept']} of {summary['rows']} rows", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""A labelled trajectory in, what it teaches out: a target per step up to the first error, or why it teaches nothing."""
+"""Compute the per-step training targets of a labelled trajectory, or the reason it has none."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from critic_prm.data.trajectory import StepLabel, Trajectory
 from critic_prm.errors import InputError
 
 Neutral = Literal["good", "bad", "drop"]
-"""What a neutral step is taken for: a good one (PRM800K's usual reading), a bad one, or no label at all."""
+"""How to treat a neutral step: as good (the usual reading of PRM800K), as bad, or without a label."""
 
 Kind = Literal["erroneous", "correct", "partial"]
-"""A trajectory with a known first error; with none; or with some steps labelled and the outcome open."""
+"""A trajectory with a known first error; without errors; or with some labelled steps and an unknown first error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What one trajectory teaches.
-
-    `labels` is P(correct) per step, None after the first error and where nothing is known. `votes` are (k, n) of each step's
-    judgements, (0, 0) without any. `first_error` is 0-based, -1 without an error, None where that is open. `agreement` is the
-    share of the ok judgements that name this first error, None where there are no judgements (gold labels).
-    """
+    """The training targets of one trajectory."""
 
     labels: tuple[float | None, ...]
+    """P(correct) per step, None after the first error and where unknown."""
     votes: tuple[tuple[int, int], ...]
+    """(k, n) of each step's judgements, (0, 0) without any."""
     first_error: int | None
+    """0-based, -1 without an error, None if unknown."""
     agreement: float | None = None
+    """Fraction of the ok judgements with this first error; None if there are no judgements (gold labels)."""
 
     @property
     def kind(self) -> Kind:
@@ -40,7 +39,7 @@ class Targets:
 
 
 def from_gold(trajectory: Trajectory, *, neutral: Neutral = "drop", soft: bool = True) -> Targets | str:
-    """The targets of a trajectory's gold labels, or the reason why there are none."""
+    """The targets from a trajectory's gold labels, or the reason there are none."""
     gold = [_plain(value, neutral) for value in trajectory.gold()]
     if all(value is None for value in gold):
         return "no gold label"
@@ -51,11 +50,10 @@ def from_gold(trajectory: Trajectory, *, neutral: Neutral = "drop", soft: bool =
 
 
 def from_label(label: Label, *, neutral: Neutral = "drop", soft: bool = True, where: str = "") -> Targets | str:
-    """The targets of a label, or the reason why there are none: its status, "tie" or "nothing judged".
+    """The targets from a label, or the reason there are none: its status, "tie", "nothing judged" or "no first error".
 
-    Only judgements with status `ok` count. With soft targets a step gets P(correct) as the judgements have it; with hard ones 1
-    before the voted first error and 0 at it. Raises InputError where neutral verdicts should count, but the file was slimmed
-    down to its totals.
+    Only judgements with status `ok` count. A soft target is the judgements' P(correct); a hard target is 1 before the voted
+    first error and 0 at it. Raises InputError if neutral verdicts should count but the file has no judgements (a slim file).
     """
     if label.status != "ok":
         return label.status
@@ -86,7 +84,7 @@ def _first_error(judgement: Judgement, neutral: Neutral) -> int | None:
 
 
 def _earlier(first: int | None, bad: Sequence[int]) -> int | None:
-    """The first error once the steps in `bad` count as errors too."""
+    """The first error if the steps in `bad` also count as errors."""
     if not bad:
         return first
     return min(bad) if first is None or first < 0 else min(first, *bad)
@@ -108,16 +106,16 @@ def _count(
 
 
 def _plain(value: StepLabel, neutral: Neutral) -> float | None:
-    """A step's label as a number, with a neutral one taken for what `neutral` says."""
+    """A step's label as a number, with neutral mapped as `neutral` says."""
     if isinstance(value, str):
         return {"good": 1.0, "bad": 0.0, "drop": None}[neutral]
     return value
 
 
 def _until(values: Sequence[float | None], first: int | None, soft: bool) -> tuple[float | None, ...]:
-    """The values up to the first error; after it nothing is known, whatever a judge went on to say.
+    """The values up to the first error; later values are None, even if a judge continued.
 
-    Hard ones follow from the first error. Where that is open, nothing is known after the first value below one half.
+    Hard values follow from the first error. If it is unknown, everything after the first value below 0.5 is None.
     """
     last = next((i for i, v in enumerate(values) if v is not None and v < 0.5), -1) if first is None else first
     end = len(values) if last < 0 else last + 1

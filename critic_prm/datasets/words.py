@@ -1,4 +1,4 @@
-"""A text in, its words and the hashes of its word shingles out; for problems also with names and numbers masked."""
+"""Split text into words and hash word shingles; problems can be masked for names and numbers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
-"""64-bit hashes of shingles, sorted, each once."""
+"""64-bit hashes of shingles, sorted and unique."""
 
 NUMBER, NAME, LETTER = "#", "@", "v"
 
 _TOKEN = re.compile(
     r"\\[a-zA-Z]+|\d+(?:[.,]\d+)*|[^\W\d_]{2,}(?:-[^\W\d_]{2,})+|[^\W\d_]+(?:['’][^\W\d_]+)?|[-+*/=^<>%!|\[\]()]"
 )
-# the same in small letters, with compounds taken apart: a hyphen between two words is no minus
+# the same for lower-case text, with compounds split: a hyphen between two words is not a minus
 _WORD = re.compile(r"\\[a-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[+*/=^<>%!|\[\]()]|(?<![^\W\d_])-|-(?![^\W\d_]{2})")
 _DELIMITERS = re.compile(
     r"\\[\[\]()]|\\(?:left|right|text|mathrm|mathbf|displaystyle|quad|qquad|[,;!])(?![a-zA-Z])"
-    r"|(?<=\d)-(?=[^\W\d_]{2})"  # the hyphen of 3-hour is no minus
+    r"|(?<=\d)-(?=[^\W\d_]{2})"  # the hyphen of 3-hour is not a minus
 )
 _NUMERALS = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
@@ -32,7 +32,7 @@ nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand 
 half third quarter fourth fifth sixth seventh eighth ninth tenth first second once twice thrice double triple dozen
 """
 _NUMERAL = frozenset(_NUMERALS.split())
-# what a change of name can change with it
+# pronouns that may change along with a name
 _PRONOUNS = {
     **dict.fromkeys(("he", "she", "himself", "herself"), "he"),
     **dict.fromkeys(("his", "her", "hers", "him"), "his"),
@@ -40,7 +40,7 @@ _PRONOUNS = {
 
 
 def words(text: str) -> list[str]:
-    """Words, numbers, LaTeX commands and operators of a text, without case, in order; no punctuation or braces."""
+    """Words, numbers, LaTeX commands and operators of a text, case-folded, in order; punctuation and braces are dropped."""
     return _WORD.findall(_plain(text).casefold()) or text.split()
 
 
@@ -51,10 +51,10 @@ def masked(problem: str) -> list[str]:
     """
     tokens = _tokens(problem)
     names = [_is_name(token) for token in tokens if token[0].isalpha() and len(token) > 1]
-    if sum(names) > 0.8 * len(names):  # written in capitals, or too short to tell: nothing would be left of it
+    if sum(names) > 0.8 * len(names):  # all capitals, or too short to tell: masking would leave nothing
         tokens = [token.casefold() for token in tokens]
     kept: list[str] = []
-    # "Hye-jin" is one name; "Twenty-six" and "three-hour" are what their parts are
+    # "Hye-jin" is one name; "Twenty-six" and "three-hour" are split into their parts
     parts = (part for token in tokens for part in ([token] if _is_name(token) else _parts(token)))
     for part in parts:
         mask = _mask(part)
@@ -64,7 +64,7 @@ def masked(problem: str) -> list[str]:
 
 
 def shingles(tokens: Sequence[str], size: int) -> Hashes:
-    """The hashes of all runs of `size` words, sorted, each once; a shorter text is one run. Shape (up to len(tokens),)."""
+    """Sorted unique hashes of all runs of `size` words; a shorter text is one run. Shape (up to len(tokens),)."""
     hashed = np.fromiter(map(_hash, tokens), np.uint64, len(tokens))
     return np.unique(_runs(hashed, size))
 
@@ -75,7 +75,7 @@ def _runs(hashed: Hashes, size: int) -> Hashes:
     runs = np.zeros(count, np.uint64)
     for start in range(size):
         runs = runs * np.uint64(0x9E3779B97F4A7C15) + hashed[start : start + count]
-    # the finisher of splitmix64: without it the low bits of neighbouring runs hang together
+    # the splitmix64 finalizer: without it the low bits of neighbouring runs are correlated
     runs = (runs ^ (runs >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     runs = (runs ^ (runs >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return runs ^ (runs >> np.uint64(31))

@@ -1,1 +1,1 @@
-"""Metrics over gold labels and predictions."""
+"""Compute metrics from gold labels and predictions."""

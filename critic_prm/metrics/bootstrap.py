@@ -1,4 +1,4 @@
-"""Sums per problem in, intervals out: problems are resampled with all their solutions and steps, and the statistic redone."""
+"""Cluster bootstrap: resample problems with all their solutions and steps, and compute confidence intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from critic_prm.metrics.scores import Array
 
 REPLICATES = 2000
 LEVEL = 0.95
-_CELLS = 1 << 22  # at most this many float64 at once, 32 MB
+_CELLS = 1 << 22  # maximum number of float64 values at once, 32 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,13 @@ class Interval:
     low: float | None
     high: float | None
     sd: float | None = None
+    """Standard deviation of the replicates."""
     problems: int = 0
+    """Number of problems."""
     redrawn: int = 0
+    """Number of replicates that lacked a class the statistic needs and were drawn again."""
     reason: str = ""
+    """Why there is no interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Difference:
 
 
 class Clusters:
-    """Which problem each row belongs to; problems are numbered in sorted order of their keys, so row order changes nothing."""
+    """Maps rows to problems. Problems are numbered in sorted order of their keys, so row order does not matter."""
 
     def __init__(self, problems: Sequence[Hashable]) -> None:
         keys = {key: place for place, key in enumerate(sorted(set(problems), key=repr))}
@@ -52,20 +56,20 @@ class Clusters:
         self.index = np.array([keys[key] for key in problems], dtype=np.int64)
 
     def sums(self, rows: Array) -> Array:
-        """Rows of features added up by problem: (n, f) -> (problems, f)."""
+        """Sum the features of rows by problem: (n, f) to (problems, f)."""
         totals = np.zeros((self.count, rows.shape[1]))
         np.add.at(totals, self.index, rows)
         return totals
 
 
 Statistic = Callable[[Array], Array]
-"""From how often each problem was drawn, (replicates, problems), to the statistic, (replicates, ...); NaN where undefined."""
+"""Maps draw counts per problem, (replicates, problems), to the statistic, (replicates, ...); NaN where undefined."""
 
 
 def replicate(statistic: Statistic, problems: int, replicates: int = REPLICATES, seed: int = 0) -> tuple[Array, int]:
-    """The statistic on `replicates` resamples of `problems` problems, and how many resamples had to be drawn again.
+    """The statistic on `replicates` resamples of `problems` problems, and the number of resamples that had to be drawn again.
 
-    Raises ValueError when the statistic is undefined on nearly every resample.
+    Raises ValueError if the statistic is undefined on nearly every resample.
     """
     done: list[Array] = []
     missing, redrawn = replicates, 0
@@ -80,7 +84,7 @@ def replicate(statistic: Statistic, problems: int, replicates: int = REPLICATES,
     raise ValueError("the statistic is not defined on resamples of so few problems")
 
 
-@lru_cache(maxsize=4)  # every metric of a subset draws the same resamples, and drawing them is most of the work
+@lru_cache(maxsize=4)  # all metrics of a subset use the same resamples, and drawing them dominates the run time
 def _draws(problems: int, replicates: int, seed: int, turn: int) -> Array:
     rng = np.random.Generator(np.random.PCG64([seed, turn]))
     draws = rng.multinomial(problems, np.full(problems, 1 / problems), size=replicates).astype(np.float64)
@@ -89,7 +93,7 @@ def _draws(problems: int, replicates: int, seed: int, turn: int) -> Array:
 
 
 def of_sums(totals: Array, statistic: Statistic) -> Statistic:
-    """The statistic of a resample, from the per-problem `totals` (problems, f) that `statistic` takes added up."""
+    """Statistic of a resample for a `statistic` that depends on summed features; `totals` are per problem, (problems, f)."""
 
     def resampled(draws: Array) -> Array:
         return statistic(draws @ totals)
@@ -98,7 +102,7 @@ def of_sums(totals: Array, statistic: Statistic) -> Statistic:
 
 
 def of_auroc(clusters: Clusters, good: ArrayLike, scores: ArrayLike) -> Statistic:
-    """The AUROC of a resample (ties counted half), for rows with these problems, classes and scores."""
+    """AUROC of a resample (ties count half), for rows with these problems, classes and scores."""
     s = np.asarray(scores, dtype=np.float64)
     order = np.argsort(s, kind="stable")
     y = np.asarray(good, dtype=bool)[order]
@@ -129,9 +133,11 @@ def interval_of(values: Array, problems: int, redrawn: int = 0, level: float = L
 def cluster_bootstrap(
     problems: Sequence[Hashable], rows: ArrayLike, statistic: Statistic, *, replicates: int = REPLICATES, seed: int = 0
 ) -> Interval:
-    """The 95% interval of a statistic of sums. `rows` is (n, f), one row a solution or step; `problems` says whose it is.
+    """The 95% interval of a statistic of summed features. `rows` is (n, f), one row per solution or step, with its problem in
+    `problems`.
 
-    Resampling problems, not rows, keeps the interval as wide as it is: ten solutions of one problem are not ten problems.
+    Problems are resampled rather than rows because rows of one problem are correlated: ten solutions of one problem are not ten
+    independent samples.
     """
     clusters = Clusters(problems)
     if reason := too_few(clusters.count):
@@ -153,7 +159,7 @@ def paired_bootstrap(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> Difference:
-    """The difference of a statistic between A and B on the same rows in the same order; each resample is drawn for both."""
+    """The difference of a statistic between A and B on the same rows in the same order. Both use the same resamples."""
     clusters = Clusters(problems)
     a, b = (clusters.sums(np.asarray(rows, dtype=np.float64)) for rows in (rows_a, rows_b))
     difference = float(statistic(a.sum(axis=0)) - statistic(b.sum(axis=0)))
@@ -168,11 +174,11 @@ def paired_bootstrap(
 
 
 def two_sided(values: Array) -> float:
-    """The p-value of "no difference" from replicates of a difference."""
+    """The two-sided p-value for "no difference" from replicates of a difference."""
     at_most, at_least = int(np.sum(values <= 0)), int(np.sum(values >= 0))
     return min(1.0, 2 * (min(at_most, at_least) + 1) / (len(values) + 1))
 
 
 def too_few(problems: int) -> str:
-    """Why so few problems give no interval, "" where they do."""
+    """Why there are too few problems for an interval; "" if there are enough."""
     return "" if problems > 1 else f"{problems} problem{'' if problems == 1 else 's'} cannot show how much problems differ"

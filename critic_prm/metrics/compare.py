@@ -1,4 +1,4 @@
-"""Two critics' predictions for the same solutions in, the difference of their F1 with its interval out."""
+"""Compare two critics on the same solutions: the difference of their F1 with its interval."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from critic_prm.metrics.scores import Array, first_error_rows, number, official_
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """First-error F1 of ours minus theirs, per subset and as the unweighted mean. `unmatched` solutions one alone has."""
+    """First-error F1 of ours minus theirs, per subset and as the unweighted mean. `unmatched` counts solutions judged by only
+    one."""
 
     subsets: Mapping[str, Difference]
     mean: Difference
@@ -41,10 +42,10 @@ def compare(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> Comparison:
-    """Compare on the solutions that both have judged (by subset and id); each resample of problems is drawn for both.
+    """Compare on the solutions judged by both (matched by subset and id). Both use the same resamples of problems.
 
-    `threshold` is applied to our scores; theirs are taken by their own verdicts. Raises UsageError when no subset has matching
-    solutions of both kinds, erroneous and correct.
+    `threshold` applies to our scores; theirs are compared by their own verdicts. Raises UsageError if no subset has both
+    erroneous and correct matching solutions.
     """
     differences: dict[str, Difference] = {}
     resampled: list[Array] = []

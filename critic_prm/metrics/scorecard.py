@@ -1,4 +1,4 @@
-"""Solutions with gold and labels in, a scorecard out: every metric with its 95% interval, and where the threshold came from."""
+"""Score predictions against gold labels: every metric with its 95% interval, and the source of the threshold."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from critic_prm.metrics.scores import (
 
 ThresholdFrom = Literal["verdicts", "given", "oracle"]
 UNDECIDED = "undecided"
-"""The status of a label that was read but names no first error: its judgements tie, or left steps out."""
+"""The status of a label that was read but has no first error: its judgements tie or left out steps."""
 
 GRID = 200
-"""How many thresholds the oracle tries: quantiles of the scores."""
+"""Maximum number of thresholds the oracle tries, quantiles of the scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,22 @@ class Case:
     """
 
     id: str
+    """The trajectory's id."""
     problem: str
+    """The key of its problem."""
     gold: int | None
+    """The gold first error, None if unknown."""
     steps: tuple[float | None, ...]
+    """Gold P(correct) per step, None if unlabelled or neutral."""
     p_correct: tuple[float | None, ...]
+    """The critic's P(correct) per step."""
     verdict: int | None
+    """The critic's own first error, None if unusable."""
     status: str
+    """The label's status, or UNDECIDED."""
 
     def predicted(self, threshold: float | None) -> int | None:
-        """The first error by the critic's own verdict, or by a threshold on its scores where there are any."""
+        """The first error by the critic's own verdict, or by a threshold on its scores if there are any."""
         return self.verdict if threshold is None or not self.scored else first_below(self.p_correct, threshold)
 
     @property
@@ -101,7 +108,7 @@ class Scorecard:
 
 
 def case_of(trajectory: Trajectory, label: Label) -> Case:
-    """What a scorecard needs of a solution with gold labels and the label a critic gave it."""
+    """Build the case for a solution with gold labels and the critic's label."""
     gold = tuple(value if isinstance(value, float) else None for value in trajectory.gold())
     usable = label.status == "ok" and label.first_error is not None
     status = label.status if label.status != "ok" or usable else UNDECIDED
@@ -118,7 +125,7 @@ def case_of(trajectory: Trajectory, label: Label) -> Case:
 
 
 def has_gold(trajectory: Trajectory) -> bool:
-    """Whether there is anything to compare a critic with."""
+    """Whether the trajectory has gold labels to compare with."""
     return trajectory.first_error() is not None or any(isinstance(value, float) for value in trajectory.gold())
 
 
@@ -131,12 +138,13 @@ def score(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> Scorecard:
-    """Every metric of every subset, and their means, with cluster-bootstrap intervals (problems are drawn, within each subset).
+    """Compute every metric of every subset, and their means, with cluster-bootstrap intervals (problems are resampled within
+    each subset).
 
-    First errors come from the critic's own verdicts, from a `threshold` that is given, or with `oracle` from the one threshold
-    for all subsets that is best on these very solutions. Under the oracle F1 is called "f1_oracle", and its intervals choose
-    the threshold again in every resample. Steps are called good by the same threshold; with verdicts by the one the critic says
-    it uses (`own`), else at 0.5.
+    First errors come from the critic's own verdicts, from a given `threshold`, or with `oracle` from the one threshold for all
+    subsets that is best on these same solutions. With the oracle, F1 is called "f1_oracle", and its intervals choose the
+    threshold again in every resample. Steps are classified by the same threshold; with verdicts, by the critic's own threshold
+    (`own`), else 0.5.
     """
     values: dict[str, dict[str, Array]] = {name: {} for name in subsets}
     source: ThresholdFrom = "oracle" if oracle else "verdicts" if threshold is None else "given"
@@ -169,7 +177,7 @@ def _subset(
     replicates: int,
     seed: int,
 ) -> SubsetScore:
-    """All metrics of one subset; what the resamples gave is added to `values`."""
+    """Compute all metrics of one subset. The replicates are added to `values`."""
     known = [case for case in cases if case.gold is not None]
     gold = [case.gold for case in known if case.gold is not None]
     said = [case.predicted(threshold) for case in known]
@@ -236,7 +244,7 @@ def _with_interval(
 
 
 def _mean(metric: str, scores: Sequence[SubsetScore], values: Sequence[Array | None]) -> Metric:
-    """The unweighted mean over subsets; the interval draws problems within each of them."""
+    """The unweighted mean over subsets. The interval resamples problems within each subset."""
     points = [score.metrics[metric].value for score in scores]
     known = [point for point in points if point is not None]
     if len(known) < len(points):
@@ -250,7 +258,7 @@ def _mean(metric: str, scores: Sequence[SubsetScore], values: Sequence[Array | N
 
 
 def _oracle(subsets: Mapping[str, Sequence[Case]], replicates: int, seed: int) -> tuple[float, dict[str, Array]]:
-    """The threshold with the best mean F1 over the subsets, and each subset's F1 at the threshold best in each resample."""
+    """The threshold with the best mean F1 over the subsets, and each subset's F1 at the best threshold of each resample."""
     scores = np.unique([p for cases in subsets.values() for case in cases for p in case.p_correct if p is not None])
     if not len(scores):
         return 0.5, {}
@@ -277,19 +285,19 @@ def _oracle(subsets: Mapping[str, Sequence[Case]], replicates: int, seed: int) -
 
 
 def _hits(case: Case, taus: Array) -> Array:
-    """Erroneous, correct, then at each threshold: found exactly, and left alone."""
+    """Erroneous, correct, then for each threshold: first error found exactly, and correct solution accepted."""
     wrong = case.gold is not None and case.gold >= 0
     hit = np.full(len(taus), case.verdict is not None and case.verdict == case.gold)
     if case.scored:
         scored = [(i, p) for i, p in enumerate(case.p_correct) if p is not None]
         lowest = np.minimum.accumulate([p for _, p in scored])
-        passed = (lowest >= taus[:, None]).sum(axis=1)  # how many scored steps come before the first one below tau
+        passed = (lowest >= taus[:, None]).sum(axis=1)  # number of scored steps before the first one below tau
         hit = np.array([*(i for i, _ in scored), -1])[passed] == case.gold
     return np.concatenate([[wrong, not wrong], hit & wrong, hit & (not wrong)]).astype(np.float64)
 
 
 def _curve(sums: Array) -> Array:
-    """F1 at each threshold from sums of _hits."""
+    """F1 at each threshold from summed rows of `_hits`."""
     found, left = np.split(sums[..., 2:], 2, axis=-1)
     wrong, right = np.broadcast_to(sums[..., :1], found.shape), np.broadcast_to(sums[..., 1:2], left.shape)
     return official_f1(np.stack([wrong, found, right, left], axis=-1))

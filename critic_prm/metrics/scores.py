@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 
 def first_below(p_correct: Sequence[float | None], threshold: float) -> int:
-    """The first step with p < threshold, -1 without one; p == threshold is good, and steps without a score are passed over."""
+    """The first step with p < threshold, else -1. A step with p == threshold is good; steps without a score are skipped."""
     return next((i for i, p in enumerate(p_correct) if p is not None and p < threshold), -1)
 
 
@@ -30,21 +30,26 @@ class FirstError:
 
 
 def first_error_rows(gold: Sequence[int], predicted: Sequence[int | None]) -> Array:
-    """What official_f1 adds up, a row a solution: is erroneous, and found exactly; is correct, and left alone. Shape (n, 4)."""
+    """Indicator rows summed by `official_f1`, one per solution: (erroneous, first error found exactly, correct, accepted).
+    Shape (n, 4)."""
     pairs = zip(gold, predicted, strict=True)
     return np.array([(g >= 0, g >= 0 and p == g, g < 0, g < 0 and p == -1) for g, p in pairs], dtype=np.float64).reshape(-1, 4)
 
 
 def official_f1(sums: Array) -> Array:
-    """ProcessBench's F1 (Zheng et al. 2024) from sums of first_error_rows, shape (..., 4): the harmonic mean of the accuracy of
-    the first error's index on erroneous solutions and the accuracy on correct ones; 0 when both are 0, NaN without one kind."""
+    """ProcessBench's F1 (Zheng et al. 2024) from sums of first_error_rows, shape (..., 4).
+
+    The harmonic mean of the accuracy of the first error's index on erroneous solutions and the accuracy on correct ones. 0 if
+    both are 0, NaN if one kind is missing.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         a, c = sums[..., 1] / sums[..., 0], sums[..., 3] / sums[..., 2]
         return np.where(a + c == 0, 0.0, 2 * a * c / (a + c))
 
 
 def first_error_f1(gold: Sequence[int], predicted: Sequence[int | None]) -> FirstError:
-    """ProcessBench's official score. Both are 0-based, -1 for no error; a prediction of None (unusable) is wrong."""
+    """ProcessBench's official score. Both arguments are 0-based, -1 for no error. A prediction of None (unusable) counts as
+    wrong."""
     sums = first_error_rows(gold, predicted).sum(axis=0)
     erroneous, hit_erroneous, correct, hit_correct = sums.tolist()
     return FirstError(
@@ -57,7 +62,7 @@ def first_error_f1(gold: Sequence[int], predicted: Sequence[int | None]) -> Firs
 
 
 def binary_rows(gold: Sequence[int], predicted: Sequence[int | None], positive: Literal["error", "correct"]) -> Array:
-    """What plain_f1 adds up: true positives, false positives, false negatives, true negatives. Shape (n, 4)."""
+    """Indicator rows summed by `plain_f1`: (true positive, false positive, false negative, true negative). Shape (n, 4)."""
     rows = []
     for g, p in zip(gold, predicted, strict=True):
         truth = (g >= 0) == (positive == "error")
@@ -67,39 +72,39 @@ def binary_rows(gold: Sequence[int], predicted: Sequence[int | None], positive: 
 
 
 def plain_f1(sums: Array) -> Array:
-    """2 tp / (2 tp + fp + fn) from sums of (tp, fp, fn, tn), shape (..., 4); NaN where nothing is or was called positive."""
+    """2 tp / (2 tp + fp + fn) from sums of (tp, fp, fn, tn), shape (..., 4); NaN if nothing is or was predicted positive."""
     tp, fp, fn = sums[..., 0], sums[..., 1], sums[..., 2]
     with np.errstate(invalid="ignore"):
         return np.asarray(2 * tp / (2 * tp + fp + fn))
 
 
 def binary_f1(gold: Sequence[int], predicted: Sequence[int | None], positive: Literal["error", "correct"]) -> float | None:
-    """F1 of "does this solution contain an error", wherever it is; an unusable prediction counts as the wrong answer.
+    """F1 of detecting whether a solution contains an error, regardless of position. An unusable prediction counts as wrong.
 
-    ThinkPRM (Khalifa et al. 2025) calls this ProcessBench F1. Its positive class is taken to be the correct solutions, because
-    only then does its row for random guessing (39.1 on OlympiadBench, 32.7 on Omni-MATH) come out: guessing gives 40 and 33
-    with correct, 57 and 60 with error as the positive class.
+    ThinkPRM (Khalifa et al. 2025) calls this ProcessBench F1. The positive class is assumed to be the correct solutions because
+    only this reproduces its results for random guessing (39.1 on OlympiadBench, 32.7 on Omni-MATH): guessing gives 40 and 33
+    with correct as the positive class, and 57 and 60 with error.
     """
     return number(plain_f1(binary_rows(gold, predicted, positive).sum(axis=0)))
 
 
 def confusion_rows(good: ArrayLike, said_good: ArrayLike) -> Array:
-    """(tp, fp, fn, tn) a step, with good steps as the positive class. Shape (n, 4)."""
+    """Indicator rows (tp, fp, fn, tn), one per step, with good steps as the positive class. Shape (n, 4)."""
     y, s = np.asarray(good, dtype=bool), np.asarray(said_good, dtype=bool)
     return np.stack([y & s, ~y & s, y & ~s, ~y & ~s], axis=-1).astype(np.float64)
 
 
 def prm_score_of(sums: Array) -> Array:
-    """PRMScore from sums of confusion_rows, shape (..., 4); NaN where an F1 it needs is not defined.
+    """PRMScore from sums of confusion_rows, shape (..., 4); NaN if an F1 it needs is undefined.
 
-    Without bad steps it is the F1 of good ones, as for PRMBench's class multi_solutions.
+    Without bad steps it is the F1 of the good ones, as for PRMBench's class multi_solutions.
     """
     good, bad = plain_f1(sums), plain_f1(sums[..., ::-1])
     return np.where(sums[..., 1] + sums[..., 3] == 0, good, (good + bad) / 2)
 
 
 def prm_score(good: ArrayLike, said_good: ArrayLike) -> float | None:
-    """PRMBench's PRMScore (Song et al. 2025): the mean of two F1, one with good steps positive and one with bad ones."""
+    """PRMBench's PRMScore (Song et al. 2025): the mean of two F1 scores, with good and with bad steps as the positive class."""
     return number(prm_score_of(confusion_rows(good, said_good).sum(axis=0)))
 
 

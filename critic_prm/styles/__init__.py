@@ -1,1 +1,1 @@
-"""Prompt styles: turn a trajectory into messages, and a reply into a judgement."""
+"""Prompt styles: render trajectories as messages and parse replies into judgements."""

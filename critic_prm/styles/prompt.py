@@ -1,4 +1,4 @@
-"""Trajectory + style -> the messages a judge is sent, and what its reply should then contain."""
+"""Load prompt styles, render a trajectory as messages, and describe the expected reply."""
 
 from __future__ import annotations
 
@@ -27,24 +27,30 @@ _KEYS = ("reader", "per", "base", "stops", "stop", "max_tokens", "about")
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A prompt template and how its replies are read.
-
-    `per` says whether one reply judges a whole trajectory or one step. `base` is the number the prompt gives its first
-    step, `stops` whether judging ends at the first error, `stop` are stop strings, `max_tokens` is a hint for the length
-    of a reply (None: the model's own). `fingerprint` is the first 12 hex digits of the SHA-256 of `source`.
-    """
+    """A prompt template and the reader for its replies."""
 
     name: str
+    """The file name without suffix."""
     reader: str
+    """The reader that parses the replies."""
     per: Per
+    """Whether one reply judges a whole trajectory or one step."""
     base: int
+    """The number the prompt gives to the first step, 0 or 1."""
     stops: bool
+    """Whether judging ends at the first error."""
     stop: tuple[str, ...]
+    """Stop strings."""
     max_tokens: int | None
+    """A hint for the length of a reply; None uses the model's default."""
     about: str
+    """A one-line description."""
     source: str = field(repr=False)
+    """The template's source."""
     where: str
+    """The template's location, for error messages."""
     fingerprint: str
+    """The first 12 hex digits of the SHA-256 of `source`."""
 
 
 def style_names() -> list[str]:
@@ -53,9 +59,9 @@ def style_names() -> list[str]:
 
 
 def open_style(name: str | Path) -> Style:
-    """Open a packaged style by name, or a user's template by path (anything with a `/` or ending in `.jinja`).
+    """Open a packaged style by name, or a template file by path (anything with a `/` or ending in `.jinja`).
 
-    Raises UsageError: for a name that does not exist, and for a template that cannot be used, naming file and line.
+    Raises UsageError for an unknown name, and for an invalid template, naming file and line.
     """
     text = str(name)
     if "/" in text or text.endswith(".jinja"):
@@ -75,7 +81,7 @@ def open_style(name: str | Path) -> Style:
 
 
 def style_in_data(name: object, where: str) -> Style:
-    """The packaged style that a row or a folder of data names. `where` says which; a name from data never opens a file.
+    """Open the packaged style named in a data row or folder; `where` identifies it. A name from data never opens a file.
 
     Raises UsageError for any other name.
     """
@@ -85,7 +91,7 @@ def style_in_data(name: object, where: str) -> Style:
 
 
 def style_from_source(name: str, source: str, where: str | None = None) -> Style:
-    """A style from a template's text; `where` names it in errors. Raises UsageError as `open_style` does."""
+    """Build a style from a template's text; `where` names it in errors. Raises UsageError like `open_style`."""
     where = where or f"{name}.jinja"
     meta = _metadata(source, where)
     only = getattr(load("reader", meta["reader"]), "PER", meta["per"])
@@ -108,12 +114,11 @@ def style_from_source(name: str, source: str, where: str | None = None) -> Style
 
 
 def render(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> tuple[Message, ...]:
-    """The messages that ask `style`'s question about `trajectory`, and for a style per step, about its step `step` (0-based).
+    """The messages that ask about `trajectory`, or about its step `step` (0-based) for a style that judges per step.
 
-    The reference answer is shown only where `reference` is true and the trajectory has one. The system message is the
-    same for all trajectories, and the user message the same up to its end for all steps of one, so providers can reuse
-    what they have read. Raises UsageError for a step that does not fit the style or the trajectory, and for a template
-    that fails.
+    The reference answer is included only if `reference` is true and the trajectory has one. The system message is the same for
+    all trajectories, and for the steps of one trajectory the user messages share a prefix, so providers can reuse cached
+    prefixes. Raises UsageError if `step` does not fit the style or the trajectory, and for a template that fails.
     """
     if (step is None) == (style.per == "step"):
         raise UsageError(
@@ -147,8 +152,8 @@ def render(style: Style, trajectory: Trajectory, step: int | None = None, *, ref
 def render_in_turn(
     style: Style, trajectory: Trajectory, *, reference: bool = False
 ) -> Iterator[tuple[int | None, tuple[Message, ...]]]:
-    """(step, messages) of every question about `trajectory`, in order. Each user message says which parts of it earlier and
-    later questions share (`Message.shared`), so each question is rendered when the one before it is asked for."""
+    """Yield (step, messages) for each question about `trajectory`, in order. Each user message records the prefixes it shares
+    with earlier and later questions (`Message.shared`). Questions are rendered lazily, one ahead of the caller."""
     steps = questions(style, trajectory)
     shared: tuple[int, ...] = ()
     ahead = render(style, trajectory, steps[0], reference=reference) if steps else ()
@@ -163,7 +168,7 @@ def render_in_turn(
 
 
 def _shared_end(first: str, second: str) -> int:
-    """The length of the whole lines with which both texts begin."""
+    """The length of the whole lines that both texts share as a prefix."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
@@ -180,12 +185,12 @@ def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Exp
 
 
 def questions(style: Style, trajectory: Trajectory) -> list[int | None]:
-    """What to ask for to judge all of `trajectory`: [None], or every step in a style per step."""
+    """The questions needed to judge `trajectory`: [None], or every step index for a style that judges per step."""
     return [None] if style.per == "trajectory" else list(range(len(trajectory.steps)))
 
 
 def transcript(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> str:
-    """`render` as text for a person: each message under a line that says whose it is."""
+    """The output of `render` as readable text: each message under a line with its role."""
     about = trajectory.id if step is None else f"{trajectory.id}, step {step}"
     parts = [f"=== {style.name}: {about} ==="]
     for message in render(style, trajectory, step, reference=reference):
@@ -195,17 +200,17 @@ def transcript(style: Style, trajectory: Trajectory, step: int | None = None, *,
 
 
 def schema(style: Style, expected: Expect) -> Mapping[str, Any] | None:
-    """The JSON schema a reply should obey, None for styles whose replies are plain text."""
+    """The JSON schema for a reply; None for styles whose replies are plain text."""
     make = getattr(load("reader", style.reader), "schema", None)
     return None if make is None else make(expected)
 
 
 def nonce(trajectory: Trajectory) -> str:
-    """Eight hex digits from the trajectory's problem and steps that occur in none of its texts: stable, so that equal content
-    has equal cache keys, and impossible to write into a step.
+    """Eight hex digits derived from the trajectory's problem and steps that occur in none of its texts. They are
+    deterministic, so equal content has equal cache keys, and a step cannot contain them.
 
-    The first candidate is the beginning of the content's SHA-256. A candidate that some text contains is replaced by one that
-    is hashed from the same content and a counter. Raises UsageError if no candidate is free, which takes a text of gigabytes.
+    The first candidate is the start of the content's SHA-256. A candidate that occurs in a text is replaced by one hashed from
+    the same content and a counter. Raises UsageError if no candidate is free, which takes gigabytes of text.
     """
     digest = hashlib.sha256(trajectory.problem.encode("utf-8", "surrogatepass"))
     for step in trajectory.steps:
@@ -222,7 +227,7 @@ def nonce(trajectory: Trajectory) -> str:
 
 
 def _quotable(trajectory: Trajectory) -> list[str]:
-    """Every text of the trajectory that a judge is shown."""
+    """Every text of the trajectory that is shown to a judge."""
     texts = [trajectory.problem]
     for part in trajectory.steps:
         texts.append(part.text)
@@ -234,12 +239,12 @@ def _quotable(trajectory: Trajectory) -> list[str]:
 
 
 def tools_text(trajectory: Trajectory) -> str:
-    """The definitions of an agent's tools as a template shows them, one JSON object a line; empty without tools."""
+    """An agent's tool definitions as shown in a template, one JSON object per line; empty without tools."""
     return "\n".join(json.dumps(tool, ensure_ascii=False, default=str) for tool in trajectory.tools)
 
 
 def _metadata(source: str, where: str) -> dict[str, Any]:
-    """What the first line says. Everything but `reader` has a default."""
+    """Parse the metadata in the first line. Every key except `reader` has a default."""
     line = source.split("\n", 1)[0].strip()
     match = _META.fullmatch(line)
     if match is None:
@@ -292,7 +297,7 @@ def _whole(value: str | None, problem: Problem) -> int | None:
 
 
 def _sendable(text: str) -> str:
-    """Stripped, and with lone surrogates replaced: no provider can be sent half a character."""
+    """Strip the text and replace lone surrogates, which cannot be sent to a provider."""
     text = text.strip()
     if text.isascii():
         return text

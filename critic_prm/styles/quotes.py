@@ -1,4 +1,4 @@
-"""A span of a reply + what the trajectory says -> whether the reply only copies it there; a quotation is never a verdict."""
+"""Detect quotations: decide whether a span of a reply is copied from the trajectory and so is not a verdict."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-# A copy is told from a judge's own words by what it shares around them: so many characters of free text, or a whole step
-# with half as many, or one that has something besides the verdict.
+# A copy is recognized by the text shared around the span: this many characters of free text, or a whole step with half as
+# many or with other text besides the verdict.
 _SHARED = 12
 _WINDOW = 240
-# An attacker's text may hold a verdict's words very often; that many places are looked at.
+# An adversarial text may repeat a verdict's words many times; at most this many occurrences are checked.
 _PLACES = 40
 
 # Characters that a copy may add, drop or change: white space, zero-width and direction marks, emphasis, quotation marks.
 _LOOSE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff*_`\"'“”‘’«»「」>]+")
-# Headings and verdicts, squeezed. They are no evidence of a copy: a step may guess how its judge will write them.
+# Headings and verdicts after `squeeze`. They are no evidence of a copy: a step may imitate the format of a judge.
 _FORM = re.compile(
     r"\x00|(?:step|paragraph|section|步骤|第)[#_]?\d{0,6}步?[:.)：]?|(?:(?:the|this)(?:step|action|paragraph)is)?\$?\\boxed\{[^{}]{0,40}\}\$?\.?"
     r"|isthe(?:step|action)correct\??(?:\(yes/no\)\?)?(?:yes|no)?|(?:final)?(?:verdict|answer):(?:correct|incorrect|neutral|yes|no)?"
@@ -26,7 +26,7 @@ _INTRODUCES = re.compile(
 
 
 def squeeze(text: str) -> str:
-    """`text` without what a copy may change."""
+    """Normalize `text` by removing everything that a copy may change."""
     return _LOOSE.sub("", text).casefold()
 
 
@@ -36,19 +36,19 @@ def _squeezed(quotable: tuple[str, ...]) -> str:
 
 
 def occurs(span: str, quotable: tuple[str, ...]) -> bool:
-    """Whether the trajectory says this anywhere."""
+    """Whether the trajectory contains this text."""
     core = squeeze(span)
-    # A brace is never squeezed away: without one in the trajectory no box of the reply is from there.
+    # `squeeze` keeps braces: if the trajectory has none, no box in the reply can come from it.
     if "{" in core and not any("{" in text for text in quotable):
         return False
     return bool(core) and core in _squeezed(quotable)
 
 
 def copied(text: str, start: int, end: int, quotable: tuple[str, ...]) -> bool:
-    """Whether text[start:end] stands in the trajectory together with enough of what surrounds it here.
+    """Whether text[start:end] occurs in the trajectory together with enough of its surrounding text.
 
-    A judge may use the very words of a step for its own verdict, so equal words alone prove nothing: free text around them
-    must be the same too.
+    A judge may use the words of a step for its own verdict, so equal words alone prove nothing; the free text around them must
+    match too.
     """
     if not quotable or not occurs(text[start:end], quotable):
         return False
@@ -75,7 +75,7 @@ def _shared(core: str, before: str, after: str, quotable: tuple[str, ...]) -> bo
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters two texts share from their beginning."""
+    """The length of the common prefix of two texts."""
     if one.startswith(other):
         return len(other)
     for index, (a, b) in enumerate(zip(one, other, strict=False)):
@@ -85,22 +85,22 @@ def _common(one: str, other: str) -> int:
 
 
 def introduced(text: str, start: int) -> bool:
-    """Whether what stands before `start` announces a quotation: a colon, a word like "says", the opening of a code block."""
+    """Whether the text before `start` introduces a quotation: a colon, a word like "says", the start of a code block."""
     return _INTRODUCES.search(text[max(0, start - 80) : start].rstrip()) is not None
 
 
 Candidate = tuple[int, int, object]
-"""A verdict that stands in a reply: from where to where, and what it says."""
+"""A verdict in a reply: its start, its end, and its value."""
 
 DOUBTFUL = "the last verdict stands in the trajectory too and contradicts an earlier one: it may be a quotation"
 
 
 def own(text: str, candidates: Sequence[Candidate], quotable: tuple[str, ...]) -> int | None:
-    """Which of several verdicts on the same thing is the judge's last word: its place in `candidates`.
+    """Of several verdicts on the same item, the index in `candidates` of the judge's final one.
 
-    It is the last, unless that is announced as a quotation. Where it could be one, because the trajectory says the same, and an
-    earlier verdict that is not in the trajectory says otherwise, neither is believed (None): a step must not gain by what it
-    says.
+    This is the last candidate, unless it is introduced as a quotation. If the last candidate also occurs in the trajectory and
+    an earlier one that does not occur there has a different value, neither is trusted (None): a step must not be able to
+    influence its own verdict.
     """
     last = len(candidates) - 1
     if last < 1 or not quotable:

@@ -1,4 +1,7 @@
-"""From a reply's text to verdicts: the words every reader shares. One reply shape a file in `readers/`."""
+"""Parse a reply into verdicts: handle refusals, thinking and truncation, then call the reader of the style.
+
+Each reply shape has its own module in `readers/`.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What a reply should contain.
-
-    `steps` is how many the trajectory has; `base` the number the prompt gave its first step (0 or 1); `stops` whether the
-    style ends at the first error; `step` (0-based) which single step was asked about, None for all of them. `quotable` is all
-    text that the trajectory put in front of the judge: what a reply copies from it is a quotation, never a verdict. `cut`
-    says that the reply ended because it ran out of tokens, so that its last line may be half a line.
-    """
+    """What a reply should contain."""
 
     steps: int
+    """Number of steps of the trajectory."""
     base: int = 1
+    """The number the prompt gave to the first step, 0 or 1."""
     stops: bool = False
+    """Whether the style ends at the first error."""
     step: int | None = None
+    """The 0-based step the question is about; None for all steps."""
     quotable: tuple[str, ...] = ()
+    """All texts of the trajectory shown to the judge. What a reply copies from them is a quotation, never a verdict."""
     cut: bool = False
+    """Whether the reply was truncated, so that its last line may be incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reader found: verdicts in step order, and notes on what it forgave."""
+    """The result of a reader: verdicts in step order, and notes on the deviations it tolerated."""
 
     status: Status
     verdicts: tuple[Verdict, ...] = ()
@@ -43,8 +46,8 @@ class Reading:
 
 
 class Reader(Protocol):
-    """A module in `readers/` has `read` of this shape, and may have `schema(expect)`, the JSON schema to ask for, and
-    `write(verdicts, expect)`, the reply that says these verdicts."""
+    """The `read` function of a module in `readers/`. The module may also have `schema(expect)`, the JSON schema to request,
+    and `write(verdicts, expect)`, which returns a reply with these verdicts."""
 
     def __call__(self, text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading: ...
 
@@ -52,15 +55,15 @@ class Reader(Protocol):
 Schema = Mapping[str, Any]
 
 LONGEST = 1_000_000
-"""Characters of a reply that are read. A judgement of a hundred thousand tokens has 400,000; the readers take seconds for each
-million, and much longer for one that is made to be slow."""
+"""Maximum length of a reply in characters. A judgement of 100,000 tokens has about 400,000. The readers take seconds per
+million characters, and much longer for adversarial input."""
 
 
 def read_reply(style: Style, expect: Expect, reply: Reply) -> Reading:
-    """Read one reply to a prompt of `style`.
+    """Parse one reply to a prompt of `style`.
 
-    What holds for every shape of reply is done here: a refusal is `refused`, thinking that never ended is `truncated`, a
-    reply that was cut is `ok` only when all its verdicts are there. Spans count in `reply.text`.
+    This function handles what is common to all reply shapes: a refusal is `refused`, unclosed thinking is `truncated`, and a
+    truncated reply is `ok` only if all its verdicts are present. Spans index into `reply.text`.
     """
     if reply.finish in ("refusal", "filter"):
         return Reading("refused", notes=(f"finish reason: {reply.finish}",))
@@ -87,8 +90,8 @@ def read_reply(style: Style, expect: Expect, reply: Reply) -> Reading:
 
 
 def write_reply(style: Style, expect: Expect, verdicts: Sequence[Verdict]) -> str | None:
-    """The reply to a prompt of `style` that says `verdicts` with their critiques, as the style asks for it; None where its
-    reader only reads. What a critique contains may keep it from being read back: see for yourself with `read_reply`."""
+    """Write a reply to a prompt of `style` with the given verdicts and critiques; None if its reader cannot write. Some
+    critique texts prevent the reply from being parsed back; check with `read_reply`."""
     from critic_prm.registry import load
 
     write = getattr(load("reader", style.reader), "write", None)
@@ -96,14 +99,16 @@ def write_reply(style: Style, expect: Expect, verdicts: Sequence[Verdict]) -> st
 
 
 def without_thinking(text: str, quotable: tuple[str, ...] = ()) -> tuple[str, bool]:
-    """`text` with a thinking block at its start blanked out, its length unchanged, and whether one never ended."""
+    """Blank out a thinking block at the start of `text`, keeping its length. Also returns whether the block was
+    never closed."""
     opened = _OPENING.match(text)
     if opened is None and "</" not in text:
         return text, False
     from critic_prm.styles.quotes import copied, occurs
 
     if opened is None:
-        # Some chat templates open the block in the prompt; only a closing tag that no step can have supplied shows that.
+        # Some chat templates open the block in the prompt, so the reply has only the closing tag. It counts only if no step
+        # contains it.
         closing = _CLOSING.search(text)
         if closing is None or occurs(closing.group(), quotable):
             return text, False
@@ -117,10 +122,10 @@ def without_thinking(text: str, quotable: tuple[str, ...] = ()) -> tuple[str, bo
 
 
 def loops(text: str) -> bool:
-    """Whether the text ends in at least eight repetitions, over at least 200 characters, of a piece of up to 250."""
+    """Whether the text ends in at least eight repetitions, over at least 200 characters, of a piece of up to 250 characters."""
     tail = text.rstrip()[-4096:]
     backwards = tail[::-1]
-    # The last 12 characters come again after one period, if there is one.
+    # If the text is periodic, its last 12 characters occur again one period earlier.
     period = backwards.find(backwards[:12], 1)
     while 0 < period <= 250:
         repeated = max(200, 8 * period)

@@ -1,4 +1,4 @@
-"""A Jinja environment that counts what a template does and stops it when that is too much for a prompt."""
+"""Jinja sandbox that meters the work of a template and stops it when it exceeds the limit for a prompt."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 WORK = 2_000_000
-"""Units of work that one block of a prompt may take. A round of a loop and 16 characters that are shown, joined or given to a
-filter are one unit each: a prompt of 30 million characters, or two million rounds. A call is ten."""
+"""Work limit for one block of a prompt. A loop iteration costs one unit, and so do 16 characters that are output, joined or
+passed to a filter; a call costs ten. The limit is about 30 million characters or two million iterations."""
 CHARACTERS, CALL = 16, 10
 BITS = 256
-"""How long a whole number may become; templates only have numbers of steps and lengths of texts."""
+"""Maximum bit length of an integer; templates only need step numbers and text lengths."""
 
 NO_FILTERS = ("batch", "center", "format", "pprint", "random", "round", "slice", "sum", "urlize", "wordwrap", "xmlattr")
 NO_METHODS = frozenset(
     ("center", "expandtabs", "format", "format_map", "join", "ljust", "replace", "rjust", "to_bytes", "translate", "zfill")
 )
-"""Methods whose result can be far longer than what they are given. There are filters for `join` and `replace`."""
+"""Methods whose result can be far longer than their arguments. `join` and `replace` are available as filters."""
 
 _spent: ContextVar[list[int]] = ContextVar("spent")
 
 
 @contextmanager
 def metered() -> Iterator[None]:
-    """What runs within may spend `WORK` units."""
+    """Context in which up to `WORK` units may be spent."""
     token = _spent.set([0])
     try:
         yield
@@ -41,7 +41,7 @@ def metered() -> Iterator[None]:
 
 
 def spend(units: int) -> None:
-    """Count work. Raises SecurityError when there is too much."""
+    """Count work. Raises SecurityError if the limit is exceeded."""
     spent = _spent.get()
     spent[0] += units
     if spent[0] > WORK:
@@ -53,8 +53,7 @@ def spend_text(characters: int) -> None:
 
 
 def weigh(value: Any) -> Any:
-    """Count what it takes to show `value`, which is returned. Lists that contain each other are counted as often as they would
-    be shown."""
+    """Count the work of outputting `value`, and return it. Shared nested lists are counted each time they would be output."""
     if isinstance(value, str | bytes):
         spend_text(len(value))
     elif isinstance(value, list | tuple | set | frozenset):
@@ -71,9 +70,9 @@ def weigh(value: Any) -> Any:
 
 
 class MeteredEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, without what pads texts, and with a count of the work. See `WORK`.
+    """Jinja's sandbox without functions that pad text, and with metering. See `WORK`.
 
-    It does not bound the time of a single operation on a long text, and the count is not exact.
+    It does not bound the time of a single operation on a long text, and the count is approximate.
     """
 
     intercepted_binops = frozenset(("*", "**", "%", "+"))
@@ -114,7 +113,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
 
 def instrument(tree: nodes.Template) -> nodes.Template:
-    """The template with a count in every loop and every `~`."""
+    """Add metering to every loop and every `~` of the template."""
     found: nodes.Template = _Instrument().visit(tree)
     return found
 
@@ -136,7 +135,7 @@ def _filter(value: Any, name: str, args: list[nodes.Expr]) -> nodes.Filter:
 
 
 def _metered_filter(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that counts what it is given. What comes lazily is taken first, so that it can be counted."""
+    """Wrap a filter so that its arguments are metered. Iterators are materialized first so that they can be counted."""
     skip = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @wraps(function)
@@ -149,7 +148,7 @@ def _metered_filter(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _rounds(value: Any, weight: int) -> Any:
-    """What a loop goes over, with all its rounds counted in advance."""
+    """The items of a loop, with all its iterations counted in advance."""
     items = value if isinstance(value, str | list | tuple | dict) else list(value)
     spend(len(items) * weight)
     return items

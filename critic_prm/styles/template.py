@@ -1,4 +1,4 @@
-"""Template source -> compiled template -> text of a block; what is wrong with a template is said with file and line."""
+"""Compile, check and render prompt templates; errors name file and line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A step as a template sees it: `number` counts from the style's base."""
+    """A step as seen by a template. `number` counts from the style's base."""
 
     number: int
     text: str
@@ -41,7 +41,7 @@ SHOWN = frozenset(field.name for field in fields(Shown))
 
 
 class Problem:
-    """Where in a template something is wrong, to be said in one way."""
+    """Formats errors about one place in a template."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -57,7 +57,7 @@ class Problem:
 
 
 def shorten(text: str, limit: int) -> str:
-    """At most about `limit` characters: the middle of a longer text is left out, with a mark that counts what is missing."""
+    """Shorten `text` to about `limit` characters: the middle is replaced by a mark with the number of characters left out."""
     if len(text) <= limit:
         return text
     head = max(limit * 2 // 3, 0)
@@ -71,7 +71,7 @@ def _environment() -> MeteredEnvironment:
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, cache_size=0
     )
     environment.globals.clear()
-    # Looking into our own steps is most of the work of rendering, and nothing there needs the sandbox's checks.
+    # Attribute access on Shown dominates rendering time and needs no sandbox checks.
     checked = environment.getattr
 
     def attribute(value: Any, name: str) -> Any:
@@ -84,15 +84,15 @@ def _environment() -> MeteredEnvironment:
 
 @lru_cache(maxsize=64)
 def compile_template(source: str, where: str) -> Template:
-    """Compile and check a template: two blocks, no other text, only the variables there are. Raises UsageError with file:line.
+    """Compile and check a template: two blocks, no other text, only known variables. Raises UsageError with file:line.
 
-    The text of a trajectory is only ever a value of a variable, so it can never act as template code.
+    The texts of a trajectory are only ever values of variables, so they are never executed as template code.
     """
     environment = _environment()
     try:
         tree = environment.parse(source)
         _check(tree, where)
-        with metered():  # the compiler evaluates expressions that are constant
+        with metered():  # the compiler evaluates constant expressions
             code = environment.compile(instrument(tree), name=where, filename=where)
     except TemplateSyntaxError as error:
         raise UsageError(f"{where}:{error.lineno}: {error.message}") from None
@@ -102,7 +102,7 @@ def compile_template(source: str, where: str) -> Template:
 
 
 def render_block(template: Template, block: str, variables: Mapping[str, Any], where: str) -> str:
-    """The text of one block. Raises UsageError with file:line when the template fails on this trajectory."""
+    """Render one block. Raises UsageError with file:line if the template fails on this trajectory."""
     try:
         with metered():
             return "".join(template.blocks[block](template.new_context(dict(variables))))

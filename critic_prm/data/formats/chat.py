@@ -1,4 +1,4 @@
-"""Chat messages (OpenAI, Anthropic, ShareGPT): each assistant turn with its tool calls is a step, without labels.
+"""Chat messages (OpenAI, Anthropic, ShareGPT): each assistant turn with its tool calls is a step; no labels.
 
     {"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}]}
 

@@ -31,7 +31,7 @@ _ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a list of messages holds. `turns` are the message indices of the steps."""
+    """A parsed list of messages. `turns` are the message indices of the steps."""
 
     system: str
     problem: str

@@ -1,4 +1,4 @@
-"""Mr-Ben (dvlab-research): one object keyed by question, with solutions of several models and their first errors.
+"""Mr-Ben (dvlab-research): one object keyed by question, with solutions by several models and first errors.
 
 {"u": [{"Question": "p", "Model_Solution_Steps": ["s"], "Model_Solution_First_Error_Step": "1"}]}
 """

@@ -1,4 +1,4 @@
-"""Plain text, or records with a problem and a solution text; the solution is split at step markers or blank lines.
+"""Plain text, or records with a problem and a solution text, which is split at step markers or blank lines.
 
 {"problem": "p", "solution": "s\\n\\nt"}
 """

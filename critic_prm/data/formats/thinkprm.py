@@ -1,4 +1,4 @@
-"""ThinkPRM (launch/thinkprm-1K): solutions with gold labels and a verification chain (all step critiques as one text).
+"""ThinkPRM (launch/thinkprm-1K): solutions with gold labels and a verification chain of all step critiques.
 
 {"problem": "p", "cot": "Step 1: fine", "prefix_steps": ["s", "t"], "gt_step_labels": ["+", "-"]}
 """

@@ -153,7 +153,7 @@ def _gunzip(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 def _unzstd(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
     zstandard = extra("zstandard", "zstd", f"reading {name}")
-    # a slice at a time bounds what comes out at once: four bytes can stand for a block of 128 KB, so a slice for 32 MB
+    # Small slices bound the output per call: four bytes can decompress to a block of 128 KB, so one slice to 32 MB.
     slices = (data[at : at + _SLICE] for data in chain(first, rest) for at in range(0, len(data), _SLICE))
     try:
         for data in slices:

@@ -1,1 +1,1 @@
-"""One reply shape a file, each with `read(text, expect, logprobs) -> Reading`."""
+"""Readers, one module per reply shape, each with a function `read(text, expect, logprobs) -> Reading`."""

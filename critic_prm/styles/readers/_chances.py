@@ -1,4 +1,4 @@
-"""Log-probabilities of a verdict's token -> P(correct): a softmax over the two verdicts, where the verdict stands."""
+"""Compute P(correct) from log-probabilities: a softmax over the two verdict words at the verdict token."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ Pair = tuple[tuple[str, ...], tuple[str, ...]]
 CORRECT_INCORRECT: Pair = (("correct", "正确"), ("incorrect", "不正确", "错误"))
 YES_NO: Pair = (("yes", "是"), ("no", "否"))
 
-# Below this share of the probability the two verdicts were not what the model was choosing between.
+# Below this total probability, the model was not choosing between the two verdicts.
 _MASS = 0.5
 
 
 class Tokens:
-    """A reply's tokens laid along its text, so that a place in the text finds its token."""
+    """A reply's tokens aligned with its text, to find the token at a text position."""
 
     def __init__(self, text: str, logprobs: Sequence[TokenLogprob]) -> None:
         self.logprobs = logprobs
         self.ends = list(accumulate(len(t.token) for t in logprobs))
-        # Tokens may begin before the visible text (a thinking block, a prefix): the text is then found in what they spell.
-        # What was blanked out of its beginning is in them too, as it was.
+        # Tokens may begin before the visible text (a thinking block, a prefix), so the text is located in their
+        # concatenation. Text that was blanked out at the start is still present in the tokens.
         said = text.strip()
         found = "".join(t.token for t in logprobs).rfind(said) if said and logprobs else -1
         self.shift = found - (len(text) - len(text.lstrip())) if found >= 0 else None
 
     def p_correct(self, start: int, pair: Pair) -> tuple[float | None, str]:
-        """P(correct) of the verdict word that begins at `start`, and what there is to say about it.
+        """P(correct) of the verdict word that begins at `start`, and a note ("" if there is nothing to report).
 
-        exp(a) / (exp(a) + exp(b)), where a and b are the log of the summed probability of all tokens that begin the first
-        and the second word (" Yes", "yes" and "YES" are one word). A word that the server did not return is given the
-        smallest value it did return, and that is said. None where there are no log-probabilities for this place. (GenRM,
-        arXiv 2408.15240; the floor as in GenPRM.)
+        exp(a) / (exp(a) + exp(b)), where a and b are the log of the summed probability of all tokens that begin the first and
+        the second word (" Yes", "yes" and "YES" are one word). A word that the server did not return gets the smallest returned
+        log-probability, and the note says so. None if there are no log-probabilities at this position. (GenRM, arXiv
+        2408.15240; the floor as in GenPRM.)
         """
         if self.shift is None:
             return None, "" if not self.logprobs else "the log-probabilities do not spell the reply's text"
@@ -74,7 +74,7 @@ def _softmax(token: TokenLogprob, lead: int, pair: Pair) -> tuple[float | None, 
 
 
 def _side(token: str, pair: Pair) -> int | None:
-    """Which of the two words a token begins: 0, 1, or None when it begins neither or both."""
+    """Which of the two words a token begins: 0, 1, or None if neither or both."""
     word = token.strip().lstrip("{[(\"'*_`$: ").casefold().rstrip("}])\"'*_`$.,!。 ")
     if not word:
         return None

@@ -1,4 +1,4 @@
-"""What a heading "Step 3:" or "**Paragraph 0.**" looks like at the start of a line, as the readers of sections share it."""
+"""Find section headings such as "Step 3:" or "**Paragraph 0.**" at line starts; shared by the readers."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ _HEADING = r"""
     (?:[:：.)、]|[–—-][ \t]|[ \t]{0,4}\r?$|(?<=[*_])) [*_]{0,3}+
 """
 _ANY = re.compile(_HEADING, re.IGNORECASE | re.MULTILINE | re.VERBOSE)
-# "step 7." at the start of a line is the end of a sentence that was broken there.
+# "step 7." at the start of a line is the end of a sentence with a line break before it.
 _PROSE = re.compile(r"\s*(?:the )?(?:step|paragraph|section)s? [^:：]*\.")
 
 
 def headings(text: str, end: int | None = None) -> list[re.Match[str]]:
-    """The headings of `text` (up to `end`), in order; their groups `first` and `last` are numbers as they were written."""
+    """The headings of `text` (up to `end`), in order. The groups `first` and `last` are the numbers as written."""
     found = _ANY.finditer(text) if end is None else _ANY.finditer(text, 0, end)
     return [match for match in found if not _PROSE.match(match.group())]
 
 
-# A line of prose that was broken before "Step 2:" or "Verdict: correct" does not end like this.
+# Line endings other than these mean that a sentence was broken before "Step 2:" or "Verdict: correct".
 _ENDS = frozenset(".!?。！？:：;}])$*_`|>\"'”’…")
 _BLANK_LINE = re.compile(r"\n[ \t]*\n[ \t]*\Z")
 
 
 def ends(before: str) -> bool:
-    """Whether what stands before a line ends a sentence or a paragraph, so that the line begins something new."""
+    """Whether the text before a line ends a sentence or a paragraph, so that the line starts something new."""
     said = before.rstrip()
     return not said or said[-1] in _ENDS or _BLANK_LINE.search(before) is not None
 
 
 def parts(text: str, end: int, base: int) -> dict[int, str]:
-    """The text under each heading before `end`, by 0-based step; a step with several headings keeps the last one's text."""
+    """The text under each heading before `end`, by 0-based step. If a step has several headings, the last one's
+    text is used."""
     found = headings(text, end)
     stops = [match.start() for match in found[1:]] + [end]
     return {
@@ -46,6 +47,6 @@ def parts(text: str, end: int, base: int) -> dict[int, str]:
 
 
 def last_heading(text: str) -> int:
-    """Where the last heading ends, 0 without one."""
+    """The end of the last heading, 0 if there is none."""
     found = headings(text)
     return found[-1].end() if found else 0

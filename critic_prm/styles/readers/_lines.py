@@ -1,4 +1,4 @@
-"""A line "Verdict: correct" or "Is the step correct? Yes" -> the verdict of the one step that was asked about."""
+"""Parse a verdict line such as "Verdict: correct" or "Is the step correct? Yes" for a single step."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _BOX = re.compile(r"\$?\\{0,2}boxed[ ]?\{[ ]?(?:\\[a-z]{2,8}[ ]?\{)?", re.IGNORE
 _WORD = re.compile(r"[^\n.,;:!()。，；：！（—–{}\[\]<]{1,40}")
 _ASKED = re.compile(r"[:：?？]")
 _NEXT_LINE = re.compile(r"\s{1,8}+(?:[-+•*]{1,2}[ \t])?+[ \t*_`$\[(]{0,8}+")
-# So many words may be an answer that is no verdict ("mostly correct"); more are prose, or the prompt repeated.
+# Up to this many words may be an answer that is not a verdict ("mostly correct"); more are prose or the repeated prompt.
 _ANSWER_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A verdict line: the `label` that begins it, the `words` that follow, and the `pair` that P(correct) is of."""
+    """A verdict line: the `label` it begins with, the table of `words` that may follow, and the word `pair` for P(correct)."""
 
     label: re.Pattern[str]
     words: Words
@@ -35,7 +35,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A verdict line that stands in the text: `start` to `end`, its word at `word`; text None where the word is no verdict."""
+    """A verdict line found in the text, from `start` to `end`; its word begins at `word` and reads `said`."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class Line:
 
 
 def label(*names: str) -> re.Pattern[str]:
-    """The pattern of a line that begins with one of `names` (regular expressions), whatever decorates it."""
+    """Pattern for a line that begins with one of `names` (regular expressions), ignoring decoration."""
     return re.compile(
         rf"{_LEAD}(?:{'|'.join(names)})[ \t*_`]{{0,6}}+(?:[:：=?？]|\b(?:is|are)\b|是)?[ \t*_`$\[(\"'“]{{0,8}}+",
         re.IGNORECASE | re.MULTILINE,
@@ -52,10 +52,10 @@ def label(*names: str) -> re.Pattern[str]:
 
 
 def read_line(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...], shape: Shape) -> Reading:
-    """Read the last verdict line; without one, a last line that is a verdict word and nothing else. Linear in `text`.
+    """Parse the last verdict line, or else a last line that consists only of a verdict word. Linear in the length of `text`.
 
-    A word that is in no table, or is taken back in the same line ("Yes, but ..."), is no verdict. In a reply that was cut
-    the line must be complete and labelled.
+    A word that is not in the table, or that is qualified in the same line ("Yes, but ..."), is not a verdict. In a truncated
+    reply the line must be complete and labelled.
     """
     step = expect.step if expect.step is not None else 0
     if expect.step is None and expect.steps != 1:
@@ -93,7 +93,7 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
     for match in shape.label.finditer(text):
         start, place = match.start(), match.end()
         if place < len(text) and text[place] in "\r\n":
-            # The word may stand alone on the next line.
+            # The word may be alone on the next line.
             lead = _NEXT_LINE.match(text, place)
             place = lead.end() if lead else place
             if not _alone(text, place, shape):
@@ -103,7 +103,7 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
         said = _WORD.match(text, word)
         if said is None:
             continue
-        # "The step is clear that ..." is prose; "Verdict: clear" is an answer that cannot be read.
+        # "The step is clear that ..." is prose; "Verdict: clear" is an unreadable answer.
         if value_of(said.group(), shape.words) is None and (
             not _ASKED.search(text, start, place) or len(said.group().split()) > _ANSWER_WORDS
         ):
@@ -119,7 +119,7 @@ def _labelled(text: str, expect: Expect, shape: Shape) -> Iterator[Line]:
 
 def _copy(text: str, line: Line, expect: Expect) -> bool:
     span = text[line.start : line.end]
-    # In a reply that was cut, a quotation cannot be told from the verdict.
+    # In a truncated reply, a quotation cannot be distinguished from the verdict.
     if expect.cut:
         return occurs(span, expect.quotable)
     return copied(text, line.start, line.end, expect.quotable)
@@ -132,7 +132,7 @@ def _alone(text: str, place: int, shape: Shape) -> bool:
 
 
 def _bare(text: str, expect: Expect, shape: Shape) -> Line | None:
-    """The last line, when it is a verdict word and nothing else."""
+    """The last line, if it consists only of a verdict word."""
     if expect.cut:
         return None
     end = len(text.rstrip())

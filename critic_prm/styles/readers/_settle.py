@@ -1,4 +1,4 @@
-"""Verdicts found, by step -> a reading: what is missing, superfluous or after the first error; nothing is filled in."""
+"""Turn the verdicts found in a reply into a Reading: report missing and superfluous ones, impute none."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from critic_prm.styles.reader import Expect, Reading
 
 
 def settle(found: Mapping[int, Verdict], expect: Expect, notes: Sequence[str] = ()) -> Reading:
-    """The reading that `found` (0-based step -> verdict) amounts to.
+    """The reading for `found`, a mapping from 0-based step to verdict.
 
-    `ok` when every step that was to be judged has a verdict: all of them, the one asked about, or those up to the first
-    error where the style stops there. Verdicts for steps that do not exist are dropped and said.
+    The status is `ok` if every step that was to be judged has a verdict: all steps, the one asked about, or those up to the
+    first error if the style stops there. Verdicts for nonexistent steps are dropped with a note.
     """
     notes = list(notes)
     wanted = range(expect.steps) if expect.step is None else range(expect.step, expect.step + 1)
@@ -39,6 +39,6 @@ def settle(found: Mapping[int, Verdict], expect: Expect, notes: Sequence[str] = 
 
 
 def _numbers(steps: Sequence[int], expect: Expect) -> str:
-    """Steps by the numbers the prompt gave them."""
+    """Steps by their numbers in the prompt."""
     shown = ", ".join(str(step + expect.base) for step in steps[:10])
     return shown + (", ..." if len(steps) > 10 else "")

@@ -1,4 +1,4 @@
-"""A verdict word -> its value: closed tables of the words that are verdicts, in English and Chinese."""
+"""Map verdict words to values, with closed word tables in English and Chinese."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ HEDGE = re.compile(
     r"[\s,;:!.，；：—–(-]{0,6}(?:(?:but|except|however|although|though|if|only|unless|mostly|partly|partially)\b|但|不过|除)",
     re.IGNORECASE,
 )
-"""What takes a verdict back that stands before it in the line."""
+"""What qualifies or revokes the verdict before it in the line."""
 
-# What may stand around a verdict word without being part of it.
+# Characters that may surround a verdict word without being part of it.
 _AROUND = ' \t\r\n.!,;:。！，；：*_`$~\\"”'
 
 
@@ -37,20 +37,20 @@ def _table(*sources: Mapping[VerdictValue, str]) -> Words:
 
 
 VERDICT: Words = _table(_SYNONYMS)
-"""What a step may be called."""
+"""Words for a verdict on a step."""
 
 ANSWER: Words = _table(_SYNONYMS, _ANSWERS)
-"""The same, and what answers "is it correct?"."""
+"""The same, plus answers to "is it correct?"."""
 
 
 @lru_cache(maxsize=4096)
 def plain(word: str) -> str:
-    """A word without case, decoration, full-width letters and surrounding punctuation."""
+    """Normalize a word: case, decoration, full-width letters and surrounding punctuation are removed."""
     if not word.isascii():
         word = unicodedata.normalize("NFKC", word).replace("\ufe0f", "")
     return " ".join(word.casefold().strip(_AROUND).split())
 
 
 def value_of(word: str, table: Words) -> VerdictValue | None:
-    """The verdict that `word` is, None for a word that is no verdict."""
+    """The value of a verdict word; None if the word is not a verdict."""
     return table.get(plain(word))

@@ -1,4 +1,4 @@
-r"""Critiques, then the index of the first error, or -1, in \boxed{} -> right up to there, wrong there."""
+r"""Read critiques followed by the index of the first error, or -1, in \boxed{}."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from critic_prm.styles.readers._words import plain
 
 _NUMBER = r"(?:paragraph|step|index)?[ \t_\\#:]{0,4}(?P<number>[-−–－]?[ ]?\d{1,6})"
 NONE = frozenset({"none", "no error", "no errors", "n/a", "无", "没有", "没有错误", "无错误", "無"})
-"""What says in words that there is no error."""
+"""Phrases that say there is no error."""
 
 _BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\n]{{1,40}}+(?:\}}[ ]?[-−]?\d{{1,6}}+)?+){TAIL}")
 _INDEX = re.compile(_NUMBER + r"[ \t.$\\]*", re.IGNORECASE)
 _WRAP = r"[ \t$*_`(\[\\#>-]{0,10}"
-# What says that the number is the index asked for, and not a result of the problem.
+# Phrases that identify the number as the requested index rather than a result of the problem.
 _CUE = re.compile(
     r"\b(?:index|earliest|first (?:error|mistake|incorrect|wrong|erroneous|flaw\w*|faulty)|first \w+ (?:error|mistake)"
     r"|no (?:error|mistake|paragraph|step)s?|erroneous|errors?\b.{0,20}\b(?:in|at|is) (?:paragraph|step))|错误|索引|有误|无误",
     re.IGNORECASE,
 )
-# What must have been said before a box that may only have been on the way when the reply was cut.
+# Phrases required before a box in a truncated reply, where the box may be an intermediate result.
 _CONCLUDES = re.compile(
     r"\b(?:index|earliest|first (?:error|mistake|incorrect|wrong|erroneous|flaw\w*|faulty))\b[^\n]*\s*[^\n]*\Z", re.IGNORECASE
 )
@@ -54,18 +54,18 @@ class _Found:
 
 
 def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
-    r"""Read the index of the first error, counted from `expect.base`; -1 is none. Linear in the length of `text`.
+    r"""Parse the index of the first error, counted from `expect.base`; -1 means no error. Linear in the length of `text`.
 
-    It is the last box that stands alone on its line, or whose line says that this is the index, with no further section
-    after it; or, without a box, a last line "Index: 2". A box in a critique (a quoted result) or copied from the
-    trajectory is none. The steps before the error are correct by what the index means. Log-probabilities are not used:
-    they are of a number, not of a step.
+    The index is the last box that is alone on its line or whose line says that it is the index, with no further section after
+    it; or, without a box, a last line such as "Index: 2". A box in a critique (a quoted result) or copied from the trajectory
+    does not count. By definition of the index, the steps before the error are correct. Log-probabilities are not used: they
+    belong to a number, not to a step.
     """
     boxed = _boxed(text, expect)
-    # What names no step was a result; only the last word may be wrong in that way.
+    # A box that names no step is a result from the problem; only the last box is kept even if it names no step.
     boxed = [box for box in boxed[:-1] if _names(box.index, expect)] + boxed[-1:]
     if boxed and not text[boxed[-1].end :].strip() and not introduced(text, boxed[-1].start):
-        # The end of a reply is where the conclusion was asked for; earlier boxes may have held results.
+        # The conclusion was requested at the end of the reply; earlier boxes may hold results.
         boxed = boxed[-1:]
     last = own(text, [(box.start, box.end, box.index) for box in boxed], expect.quotable)
     if last is None:
@@ -89,26 +89,26 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
         for step in range(upto)
         if expect.step in (None, step)
     }
-    # The index already says that the judging ended at the error, whether or not the style asks for that.
+    # The index implies that judging ended at the error, whether or not the style asks for that.
     if error >= 0 and not expect.stops and expect.step is None:
         expect = Expect(expect.steps, expect.base, True, None, expect.quotable, expect.cut)
     return settle(verdicts, expect)
 
 
 def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
-    """The reply that says these verdicts, for `read`; the index says what the steps without a critique are."""
+    """Write a reply with these verdicts, for `read`. The index determines the verdict of steps without a critique."""
     said = [f"Paragraph {v.step + expect.base}: {v.critique.strip()}" for v in verdicts if v.critique.strip()]
     first = next((verdict.step + expect.base for verdict in verdicts if verdict.value == "incorrect"), -1)
     return "\n\n".join([*said, f"\\boxed{{{first}}}"])
 
 
 def _names(index: int | None, expect: Expect) -> bool:
-    """Whether an index names a step, or none with -1."""
+    """Whether an index names a step, or is -1 (no error)."""
     return index is not None and (index == -1 or 0 <= index - expect.base < expect.steps)
 
 
 def _boxed(text: str, expect: Expect) -> list[_Found]:
-    """The boxes, up to sixty-four, that may be conclusions, in order."""
+    """The boxes that may be conclusions, up to 64, in order."""
     boxes = list(_BOX.finditer(text))
     kept: list[_Found] = []
     if not boxes:
@@ -183,7 +183,7 @@ def _in_quotes(lead: str) -> bool:
 
 
 def _start_of_last_lines(text: str) -> int:
-    """Where the last two lines that are not blank begin."""
+    """The start of the last two non-blank lines."""
     end = len(text.rstrip())
     for _ in range(2):
         end = len(text[:end].rstrip()) if end < 4096 else end

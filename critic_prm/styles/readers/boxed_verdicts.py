@@ -1,4 +1,4 @@
-r"""Sections "Step k: critique", each ending in a line `The step is \boxed{correct}` -> a verdict per step."""
+r"""Read sections "Step k: critique", each ending in a line such as `The step is \boxed{correct}`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\\\n]{{1,40}}+)\\?+[ ]?+{TAIL}(?:(?=\r
 # A heading that follows a verdict on the same line, in replies without line breaks.
 _JOINED = re.compile(r"\}[$.*]{0,4}+[ \t](?=[*#]{0,4}[ ]?(?:Step|Paragraph) \d{1,6}[:.)*])")
 
-# "Step 7. that is all" goes on with a sentence; a heading is followed by a new one.
+# "Step 7. that is all" continues a sentence; a heading is followed by a new one.
 _GOES_ON = re.compile(r"\.\s{1,4}[a-z]")
 
 _WRAP = r"[ \t$*_`(\[\\]{0,8}"
-# What names a verdict at the start of its line.
+# Labels of a verdict at the start of its line.
 _LABEL = re.compile(
     rf"""[ \t]{{0,8}} [-+•*\#]{{0,4}} {_WRAP} (?:(?:therefore|thus|so|hence|overall)[, ]{{1,2}})?
     (?:
@@ -43,15 +43,16 @@ _LOOSE = re.compile(
     rf"(?:\bis|\bas|\bso|[:：]|是|为)[ ]?{_WRAP}\Z",
     re.IGNORECASE,
 )
-# A verdict on the whole is not one on the last step.
+# A verdict on the whole solution is not a verdict on the last step.
 _WHOLE = re.compile(r"\b(?:solution|overall|final|proof|trajectory|plan)\b|整体|总体|全部|解答", re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class _Found:
-    """A verdict that stands in the text from `start` to `end`, its word at `word`; value None for a word that is none.
+    """A verdict found in the text from `start` to `end`; its word is at `word`. `value` is None if the word is not a verdict.
 
-    It is `pure` where its line says nothing else, `labelled` where it is called a verdict, an `aside` within a line.
+    It is `pure` if its line says nothing else, `labelled` if the text calls it a verdict, and an `aside` if it is in the middle
+    of a line.
     """
 
     value: VerdictValue | None
@@ -66,7 +67,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Section:
-    """What is said under one heading: of which steps (0-based, first to last), from where to where, with which verdicts."""
+    """The text under one heading: its steps (0-based, first to last), its start and end, and the verdicts in it."""
 
     first: int
     last: int
@@ -77,12 +78,12 @@ class _Section:
 
 
 def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
-    r"""Read a reply of sections with boxed verdicts. Linear in the length of `text`.
+    r"""Parse a reply of sections with boxed verdicts. Linear in the length of `text`.
 
     A verdict is a box at the end of a line that says nothing else ("The step is \boxed{correct}", "**Verdict:**
-    $\boxed{\text{wrong}}$") or ends in such a statement; where a section has no box, a line that is a verdict word and
-    nothing else. The last one of a section counts. A box in running prose, in quotation marks, or copied from the
-    trajectory is none.
+    $\boxed{\text{wrong}}$") or that ends in such a statement. If a section has no box, a line that consists only of a verdict
+    word counts. The last verdict of a section is used. A box in running prose, in quotation marks, or copied from the
+    trajectory does not count.
     """
     notes: list[str] = []
     tokens = Tokens(text, logprobs)
@@ -103,7 +104,7 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
 
 
 def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
-    """The reply that says these verdicts, for `read`."""
+    """Write a reply with these verdicts, for `read`."""
     return "\n\n".join(
         f"Step {verdict.step + expect.base}: {verdict.critique.strip()}\nThe step is \\boxed{{{verdict.value}}}"
         for verdict in verdicts
@@ -111,7 +112,7 @@ def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
 
 
 def _sections(text: str, expect: Expect) -> Iterator[_Section]:
-    """Cut the reply at its headings. Text before the first one belongs to no step (first = -1)."""
+    """Split the reply at its headings. Text before the first heading belongs to no step (first = -1)."""
     section = _Section(-1, -1, 0, len(text))
     judged: set[int] = set()
     events = sorted([*headings(text), *_BOX.finditer(text)], key=re.Match.start)
@@ -138,7 +139,7 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
 
 
 def _opens(text: str, heading: re.Match[str], section: _Section, first: int, judged: set[int], expect: Expect) -> bool:
-    """Whether a heading begins a new section, or is only a line of a critique that begins by naming another step."""
+    """Whether a heading begins a new section, rather than a line of a critique that begins by naming another step."""
     if section.first < 0 or any(box.value is not None and box.labelled for box in section.found):
         return True
     before = text[max(section.start, heading.start() - 200) : heading.start()]
@@ -167,7 +168,7 @@ def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
     value = value_of(word, ANSWER)
     label = _LABEL.fullmatch(lead)
     if label or _NOTHING.fullmatch(lead):
-        # A number alone in a box is a result that was quoted, not a verdict that could not be read.
+        # A number alone in a box is a quoted result, not an unreadable verdict.
         if value is None and (label is None or not any(c.isalpha() for c in word)):
             return None
         if event.group("more") and (label is None or not _remark(event)):
@@ -179,7 +180,7 @@ def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
 
 
 def _remark(event: re.Match[str]) -> bool:
-    """Whether what follows a verdict on its line only adds to it ("..., since 3 + 4 = 7"), and takes nothing back."""
+    """Whether the text after a verdict on its line only adds to it ("..., since 3 + 4 = 7") and does not revoke it."""
     more = event.group("more")
     return (more[0] in ",;:(–—" or bool(set(event.group("tail")) & set(".。!"))) and HEDGE.match(more) is None
 
@@ -191,7 +192,7 @@ def _is_copy(text: str, box: _Found, event: re.Match[str], expect: Expect) -> bo
 
 
 def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]) -> None:
-    """Put the verdict of a section, if it has one, into `found`."""
+    """Add the verdict of a section, if it has one, to `found`."""
     best = _last(text, section, expect) or _word_line(text, section, expect)
     if best is None:
         return
@@ -229,10 +230,10 @@ def _verdict(step: int, best: _Found, critique: str, text: str, tokens: Tokens, 
 
 
 def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
-    """The last verdict that is the judge's own.
+    """The judge's own last verdict in the section.
 
-    Where the reply was cut, it may have been on its way to another verdict: what the trajectory says too may have been the
-    beginning of a quotation, and in the section that was being written a verdict must say that it is one.
+    A truncated reply may have been heading for another verdict. Text that also occurs in the trajectory may be the start of a
+    quotation, and in the section that was being written a verdict must be labelled as one.
     """
     pure = [box for box in section.found if box.pure]
     if expect.cut:
@@ -241,7 +242,7 @@ def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
         pure = [box for box in pure if text[box.end : box.end + 1] in ("", "\r", "\n")]
         pure = [box for box in pure if not occurs(text[box.start : box.end], expect.quotable)]
     if not pure and not expect.cut:
-        # Verdicts within prose count when they end their line and nothing in the section says otherwise.
+        # Verdicts within prose count if they end their line and nothing in the section contradicts them.
         said = {box.value for box in section.found} | section.asides
         pure = section.found if len(said) == 1 else []
     if not pure:
@@ -251,7 +252,7 @@ def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
 
 
 def _word_line(text: str, section: _Section, expect: Expect) -> _Found | None:
-    """A line that is nothing but a verdict word, labelled ("Verdict: correct") rather than bare ("Wrong.")."""
+    """A line that consists only of a verdict word; labelled ("Verdict: correct") is preferred over bare ("Wrong.")."""
     if expect.cut and section.end == len(text):
         return None
     bare: _Found | None = None
@@ -282,7 +283,8 @@ def _first_letter(text: str, start: int) -> int:
 def _in_order(
     text: str, sections: list[_Section], expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]
 ) -> None:
-    """A reply without headings: its verdicts are those of the steps, in order, when there are as many."""
+    """Parse a reply without headings: its verdicts are assigned to the steps in order, unless there are more verdicts than
+    steps."""
     boxes = [box for section in sections for box in section.found if box.pure]
     if not boxes or any(box.value is None for box in boxes) or len(boxes) > expect.steps:
         if len(boxes) > expect.steps:

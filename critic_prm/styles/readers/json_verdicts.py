@@ -1,4 +1,4 @@
-"""A JSON object with a critique and a verdict per step, fenced, followed by prose or cut -> a verdict per step."""
+"""Read JSON with a critique and a verdict per step, tolerating code fences, surrounding prose and truncation."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from critic_prm.styles.readers._chances import CORRECT_INCORRECT, Tokens
 from critic_prm.styles.readers._settle import settle
 from critic_prm.styles.readers._words import VERDICT, value_of
 
-# Other names that models without enforced schemas give the same things, best first.
+# Alternative field names used by models without enforced schemas, in order of preference.
 _VERDICT_KEYS = ("verdict", "judgement", "judgment", "correctness", "label", "is_correct", "correct")
 _CRITIQUE_KEYS = ("critique", "reasoning", "explanation", "analysis", "reason", "comment")
 _STEP_KEYS = ("step", "step_number", "index", "number", "id", "paragraph")
 _LISTS = "steps|verdicts|judgements|judgments|step_verdicts|results|evaluations|critiques"
 
 _LIST = re.compile(r"\[(?=\s{0,20}+\{)")
-# What stands before a list of verdicts: the name of one, or the beginning of the reply or of a code block.
+# The text before a list of verdicts: its name, or the start of the reply or of a code block.
 _BEFORE = re.compile(rf'(?:(?<!\\)"(?:{_LISTS})"\s{{0,20}}:|`(?:json)?)\s{{0,20}}\Z', re.IGNORECASE)
 _OBJECT = re.compile(r'\{(?=\s{0,20}+")')
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 _DECODER = json.JSONDecoder(strict=False)
 _SOLID = re.compile(r"[^\s,]")
 _DIGITS = re.compile(r"(?:step|paragraph)?[ _#]?(\d{1,6})", re.IGNORECASE)
-# An escape that JSON knows and a judge of mathematics may have meant, or (group 1 empty) one backslash of \( or \frac.
+# A JSON escape that is probably meant as one, or (group 1 empty) a single backslash of \( or \frac.
 _ESCAPE = re.compile(r'\\([\\"/]|u[0-9a-fA-F]{4}|[bfnrt](?![a-zA-Z]{2})|)')
 
 
 @dataclass(slots=True)
 class _Found:
-    """The verdicts of one list or object: by step, whether it ended, and whether any of it had to be mended."""
+    """The verdicts of one list or object by step, whether it is complete, and notes on repairs."""
 
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     ended: bool = False
@@ -44,7 +44,8 @@ class _Found:
 
 
 def schema(expect: Expect) -> Schema:
-    """The JSON schema of a reply: the critique before the verdict that rests on it; all fields required, none besides."""
+    """The JSON schema of a reply: the critique comes before the verdict based on it; all fields are required, no others
+    allowed."""
     one = {
         "critique": {"type": "string", "description": "what the step claims, whether it holds, every computation redone"},
         "verdict": {"type": "string", "enum": ["correct", "incorrect"]},
@@ -56,10 +57,10 @@ def schema(expect: Expect) -> Schema:
 
 
 def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
-    """Read the last JSON in `text` that holds verdicts. Linear in the length of `text`.
+    """Parse the last JSON in `text` that contains verdicts. Linear in the length of `text`.
 
-    Complete items of a list that was cut are read, and the status says so; a value that is neither a verdict word nor
-    true or false is no verdict. JSON within a string (a critique that quotes) or copied from the trajectory is not read.
+    Complete items of a truncated list are read, and the status says so. A value that is neither a verdict word nor a boolean is
+    not a verdict. JSON within a string (a critique that quotes) or copied from the trajectory is not read.
     """
     tokens = Tokens(text, logprobs)
     found = _last_list(text, expect, tokens) if expect.step is None else None
@@ -74,7 +75,7 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
 
 
 def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
-    """The reply that says these verdicts, for `read`, and obeys `schema`."""
+    """Write a reply with these verdicts, for `read`, that conforms to `schema`."""
     items = [{"critique": verdict.critique.strip(), "verdict": verdict.value} for verdict in verdicts]
     if expect.step is not None:
         return json.dumps(items[0], ensure_ascii=False)
@@ -114,7 +115,7 @@ def _last_list(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
         if found.verdicts and not occurs(text[start:place], expect.quotable):
             return found
         if not found.ended:
-            # Whatever list comes before runs into the same end.
+            # Any earlier list runs into the same truncated end.
             break
     return None
 
@@ -124,7 +125,7 @@ def _begins(text: str, place: int) -> bool:
 
 
 def _last_object(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
-    """A single object with a verdict, for a style per step (or one item that stands alone)."""
+    """A single object with a verdict, for a style that judges per step."""
     if expect.step is None:
         return None
     best: _Found | None = None
@@ -139,12 +140,12 @@ def _last_object(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """All JSON objects in `text` that stand in no other, in order."""
+    """All top-level JSON objects in `text`, in order."""
     return [item for _, _, item, _ in _objects(text)]
 
 
 def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any], list[str]]]:
-    """Objects with their place and what had to be mended; one that never ends is the last, and left out."""
+    """Objects with their position and notes on repairs. An object that never ends is the last one and is left out."""
     place = 0
     while (match := _OBJECT.search(text, place)) is not None:
         found = _Found()
@@ -197,7 +198,7 @@ def _number(value: Any) -> int | None:
 
 
 def _word(text: str, span: tuple[int, int], key: str) -> int:
-    """Where the value of `key` begins, after its quotation mark."""
+    """The start of the value of `key`, after its quotation mark."""
     place = span[0]
     for match in re.compile(rf'(?<!\\)"{key}"\s{{0,20}}:\s{{0,20}}"?').finditer(text, *span):
         place = match.end()
@@ -205,7 +206,7 @@ def _word(text: str, span: tuple[int, int], key: str) -> int:
 
 
 def _end(text: str, start: int) -> int | None:
-    """Where the object that begins at `start` ends, None when it does not."""
+    """The end of the object that begins at `start`; None if it does not end."""
     depth = 0
     for token in _TOKEN.finditer(text, start):
         character = token.group()[0]
@@ -219,10 +220,9 @@ def _end(text: str, start: int) -> int | None:
 
 
 def _load(text: str, start: int, found: _Found) -> tuple[dict[str, Any] | None, int | None]:
-    """The object that begins at `start`, and where it ends (None when it does not).
+    """The object that begins at `start`, and its end (None if it does not end).
 
-    Backslashes that were not meant as JSON escapes are mended, and that is noted; the object is None where it still is not
-    JSON.
+    Backslashes that are not valid JSON escapes are repaired, with a note. The object is None if it is still invalid JSON.
     """
     try:
         return _DECODER.raw_decode(text, start)

@@ -1,4 +1,4 @@
-"""A critique, then a last line "Verdict: correct" (or incorrect, or neutral) -> the verdict of one step."""
+"""Read a critique of one step that ends in a line "Verdict: correct", "incorrect" or "neutral"."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SHAPE = Shape(
 
 
 def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
-    """Read a verdict line. See `read_line` for what counts."""
+    """Parse a verdict line. See `read_line` for the rules."""
     return read_line(text, expect, logprobs, _SHAPE)
 
 
 def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
-    """The reply that says this one verdict, for `read`."""
+    """Write a reply with this verdict, for `read`."""
     return f"{verdicts[0].critique.strip()}\n\nVerdict: {verdicts[0].value}".lstrip()

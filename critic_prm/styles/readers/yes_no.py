@@ -1,4 +1,4 @@
-"""A critique, then a last line "Is the step correct? Yes" -> the verdict of one step, with P(correct) from its token."""
+"""Read a critique of one step that ends in "Is the step correct? Yes", with P(correct) from the answer token."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SHAPE = Shape(
 
 
 def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> Reading:
-    """Read the answer to "Is the step correct?". See `read_line` for what counts."""
+    """Parse the answer to "Is the step correct?". See `read_line` for the rules."""
     return read_line(text, expect, logprobs, _SHAPE)
 
 
 def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
-    """The reply that says this one verdict, for `read`."""
+    """Write a reply with this verdict, for `read`."""
     said = verdicts[0]
     answer = {"correct": "Yes", "incorrect": "No"}.get(said.value, said.value)
     return f"{said.critique.strip()}\n\nIs the step correct? {answer}".lstrip()
