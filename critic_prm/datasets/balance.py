@@ -17,9 +17,10 @@ CLIP = 5.0
 
 @dataclass(slots=True)
 class Thinning:
-    """Draws a lot for every row or step label on the first pass, and on the second keeps the lowest lots of the larger class.
+    """Draws a random number for every row or step label in the first pass; in the second, keeps the lowest ones of the larger
+    class.
 
-    Lots depend on the seed and the content alone, so the same trajectory is kept or not whatever its place in the input.
+    The numbers depend only on the seed and the content, so whether a trajectory is kept does not depend on its position.
     """
 
     how: Balance

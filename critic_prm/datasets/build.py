@@ -1,4 +1,4 @@
-"""Build a training set from label files or gold-labelled trajectories, and account for every row in dataset.json."""
+"""Build a training set from label files or gold-labelled trajectories; dataset.json accounts for every row."""
 
 from __future__ import annotations
 

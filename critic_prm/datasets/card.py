@@ -29,7 +29,7 @@ _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a card says that no file knows. Nothing is said where it is left empty."""
+    """Metadata of a card that cannot be counted from files. Empty fields are omitted."""
 
     name: str = ""
     license: str = ""

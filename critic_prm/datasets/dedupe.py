@@ -1,4 +1,4 @@
-"""Remove exact and near duplicates, keeping the first of each group and listing each removed row with its original."""
+"""Remove exact and near duplicates: the first of each group is kept, each removed row listed with its original."""
 
 from __future__ import annotations
 

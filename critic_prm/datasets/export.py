@@ -100,7 +100,7 @@ def _file(split: str, to: str) -> str:
 
 @dataclass(slots=True)
 class _Job:
-    """One export: where to, and what was counted on the way."""
+    """One export: its target and its counts."""
 
     to: str
     options: Options

@@ -1,4 +1,4 @@
-"""Detect whether a problem occurs in a benchmark: same text, renamed, near duplicate, contained or shared passage."""
+"""Detect benchmark problems in other data: same text, renamed, near duplicate, contained or shared passage."""
 
 from __future__ import annotations
 

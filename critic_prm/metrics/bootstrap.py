@@ -18,10 +18,7 @@ _CELLS = 1 << 22  # maximum number of float64 values at once, 32 MB
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A percentile interval at level 0.95; None with a `reason` where there is none.
-
-    `sd` is the replicates' standard deviation. `redrawn` replicates had lacked a class that the statistic needs.
-    """
+    """A percentile interval at level 0.95. The bounds are None, with a `reason`, if it cannot be computed."""
 
     low: float | None
     high: float | None
@@ -39,7 +36,7 @@ class Interval:
 class Difference:
     """A minus B on the same problems.
 
-    `p` is two-sided: twice the smaller share of replicates at or beyond 0, add-one smoothed; None where there is no interval.
+    `p` is two-sided: twice the smaller fraction of replicates at or beyond 0, add-one smoothed. None if there is no interval.
     """
 
     difference: float

@@ -40,11 +40,7 @@ GRID = 200
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One solution: its gold, and what the critic said of it.
-
-    `problem` is its problem's key. `gold` is the first error, None when unknown. `steps` is gold P(correct) per step, None
-    where gold is silent or neutral. `verdict` is the critic's own first error, None when unusable.
-    """
+    """One solution with its gold labels and the critic's predictions."""
 
     id: str
     """The trajectory's id."""
@@ -72,7 +68,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number with its 95% interval over problems; None where it is not defined, and then often with a `reason`."""
+    """A value with its 95% interval over problems. Values are None if undefined, often with a `reason`."""
 
     value: float | None
     low: float | None = None
@@ -82,7 +78,8 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class SubsetScore:
-    """One subset. `steps` had gold labels, and of these `judged` got a score. `unusable` counts solutions by status."""
+    """One subset. `steps` counts steps with gold labels, `judged` those of them with a score, `unusable`
+    solutions by status."""
 
     name: str
     solutions: int
@@ -97,7 +94,7 @@ class SubsetScore:
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """All subsets, and the unweighted mean over them of each metric that every one of them has."""
+    """All subsets, and the unweighted mean of each metric that every subset has."""
 
     subsets: tuple[SubsetScore, ...]
     mean: Mapping[str, Metric]

@@ -1,4 +1,4 @@
-"""Gold and predictions in, one number out: first-error and binary F1, AUROC, calibration, PRMScore, agreement of judges."""
+"""Metrics of predictions: first-error and binary F1, AUROC, calibration, PRMScore and agreement of judges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def first_below(p_correct: Sequence[float | None], threshold: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FirstError:
-    """ProcessBench's score. `erroneous` and `correct` are accuracies in [0, 1], None without such solutions; so is `f1`."""
+    """ProcessBench's score. `erroneous` and `correct` are accuracies in [0, 1], each None without such solutions; `f1` is None
+    if either is."""
 
     f1: float | None
     erroneous: float | None
@@ -109,7 +110,7 @@ def prm_score(good: ArrayLike, said_good: ArrayLike) -> float | None:
 
 
 def auroc(good: ArrayLike, scores: ArrayLike) -> float | None:
-    """P(a good step scores above a bad one), ties counted half (mid-ranks). None when there are not both."""
+    """P(a good step scores above a bad one); ties count half (mid-ranks). None unless there are both good and bad steps."""
     y, s = np.asarray(good, dtype=bool), np.asarray(scores, dtype=np.float64)
     positives = int(y.sum())
     if not positives or positives == len(y):
@@ -127,13 +128,14 @@ def brier(good: ArrayLike, scores: ArrayLike) -> float | None:
 
 
 def log_loss(good: ArrayLike, scores: ArrayLike, epsilon: float = 1e-6) -> float | None:
-    """Mean of -log P(what was so), in nats, with p kept `epsilon` away from 0 and 1. None without steps."""
+    """Mean negative log-likelihood in nats, with p clipped to [epsilon, 1 - epsilon]. None without steps."""
     y, p = np.asarray(good, dtype=np.float64), np.clip(np.asarray(scores, dtype=np.float64), epsilon, 1 - epsilon)
     return float(-np.mean(y * np.log(p) + (1 - y) * np.log1p(-p))) if len(y) else None
 
 
 def bin_rows(good: ArrayLike, scores: ArrayLike, bins: int = 10) -> Array:
-    """What ece_of adds up: for each of `bins` equal-width bins (a, b] the count, sum of p, sum of y. Shape (n, bins * 3)."""
+    """Rows summed by `ece_of`: for each of `bins` equal-width bins (a, b], the count, sum of p and sum of y. Shape (n, bins *
+    3)."""
     y, p = np.asarray(good, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     rows = np.zeros((len(p), bins, 3))
     place = np.digitize(p, np.arange(1, bins) / bins, right=True)
@@ -151,7 +153,8 @@ def ece_of(sums: Array) -> Array:
 def ece(good: ArrayLike, scores: ArrayLike, bins: int = 10, mass: Literal["width", "mass"] = "width") -> float | None:
     """Expected calibration error: sum over bins of n_b / n * |mean y - mean p|. None without steps.
 
-    Bins are (a, b] of equal width, or with mass="mass" hold equally many steps in order of score (sizes differ by at most one).
+    Bins are (a, b] of equal width; with mass="mass" they hold equally many steps in order of score (sizes differ by at most
+    one).
     """
     y, p = np.asarray(good, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     if not len(p):
@@ -163,13 +166,13 @@ def ece(good: ArrayLike, scores: ArrayLike, bins: int = 10, mass: Literal["width
 
 
 def step_accuracy(good: ArrayLike, said_good: ArrayLike) -> float | None:
-    """The share of steps called what they are. None without steps."""
+    """The fraction of steps classified correctly. None without steps."""
     y, s = np.asarray(good, dtype=bool), np.asarray(said_good, dtype=bool)
     return float(np.mean(y == s)) if len(y) else None
 
 
 def cohen_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> float | None:
-    """Agreement of two judges beyond chance (Cohen 1960), from -1 to 1; None when chance alone makes them agree always."""
+    """Agreement of two judges beyond chance (Cohen 1960), from -1 to 1. None if the expected agreement is 1."""
     n = len(one)
     observed = sum(a == b for a, b in zip(one, other, strict=True))
     left, right = Counter(one), Counter(other)
@@ -178,8 +181,9 @@ def cohen_kappa(one: Sequence[Hashable], other: Sequence[Hashable]) -> float | N
 
 
 def fleiss_kappa(counts: ArrayLike) -> float | None:
-    """Agreement of several judges beyond chance (Fleiss 1971). `counts[i, c]` judges put item i into category c; every item has
-    the same number of judges, at least two. None when all judgements are alike. Raises ValueError for unequal numbers."""
+    """Agreement of several judges beyond chance (Fleiss 1971). `counts[i, c]` is the number of judges that put item i into
+    category c; every item has the same number of judges, at least two. None if all judgements are equal. Raises ValueError
+    for unequal numbers."""
     table = np.asarray(counts, dtype=np.float64)
     judges = table.sum(axis=1)
     if not len(table) or judges.min() < 2 or judges.min() != judges.max():
@@ -191,6 +195,6 @@ def fleiss_kappa(counts: ArrayLike) -> float | None:
 
 
 def number(value: ArrayLike) -> float | None:
-    """A float, None for NaN: what is not defined is not a number to average."""
+    """Convert to float, and NaN to None, because an undefined value must not be averaged."""
     plain = float(np.asarray(value))
     return None if np.isnan(plain) else plain

@@ -30,7 +30,7 @@ class Style:
     """A prompt template and the reader for its replies."""
 
     name: str
-    """The file name without suffix."""
+    """The style's name; for a template file, the file name without its suffix."""
     reader: str
     """The reader that parses the replies."""
     per: Per

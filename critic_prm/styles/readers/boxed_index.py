@@ -45,7 +45,7 @@ _LAST_LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An index that stands in the text; `index` None for a box whose content is no index."""
+    """An index found in the text; `index` is None for a box whose content is not an index."""
 
     index: int | None
     start: int
