@@ -24,6 +24,7 @@ def product(p: Sequence[float]) -> float:
 
 
 def mean(p: Sequence[float]) -> float:
+    """Arithmetic mean of the scores."""
     return math.fsum(p) / len(p)
 
 

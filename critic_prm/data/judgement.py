@@ -185,6 +185,7 @@ def _worst(judgements: Sequence[Judgement]) -> Status:
 
 
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
+    """The JSON object of a verdict. Optional fields are omitted if they are None."""
     row: dict[str, Any] = {"step": verdict.step, "verdict": verdict.value, "critique": verdict.critique}
     if verdict.p_correct is not None:
         row["p_correct"] = verdict.p_correct
@@ -198,6 +199,7 @@ def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def judgement_to_json(judgement: Judgement) -> dict[str, Any]:
+    """The JSON object of a judgement. Empty optional fields are omitted."""
     row: dict[str, Any] = {
         "sample": judgement.sample,
         "status": judgement.status,

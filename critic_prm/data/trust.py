@@ -27,10 +27,12 @@ class Origin:
 
     @property
     def folder(self) -> Path:
+        """The absolute path of the file's folder."""
         return Path(self.file).absolute().parent
 
     @property
     def trusted(self) -> bool:
+        """Whether the user trusts the file."""
         return any(Path(one).resolve() == Path(self.file).resolve() for one in self.trust)
 
     def path(self, what: str, value: object) -> Path:

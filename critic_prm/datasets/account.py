@@ -29,12 +29,15 @@ class DatasetStats:
     files: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, kind: str) -> None:
+        """Count a row read."""
         self.rows_in[kind] += 1
 
     def keep(self, kind: str) -> None:
+        """Count a row written."""
         self.rows_out[kind] += 1
 
     def drop(self, reason: str, kind: str) -> None:
+        """Count a row left out for `reason`."""
         self.dropped.setdefault(reason, Counter())[kind] += 1
 
     def file(self, path: str | Path, rows: int) -> None:

@@ -58,6 +58,7 @@ class Signatures:
     _all: array[int] = field(default_factory=lambda: array("I"))
 
     def add(self, hashes: Hashes) -> None:
+        """Append the signature of a row's shingles."""
         self._all.frombytes(signature(hashes).tobytes())
 
     def table(self) -> npt.NDArray[np.uint32]:

@@ -42,6 +42,7 @@ class Row:
 
     @property
     def id(self) -> str:
+        """The trajectory's id."""
         return self.trajectory.id
 
     @property
@@ -53,6 +54,7 @@ class Row:
 
     @property
     def content(self) -> str:
+        """An id derived from the problem and steps."""
         return content_id(self.trajectory.problem, self.trajectory.steps)
 
 

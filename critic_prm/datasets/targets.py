@@ -33,6 +33,7 @@ class Targets:
 
     @property
     def kind(self) -> Kind:
+        """The class of the trajectory by its first error."""
         if self.first_error is None:
             return "partial"
         return "erroneous" if self.first_error >= 0 else "correct"

@@ -63,6 +63,7 @@ class Case:
 
     @property
     def scored(self) -> bool:
+        """Whether any step has a score."""
         return any(p is not None for p in self.p_correct)
 
 

@@ -49,6 +49,7 @@ def spend(units: int) -> None:
 
 
 def spend_text(characters: int) -> None:
+    """Count the work of a text with this many characters. Raises SecurityError if the limit is exceeded."""
     spend(1 + max(characters, 0) // CHARACTERS)
 
 
@@ -86,6 +87,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         self.filters |= {"_joined": _joined, "_rounds": _rounds}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
+        """Add a filter whose arguments are metered."""
         self.filters[name] = _metered_filter(function)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:

@@ -47,10 +47,12 @@ class Problem:
         self.where = where
 
     def error(self, key: str, value: str | None, allowed: str) -> UsageError:
+        """The error for a value that is not allowed. A `value` of None means that the key is missing."""
         said = "is missing" if value is None else f"is {value!r}"
         return UsageError(f"{self.where}: `{key}` {said}; it must be {allowed}")
 
     def choose(self, key: str, value: str, table: Mapping[str, Any]) -> Any:
+        """Look up `value` in `table`. Raises UsageError for a value that is not in it."""
         if value not in table:
             raise self.error(key, value, " or ".join(table))
         return table[value]

@@ -34,6 +34,7 @@ class Options:
     """Steps written by a labeler in place of a model's step are unlabelled ("null") or correct ("good") (PRM800K phase 1)."""
 
     def base(self, own: int) -> int:
+        """The index base to use: `index_base` if set, else the format's own base."""
         return own if self.index_base is None else self.index_base
 
 
@@ -249,6 +250,7 @@ def unsaid(trajectory: Trajectory, said: Container[str], lost: Counter[str]) -> 
 
 
 def count(what: str, number: int, lost: Counter[str]) -> None:
+    """Add `number` to the count of `what`, unless it is 0."""
     if number:
         lost[what] += number
 

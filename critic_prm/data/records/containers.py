@@ -173,6 +173,7 @@ def _unzstd(first: bytes, rest: Iterator[bytes], name: str) -> Iterator[bytes]:
 
 
 def chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield `first`, then the chunks of `rest`."""
     yield first
     yield from rest
 
