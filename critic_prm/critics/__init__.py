@@ -1,1 +1,1 @@
-"""Critics, one per file: LLM judges, the rule checker, rollouts, consensus, cascades, mixtures."""
+"""Critics, one per file: LLM judges, rule checker, Monte Carlo rollouts, consensus, cascade, mixture."""

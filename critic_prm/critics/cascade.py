@@ -1,4 +1,4 @@
-"""A cheap critic first; what it doubts goes to a judge, what that judge leaves undecided to the next, the rest to a person."""
+"""Run a cheap critic first and send the steps in doubt to one judge after another, then to a person."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ BYS: tuple[By, ...] = get_args(By)
 
 @dataclass
 class CascadeStats:
-    """How many solutions and steps the first critic decided by itself, how often each judge was asked, and with what end."""
+    """Counts how many solutions and steps the first critic decided alone, how often each judge was asked, and the outcomes."""
 
     counts: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
     name: str = "cascade"
 
     def add(self, label: Label) -> None:
-        """The cascade counts for itself."""
+        """Do nothing: the cascade updates the counts itself."""
 
     def again(self) -> None:
-        """Labelling begins: what was counted while its questions were gathered for batches does not count."""
+        """Reset the counts when labelling starts, so that the pass that collects requests for batches is not counted."""
         escalated = self.counts["escalated"]
         self.counts.clear()
         self.asked.clear()
@@ -59,12 +59,15 @@ class CascadeStats:
 
 @dataclass(frozen=True)
 class Cascade:
-    """A critic like any other. `by` says what a judge is asked about: each "step" in doubt, or the whole "solution".
+    """A critic that asks more expensive critics only where the first one is in doubt.
 
-    Where nothing is in doubt the first critic's word stands. A judge that is asked about a solution has the last word on it;
-    one that is asked about a step, on that step: steps above the band are wrong, below it right, without asking. An answer that
-    cannot be read, or names no first error, goes to the next judge; after the last the first critic's word stands, and the
-    trajectory is written to `escalations`.
+    `by` sets what a judge is asked about: each "step" in doubt, or the whole "solution".
+
+    If nothing is in doubt, the result of the first critic stands. With "solution", the judgement of the asked judge replaces
+    it. With "step", the judge decides only the steps in the band; steps whose P(error) is above the band are incorrect and
+    those below it are correct, without a request. A reply that cannot be parsed, or that has no first error, passes the
+    question to the next judge. If no judge decides, the result of the first critic stands and the trajectory is written to
+    `escalations`.
     """
 
     first: Critic
@@ -76,12 +79,12 @@ class Cascade:
 
     @property
     def judges(self) -> tuple[tuple[str, Critic], ...]:
-        """All critics within, by name."""
+        """All critics of the cascade, by name."""
         return (("first", self.first), *self.others)
 
     @property
     def batch(self) -> int:
-        """Solutions in doubt wait for a network, so as many as the first critic likes go together."""
+        """The batch size of the first critic: solutions in doubt wait for the network, so they are processed together."""
         return self.first.batch
 
     @property
@@ -118,7 +121,8 @@ class Cascade:
         return _whole(first, [first, *tried], sample, ("no judge decided: the first critic's word stands",))
 
     async def _by_step(self, trajectory: Trajectory, first: Judgement, sample: int) -> Judgement:
-        """Step by step to the first error. A judge of a prefix may find an error before the step it was asked about."""
+        """Judge step by step up to the first error. A judge that sees a prefix may find an error before the step in
+        question."""
         self.traffic.counts["solutions"] += 1
         label, deviations = _scores(first, len(trajectory.steps))
         own = {verdict.step: verdict for verdict in first.verdicts}
@@ -141,7 +145,7 @@ class Cascade:
             self.traffic.counts["without a judge"] += 1
         if undecided:
             self._escalate(trajectory, first, tried, undecided)
-        # A span counts in the text of one reply, and several stand behind this judgement.
+        # A span is an offset into one reply, but several replies are behind this judgement.
         found = Judgement(
             status="ok",
             verdicts=tuple(replace(verdict, span=None) for verdict in verdicts),
@@ -152,7 +156,7 @@ class Cascade:
         return _whole(found, [first, *tried], sample, tuple(notes))
 
     async def _ask(self, trajectory: Trajectory, step: int, sample: int, tried: list[Judgement]) -> Verdict | None:
-        """The first judge's verdict that can be had; None when none has one."""
+        """Return the first usable verdict, asking the judges in order; None if no judge gives one."""
         for name, critic in self.others:
             self.traffic.asked[name] += 1
             tried.append(replace(await judge_step(critic, trajectory, step, sample), judge=name))
@@ -179,7 +183,7 @@ class Cascade:
 
 
 async def judge_step(critic: Critic, trajectory: Trajectory, step: int, sample: int = 0) -> Judgement:
-    """One judgement of one step: a single question of a judge that has one for it, else of the solution up to that step."""
+    """Judge one step: with a single question if the critic supports that, else by judging the solution up to that step."""
     style = getattr(critic, "style", None)
     if style is not None and style.per == "step":
         return await critic.judge_step(trajectory, step, sample)  # type: ignore[attr-defined, no-any-return]
@@ -187,7 +191,7 @@ async def judge_step(critic: Critic, trajectory: Trajectory, step: int, sample: 
 
 
 def verdict_on(judgement: Judgement, step: int) -> Verdict | None:
-    """What a judgement has to say about a step: that an error came before it, that it is right or wrong, or None."""
+    """The verdict of a judgement on a step: an earlier error, correct or incorrect, or None if it does not cover the step."""
     if judgement.status != "ok":
         return None
     verdict = next((v for v in judgement.verdicts if v.value == "incorrect" and v.step <= step), None)
@@ -196,7 +200,7 @@ def verdict_on(judgement: Judgement, step: int) -> Verdict | None:
 
 
 def _scores(first: Judgement, steps: int) -> tuple[Label, list[float | None]]:
-    """P(correct) per step, and where several critics stand behind it the standard deviation of theirs."""
+    """P(correct) per step and, for an ensemble, the standard deviation across its members."""
     label = combine([first], steps)
     members = [combine([part], steps).p_correct for part in first.parts if part.status == "ok"]
     found = spread(members) if len(members) > 1 else [None] * steps
@@ -214,8 +218,10 @@ def _whole(found: Judgement, parts: Sequence[Judgement], sample: int, notes: tup
 
 
 def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) -> Cascade:
-    """The cascade that a TOML's table `[cascade]` describes: `first` (a critic, or several for their mean and spread),
-    `judges`, `low`, `high`, and where wanted `spread`, `by`, `style`, `escalate`. Raises UsageError.
+    """Build the cascade from the TOML table `[cascade]`.
+
+    Keys: `first` (a critic, or several, which are combined into their mean and spread), `judges`, `low` and `high`; optional:
+    `spread`, `by`, `style`, `escalate`. Raises UsageError.
     """
     from critic_prm.critics.open import check
 
@@ -242,8 +248,8 @@ def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) 
 
 
 def open_first(named: str | Sequence[str], judging: JudgeOptions, origin: Origin | None = None) -> Critic:
-    """The first critic: one, or several as a consensus, whose spread tells how sure it is. `origin` is the file that names it,
-    None for the command line."""
+    """Open the first critic: a single one, or several as a consensus whose spread measures their uncertainty. `origin` is the
+    file that names it, None for the command line."""
     from critic_prm.critics.consensus import Consensus, parse_ruling
 
     names = list(named) if isinstance(named, Sequence) and not isinstance(named, str) else [named]

@@ -1,4 +1,4 @@
-"""Several judges of the same trajectories -> one judgement, with theirs kept in it; by majority, by weight, or unanimous."""
+"""Combine several judges into one judgement by majority, weighted or unanimous vote, keeping each judgement."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ Rule = Literal["majority", "weighted", "unanimous"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 SUREST = 0.99
-"""The accuracy that one measured higher counts as: few solutions show no error, and one judge would outweigh all others."""
+"""Upper limit for a measured accuracy. A higher estimate from few solutions would let one judge outweigh all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """How judges are added up. `weights` are the log-odds of being right, one a judge (all 1 where the rule has no use for
-    them): for judges that err independently, the vote that is right most often (Nitzan and Paroush 1982)."""
+    """How votes are combined. `weights` has one entry per judge, its log-odds of being right (all 1 if the rule does not use
+    weights). For judges with independent errors this weighted vote is optimal (Nitzan and Paroush 1982)."""
 
     rule: Rule
     weights: tuple[float, ...]
 
 
 def connect_all(names: Sequence[str], judging: JudgeOptions, ruling: str = "majority") -> Consensus:
-    """Open several judges under one `ruling`: "majority", "unanimous", "weighted:0.82,0.74" with each judge's measured
-    accuracy, or "weighted:FILE" with what `judge-eval -o FILE` found.
+    """Open several judges under one `ruling`.
 
-    A budget or a limit of requests is shared out in equal parts. Raises UsageError.
+    `ruling` is "majority", "unanimous", "weighted:0.82,0.74" with the measured accuracy of each judge, or "weighted:FILE" with
+    the output of `judge-eval -o FILE`. A budget or request limit is divided equally among the judges. Raises UsageError.
     """
     if len(set(names)) < len(names):
         raise UsageError(f"a judge is named twice in {', '.join(names)}; several samples of one judge are --samples")
@@ -64,7 +64,7 @@ def connect_all(names: Sequence[str], judging: JudgeOptions, ruling: str = "majo
 
 @dataclass(frozen=True)
 class Consensus:
-    """Asks its judges at once, and adds up what they say."""
+    """Asks all judges concurrently and combines their judgements."""
 
     judges: tuple[tuple[str, Critic], ...]
     ruling: Ruling
@@ -85,7 +85,7 @@ class Consensus:
         return card | {"judges": [{"judge": name, **critic.card} for name, critic in self.judges]}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        # When one judge stops the run, what the others were asked is still brought in: it is paid for.
+        # If one judge stops the run, still wait for the replies of the others: they are paid for.
         rows = await asyncio.gather(*(critic.judge(trajectories, sample) for _, critic in self.judges), return_exceptions=True)
         named: list[list[Judgement]] = []
         for (name, _), row in zip(self.judges, rows, strict=True):
@@ -103,16 +103,16 @@ class Consensus:
 
 @dataclass(frozen=True)
 class ConsensusStats:
-    """What each judge of a consensus used, for a run's account."""
+    """Usage per judge of a consensus, for the run report."""
 
     judges: Sequence[tuple[str, Critic]]
     name: str = "judges"
 
     def add(self, label: Label) -> None:
-        """The judges' clients count for themselves."""
+        """Do nothing: the clients of the judges count their own usage."""
 
     def report(self) -> list[dict[str, Any]]:
-        """Requests, tokens and USD (null: unknown) by judge; critics that ask nobody are left out."""
+        """Requests, tokens and USD (null if unknown) per judge. Critics that send no requests are left out."""
         clients: list[tuple[str, Client]] = [(name, c.client) for name, c in self.judges if isinstance(c, LLMCritic)]
         return [
             {
@@ -137,7 +137,7 @@ class ConsensusStats:
 
 
 def parse_ruling(text: str, names: Sequence[str], style: str = "") -> Ruling:
-    """The `ruling` of `connect_all`. Raises UsageError, also for a judge that is no better than chance."""
+    """Parse the `ruling` argument of `connect_all`. Raises UsageError, also if a judge is no better than chance."""
     name, _, rest = text.partition(":")
     if name not in RULES or (name == "weighted") != bool(rest):
         raise UsageError(f"--consensus is {text!r}; it is majority, unanimous, weighted:0.82,0.74 or weighted:FILE")
@@ -153,11 +153,12 @@ def parse_ruling(text: str, names: Sequence[str], style: str = "") -> Ruling:
 
 
 def merge(parts: Sequence[Judgement], steps: int, ruling: Ruling, sample: int = 0) -> Judgement:
-    """What several judges' judgements of a trajectory with `steps` steps add up to.
+    """Combine the judgements of several judges on a trajectory with `steps` steps.
 
-    More than half of them must have been read, all of them for a unanimous one; else its status is theirs. Each step is decided
-    by those who judged it. Where they do not agree enough, the verdict is neutral, has its votes, and says so in the notes, and
-    the first error is unknown, unless it comes before.
+    More than half of the judgements must be `ok` (all of them for a unanimous ruling); otherwise the result has the most common
+    status of the failed ones. Each step is decided by the judges that judged it. Without sufficient agreement the verdict is
+    neutral and carries its votes, a note says so, and the first error is unknown unless an earlier step was already found
+    incorrect.
     """
     readable = [(part, weight) for part, weight in zip(parts, ruling.weights, strict=True) if part.status == "ok"]
     quorum = len(parts) if ruling.rule == "unanimous" else len(parts) // 2 + 1
@@ -187,7 +188,8 @@ def merge(parts: Sequence[Judgement], steps: int, ruling: Ruling, sample: int = 
             notes.append(f"step {step}: the judges do not agree ({k} of {n} say correct)")
         if value == "incorrect" and first is None and decided:
             first = step
-            # After it, those have a say who saw it and went on; the others judge a solution that they take for another.
+            # After this step, only judges that called it incorrect and continued are counted; the others judge the later steps
+            # under a different assumption.
             readable = [(part, weight) for part, weight in readable if _calls(part, step) == "incorrect"]
     if decided and first is None and len(verdicts) == steps:
         first = -1
@@ -195,7 +197,7 @@ def merge(parts: Sequence[Judgement], steps: int, ruling: Ruling, sample: int = 
 
 
 def _decide(step: int, said: Sequence[tuple[Verdict, float]], rule: Rule) -> tuple[VerdictValue | None, Verdict]:
-    """What is said of a step most weightily, None on a tie or without unanimity; and the verdict that stands for it."""
+    """The value with the largest total weight (None on a tie, or without unanimity) and the verdict that records it."""
     weights: dict[VerdictValue, float] = {}
     for verdict, weight in said:
         weights[verdict.value] = weights.get(verdict.value, 0.0) + weight
@@ -218,14 +220,14 @@ def _critique(said: Sequence[tuple[Verdict, float]], value: VerdictValue | None)
 
 
 def _mean(sided: Sequence[tuple[Verdict, float]]) -> float | None:
-    """The mean of the judges' P(correct), None where none has one: the votes say as much."""
+    """The mean of the judges' P(correct), or None if no judge gives one; the votes then carry the same information."""
     if all(verdict.p_correct is None for verdict, _ in sided):
         return None
     return sum(float(v.value == "correct") if v.p_correct is None else v.p_correct for v, _ in sided) / len(sided)
 
 
 def _posterior(sided: Sequence[tuple[Verdict, float]]) -> float:
-    """P(correct) from even odds, for judges that err independently."""
+    """Posterior P(correct) from a uniform prior, assuming that judges err independently."""
     return 1 / (1 + math.exp(-sum(weight if verdict.value == "correct" else -weight for verdict, weight in sided)))
 
 
@@ -244,7 +246,7 @@ def _numbers(text: str, whole: str) -> list[float]:
 
 
 def _measured(path: Path, names: Sequence[str], style: str) -> list[float]:
-    """Each judge's step accuracy from a file of `judge-eval -o`; with this style, where it was tried with several."""
+    """The step accuracy of each judge from a `judge-eval -o` file, for this style if the file covers several."""
     try:
         said = orjson.loads(path.read_bytes())
         rows = (said[0] if isinstance(said, list) else said)["judges"]

@@ -1,4 +1,4 @@
-"""Replies of one conversation -> one reply to read, and the request that goes on from there."""
+"""Represent a conversation with a judge: join its replies for the reader and build the next request."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _OPENED = re.compile(r"\s*<(\w+)>")
 class Conversation:
     """A conversation with a judge.
 
-    `messages` end with a question. `begun` is what the judge's answer to it begins with, where it is continued rather than
-    asked anew. `parts` are the replies so far, each after the text that stands between it and the one before.
+    `messages` ends with a question. `begun` is the start of the assistant message if the reply is continued instead of asked
+    for again. `parts` holds the replies so far, each with the text that precedes it.
     """
 
     messages: tuple[Message, ...]
@@ -27,7 +27,7 @@ class Conversation:
     joint: str = ""
 
     def request(self, sampling: Sampling, schema: Mapping[str, Any] | None) -> Request:
-        """What to send next."""
+        """The next request to send."""
         if not self.begun:
             return Request(self.messages, sampling, schema)
         return Request((*self.messages, Message("assistant", self.begun)), sampling, None, continues=True)
@@ -36,36 +36,36 @@ class Conversation:
         return Conversation(self.messages, self.begun, (*self.parts, (self.joint, reply)))
 
     def ask(self, text: str) -> Conversation:
-        """Go on with a question of ours."""
+        """Continue with a new user message."""
         closing = self._closing()
         said = Message("assistant", f"{self.begun}{self.parts[-1][1].text}{closing}".strip())
         return Conversation((*self.messages, said, Message("user", text)), "", self.parts, f"{closing}\n\n")
 
     def go_on(self, text: str) -> Conversation:
-        """Let the judge's own answer go on with `text`."""
+        """Continue the assistant message itself with `text`."""
         joint = f"{self._closing()}\n\n{text}"
         return Conversation(self.messages, f"{self.begun}{self.parts[-1][1].text}{joint}", self.parts, joint)
 
     def resumed(self, begun: str) -> Conversation:
-        """As after `go_on`, when all that is known is the message that was begun."""
+        """Rebuild the state after `go_on` from the partial assistant message alone."""
         before = begun.rfind(self.parts[-1][1].text) + len(self.parts[-1][1].text)
         return Conversation(self.messages, begun, self.parts, begun[before:])
 
     @property
     def reply(self) -> Reply:
-        """All replies as one."""
+        """All replies joined into one."""
         return joined(self.parts)
 
     def _closing(self) -> str:
-        """What closes a thinking block that the last reply left open."""
+        """The text that closes a thinking block left open by the last reply."""
         text = self.parts[-1][1].text
         opened = _OPENED.match(text) if without_thinking(text)[1] else None
         return f"\n</{opened.group(1)}>" if opened else ""
 
 
 def joined(parts: Sequence[tuple[str, Reply]]) -> Reply:
-    """Replies put together with the text between them: how the last one ended counts, tokens add up, log-probabilities stay
-    where they were. Thinking in a later reply is blanked out, as a reader does with the first one's."""
+    """Join replies with the text between them. The finish reason is that of the last reply, token counts are added, and
+    log-probabilities keep their positions. Thinking in later replies is blanked out, as a reader does for the first reply."""
     if len(parts) == 1 and not parts[0][0]:
         return parts[0][1]
     texts: list[str] = []
@@ -83,7 +83,7 @@ def joined(parts: Sequence[tuple[str, Reply]]) -> Reply:
 
 
 def _spelled(text: str, logprobs: Sequence[TokenLogprob]) -> list[TokenLogprob]:
-    """The tokens that spell exactly `text`; a part that no token spells, or that was blanked out, becomes one without
+    """Tokens whose concatenation is exactly `text`. Text that no token covers, or that was blanked out, becomes a token without
     alternatives."""
     spelled = "".join(token.token for token in logprobs)
     said = text if text in spelled else text.strip()

@@ -1,4 +1,4 @@
-"""A cheap critic's scores of a solution's steps -> which it may decide itself, and which somebody should be asked about."""
+"""Split the steps scored by a cheap critic into those it may decide itself and those to ask a judge about."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Call = Literal["good", "ask", "bad"]
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Where P(error) = 1 - P(correct) of a step lies between `low` and `high`, both counted in, it is in doubt; below it is
-    good, above it is bad. With `spread`, so is a step whose scores in an ensemble have a larger standard deviation."""
+    """The range of P(error) = 1 - P(correct) that counts as in doubt: `low` to `high`, inclusive. Below it a step is good,
+    above it bad. With `spread`, a step is also in doubt if the standard deviation of its ensemble scores is larger."""
 
     low: float
     high: float
@@ -27,7 +27,7 @@ class Band:
             raise UsageError(f"a spread of {self.spread} is none; it is a standard deviation of at least 0")
 
     def call(self, p_correct: float | None, spread: float | None = None) -> Call:
-        """What is to be done about one step; one without a score is in doubt."""
+        """Classify one step as good, bad, or to be asked about. A step without a score is in doubt."""
         if p_correct is None or (self.spread is not None and spread is not None and spread > self.spread):
             return "ask"
         error = 1 - p_correct
@@ -37,8 +37,8 @@ class Band:
 def in_doubt(
     band: Band, p_correct: Sequence[float | None], first_error: int | None, spread: Sequence[float | None] | None = None
 ) -> list[int]:
-    """The steps in doubt among those up to the first error that the cheap critic names: all of them when it names none. What
-    comes after that error does not matter to where the first one is."""
+    """The steps in doubt up to the first error of the cheap critic, or among all steps if it finds none. Later steps cannot
+    change the position of the first error."""
     last = len(p_correct) if first_error is None or first_error < 0 else first_error + 1
     deviations = spread or [None] * len(p_correct)
     return [i for i in range(last) if band.call(p_correct[i], deviations[i]) == "ask"]

@@ -1,4 +1,4 @@
-"""What no critic could decide -> a file for a person to fill in; what the person said -> labels."""
+"""Write undecided trajectories to a file for a person to fill in, and turn the answers into labels."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from critic_prm.errors import InputError
 
 HUMAN = "human"
 BLANK: Mapping[str, Any] = {"first_error": None, "by": "", "note": ""}
-"""What a person fills in: the first wrong step (0-based), or -1 when every step is right. Null is not answered yet."""
+"""The fields a person fills in. `first_error` is the first incorrect step (0-based), -1 if all are correct, null if not
+answered."""
 
 
 @dataclass
 class Escalations:
-    """Appends to `path` what a person is to decide, each trajectory once: what is there, perhaps filled in by now, stays."""
+    """Appends trajectories for a person to decide to `path`. A trajectory that is already there, perhaps answered, is kept."""
 
     path: Path
     _there: set[str] | None = None
 
     def add(self, trajectory: Trajectory, facts: Mapping[str, Any]) -> bool:
-        """Whether it was new. `facts` say why it is here."""
+        """Add a trajectory; return whether it was new. `facts` records why it was escalated."""
         if self._there is None:
             self._there = (
                 {_key(row, where) for row, where in _rows(self.path)}
@@ -51,7 +52,7 @@ class Escalations:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person said of one trajectory."""
+    """A person's answer for one trajectory."""
 
     first_error: int
     by: str = ""
@@ -60,7 +61,7 @@ class Answer:
 
 @dataclass
 class Answers:
-    """A file that was filled in, by the trajectory's content. `used` counts what was asked for."""
+    """Answers from a filled-in file, keyed by trajectory content. `used` holds the keys that were looked up."""
 
     found: dict[str, Answer]
     open: int = 0
@@ -74,8 +75,8 @@ class Answers:
 
 
 def read_answers(path: str | Path) -> Answers:
-    """Read a file of escalations back. Rows not answered yet are counted as `open`. Raises InputError for an answer that is no
-    step of its trajectory."""
+    """Read an escalation file. Unanswered rows are counted as `open`. Raises InputError if an answer is not a step of its
+    trajectory."""
     found: dict[str, Answer] = {}
     waiting = 0
     for row, where in _rows(Path(path)):
@@ -96,7 +97,7 @@ def read_answers(path: str | Path) -> Answers:
 
 
 def human_label(answer: Answer, steps: int) -> Label:
-    """A person's word as a label: right up to the first error, nothing after it."""
+    """Convert a person's answer to a label: steps before the first error are correct, later ones are unjudged."""
     last = steps if answer.first_error < 0 else answer.first_error + 1
     verdicts = tuple(
         Verdict(step, "incorrect" if step == answer.first_error else "correct", answer.note if step == last - 1 else "")
@@ -107,7 +108,7 @@ def human_label(answer: Answer, steps: int) -> Label:
 
 
 def with_answers(rows: Iterable[tuple[dict[str, Any], str]], answers: Answers) -> Iterator[dict[str, Any]]:
-    """Rows of a label file with a person's label where there is one; what was there before is kept under "before_human"."""
+    """Replace the labels of rows that a person answered; the previous label is kept under "before_human"."""
     for row, where in rows:
         trajectory = trajectory_from_json(row, where)
         answer = answers.of(trajectory)

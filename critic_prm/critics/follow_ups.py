@@ -1,4 +1,4 @@
-"""A reading that is not good enough -> what to say next, and under which name that goes down; the words are data."""
+"""Choose the follow-up to a reply without a usable verdict. The wording is kept in a data file."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ Kind = Literal["re-asked", "forced", "thought again"]
 
 @dataclass(frozen=True, slots=True)
 class FollowUps:
-    """How far to go for a verdict that can be read.
-
-    A reply that cannot be read, or leaves steps out, is followed up to `reask` times by a question that says what was wrong;
-    one that was cut is forced to its verdicts once if `force`. After that the judge thinks again for `rounds` rounds. `schema`
-    asks for structured outputs where the style has a schema.
-    """
+    """How to obtain a verdict that can be parsed."""
 
     reask: int = 1
+    """How often to ask again, stating what was wrong, when a reply cannot be parsed or omits steps."""
     force: bool = True
+    """Make the judge state its verdicts, once, if its reply was cut off."""
     rounds: int = 0
+    """Additional rounds of thinking after a usable verdict."""
     schema: bool = True
+    """Request structured outputs if the style has a schema."""
 
     def check(self) -> None:
-        """Raises UsageError for more rounds than there are phrases."""
+        """Raise UsageError if there are more rounds than phrases."""
         phrases = len(_words()["again"])
         if not 0 <= self.rounds <= phrases:
             raise UsageError(f"--think-rounds is {self.rounds}; there are phrases for 0 to {phrases} rounds")
@@ -42,7 +41,8 @@ class FollowUps:
 def next_turn(
     talk: Conversation, reading: Reading, style: Style, expected: Expect, left: FollowUps, can_continue: bool
 ) -> Turn | None:
-    """What to say after `reading`, and what is `left` to do then; None when it is good enough, or as good as it gets."""
+    """The next turn after `reading`, with the follow-ups that are then left; None if the reading is usable or cannot be
+    improved."""
     if reading.status == "ok":
         return _again(talk, left, can_continue) if left.rounds else None
     if not talk.reply.text.strip() or reading.status not in _words()["complaint"]:
@@ -57,7 +57,7 @@ def next_turn(
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A conversation ready to be gone on with; `kind` is what that is called in a judgement."""
+    """A conversation ready to be continued. `kind` names the follow-up in the judgement."""
 
     kind: Kind
     talk: Conversation
@@ -65,8 +65,8 @@ class Turn:
 
 
 def _again(talk: Conversation, left: FollowUps, can_continue: bool) -> Turn:
-    """Another round of thinking, with another phrase each time (ThinkPRM's sequential scaling, arXiv 2504.16828)."""
-    done = sum(1 for joint, _ in talk.parts if joint)  # follow-ups of any kind take their turn too: no phrase comes twice
+    """Request another round of thinking, with a new phrase each time (sequential scaling in ThinkPRM, arXiv 2504.16828)."""
+    done = sum(1 for joint, _ in talk.parts if joint)  # counts follow-ups of every kind, so no phrase is repeated
     phrases = _words()["again"]
     phrase = phrases[done % len(phrases)]
     further = talk.go_on(f"{phrase['goes_on']}\n\n") if can_continue else talk.ask(phrase["told"])
@@ -87,8 +87,8 @@ def _forced(talk: Conversation, reading: Reading, style: Style, expected: Expect
 
 
 def _request(reading: Reading, style: Style, expected: Expect) -> str:
-    """What was wrong, from the facts of the reading alone: its notes may be worded otherwise tomorrow, and the request's key
-    must not change with them."""
+    """State what was wrong, from the status and verdicts of the reading only. Its notes may be reworded later, and that must
+    not change the key of the request."""
     words = _words()
     values = {
         "missing": ", ".join(str(number) for number in _missing(reading, expected)),
@@ -101,7 +101,7 @@ def _request(reading: Reading, style: Style, expected: Expect) -> str:
 
 
 def _missing(reading: Reading, expected: Expect) -> list[int]:
-    """The steps without a verdict, by the numbers that the prompt gave them."""
+    """The steps without a verdict, numbered as in the prompt."""
     wanted = range(expected.steps) if expected.step is None else (expected.step,)
     judged = {verdict.step for verdict in reading.verdicts}
     return [step + expected.base for step in wanted if step not in judged]

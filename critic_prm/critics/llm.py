@@ -1,4 +1,4 @@
-"""The LLM critic: trajectory -> prompt -> reply, paid for once -> reader -> judgement."""
+"""LLM judge: render a trajectory with a style, obtain replies through the client, and parse them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from critic_prm.providers.provider import Message, Provider, Request, Sampling, 
 from critic_prm.styles.prompt import Style, open_style
 
 FOR_CHANCES = ("yes-no",)
-"""The readers whose styles are made for log-probabilities."""
+"""Readers whose styles use log-probabilities."""
 
 ALTERNATIVES = 5
-"""A token, where nothing else is asked for: enough for two verdicts and their spellings. Every one of them is stored with every
-token of a critique, so more would make the cache many times as large."""
+"""Default number of alternatives per token: enough for two verdicts in several spellings. All of them are stored for every
+token of a critique, so a larger number would multiply the size of the cache."""
 
 
 def connect(name: str, judging: JudgeOptions) -> LLMCritic:
-    """Open the judge called "provider/model". Raises UsageError and ConfigError before anything is sent."""
+    """Open the judge "provider/model". Raises UsageError and ConfigError before any request is sent."""
     return with_provider(open_provider(name, judging.base_url), judging)
 
 
 def with_provider(provider: Provider, judging: JudgeOptions) -> LLMCritic:
-    """A critic over a provider that is already there: a scripted one in a test, one of the caller's own."""
+    """Build a critic on an existing provider, such as a scripted one in a test."""
     style = open_style(judging.style)
     manner = FollowUps(judging.follow_ups, judging.force, judging.think_rounds, judging.schema)
     manner.check()
@@ -51,7 +51,8 @@ def with_provider(provider: Provider, judging: JudgeOptions) -> LLMCritic:
 
 
 def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int | None:
-    """How many alternatives a token to ask for: of itself a style made for them does where the model is known to have them."""
+    """The number of alternatives per token to request. By default, styles that use log-probabilities request them if the model
+    is known to support them."""
     if sampling.logprobs is not None or style.reader not in FOR_CHANCES:
         return sampling.logprobs or None
     if "logprobs" not in getattr(provider, "gives", ()) and abilities(provider.name, provider.model).match == "*":
@@ -65,7 +66,8 @@ def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int |
 
 @dataclass(frozen=True)
 class LLMCritic:
-    """Judges with a style's prompt: one question a trajectory or, in a style per step, one a step until the first error."""
+    """Judges trajectories with the prompt of a style: one question per trajectory or, for a per-step style, one question per
+    step until the first error."""
 
     client: Client
     style: Style
@@ -96,7 +98,7 @@ class LLMCritic:
         return [await self._judge(trajectory, sample) for trajectory in trajectories]
 
     async def judge_step(self, trajectory: Trajectory, step: int, sample: int = 0) -> Judgement:
-        """The judgement of one step alone, in a style per step: a single question."""
+        """Judge a single step with one question. Needs a per-step style."""
         asker = self._asker
         try:
             asked = await asker.ask(trajectory, sample, step, asker.messages(trajectory, step))
@@ -109,8 +111,8 @@ class LLMCritic:
         await self.client.close()
 
     def requests(self, trajectory: Trajectory) -> list[Request]:
-        """Every request that judging `trajectory` once begins with; a style per step stops at the first error it finds, and
-        what follows on a reply depends on the reply."""
+        """The initial requests for judging `trajectory` once. This is an upper bound: a per-step style stops at the first
+        error, and follow-ups depend on the replies and are not included."""
         asker = self._asker
         return [asker.request(trajectory, step, messages) for step, messages in asker.questions(trajectory)]
 
@@ -119,8 +121,8 @@ class LLMCritic:
         return QuestionRunner(self.client, self.style, self.sampling, self.manner, self.reference, self.image_root)
 
     async def _judge(self, trajectory: Trajectory, sample: int) -> Judgement:
-        """One question after the other, so that nothing is paid for after the first error, and each prompt finds the last
-        one's prefix cached."""
+        """Ask the questions in sequence, so that none is paid for after the first error and each prompt reuses the cached
+        prefix of the previous one."""
         asker, asked = self._asker, list[QuestionResult]()
         for step, messages in asker.questions(trajectory):
             try:
@@ -133,5 +135,5 @@ class LLMCritic:
 
 
 def _unsent(error: ImageError, sample: int) -> Judgement:
-    """What an image that cannot be sent costs: its own row."""
+    """The judgement for a trajectory with an image that cannot be sent; only this row fails."""
     return Judgement("provider_error", sample=sample, notes=(str(error),))

@@ -1,4 +1,4 @@
-"""Parts (critics and rules, each with weight, gate and floor) -> one judgement per trajectory: a reward in levels."""
+"""Combine critics and rules by weight, gate and floor into one judgement per trajectory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from critic_prm.providers.provider import Usage
 from critic_prm.styles.prompt import style_names
 
 Weighed = Sequence[tuple[float, float]]
-"""(P(correct), weight) of each part that has a say on a step."""
+"""(P(correct), weight) of every part that scores a step."""
 
 
 def _mean(said: Weighed) -> float:
@@ -41,27 +41,27 @@ HOWS: dict[str, Callable[[Weighed], float]] = {
     "min": lambda said: min(p for p, _ in said),
     "max": lambda said: max(p for p, _ in said),
 }
-"""How the parts' P(correct) of a step become one."""
+"""Functions that combine the parts' P(correct) for a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixturePart:
-    """One critic of a mixture.
-
-    `weight` is its share in the mean. Below its `gate`, a step's P(correct) is no higher than this part's, whatever the others
-    say. Its own word never counts as less than its `floor`, so that no part can sink a step alone. It is asked about
-    trajectories whose problem matches `problems`, and has a say on steps that match `steps`, where these are given. Where one
-    that is `required` cannot be read, nothing is.
-    """
+    """One critic of a mixture."""
 
     name: str
     critic: Critic
     weight: float = 1.0
+    """Weight in the combination."""
     gate: float | None = None
+    """If this part's P(correct) for a step is below `gate`, the combined P(correct) is at most this part's value."""
     floor: float = 0.0
+    """Lower limit of this part's P(correct) in the combination, so that it cannot reject a step alone."""
     problems: str | None = None
+    """Regular expression; the part is asked only about trajectories whose problem matches. None: all."""
     steps: str | None = None
+    """Regular expression; the part scores only steps whose text matches. None: all."""
     required: bool = False
+    """If this part has no usable judgement, the mixture has none either."""
 
     def __post_init__(self) -> None:
         if self.weight < 0 or not 0 <= self.floor <= 1 or (self.gate is not None and not 0 <= self.gate <= 1):
@@ -83,7 +83,8 @@ class MixturePart:
 
 @dataclass(frozen=True)
 class Mixture:
-    """A critic like any other; its parts may be mixtures, too. A step is incorrect below `threshold`."""
+    """A critic that combines other critics, which may themselves be mixtures. A step is incorrect if its P(correct) is below
+    `threshold`."""
 
     parts: tuple[MixturePart, ...]
     how: str = "mean"
@@ -103,7 +104,7 @@ class Mixture:
 
     @property
     def causal(self) -> bool:
-        """Whether what it says of a step rests on that step and those before it alone."""
+        """Whether the verdict on a step depends only on that step and the steps before it."""
         return all(getattr(getattr(part.critic, "scorer", part.critic), "causal", False) for part in self.parts)
 
     @property
@@ -127,7 +128,7 @@ class Mixture:
         await asyncio.gather(*(part.critic.close() for part in self.parts))
 
     def merge(self, trajectory: Trajectory, said: Sequence[Judgement | None], sample: int = 0) -> Judgement:
-        """What the parts' judgements of one trajectory amount to; None for a part that was not asked."""
+        """Combine the judgements of the parts on one trajectory; None for a part that was not asked."""
         asked = [(part, one) for part, one in zip(self.parts, said, strict=True) if one is not None]
         kept = tuple(replace(one, judge=part.name) for part, one in asked)
         failed = [(part, one) for part, one in asked if one.status != "ok"]
@@ -187,7 +188,7 @@ async def _ask(part: MixturePart, trajectories: Sequence[Trajectory], sample: in
 
 
 def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) -> Mixture:
-    """The mixture that the TOML table `[mixture]` describes: `part` (an array of tables with `critic` and the fields of
+    """Build the mixture from the TOML table `[mixture]`: `part` (an array of tables with `critic` and the fields of
     `MixturePart`) and, optionally, `how` and `threshold`. Raises UsageError."""
     from critic_prm.critics.open import check
 

@@ -1,4 +1,4 @@
-"""Open a critic by name: the rule checker, a verifier folder, a judge, rollouts, or a TOML file with a cascade or mixture."""
+"""Open a critic by name: rules, a verifier folder, an LLM judge, rollouts, or a TOML cascade or mixture."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ KINDS = ("cascade", "mixture")
 
 
 def open_file(path: str | Path, judging: JudgeOptions) -> Critic:
-    """Open the critic in a TOML file with one table, [cascade] or [mixture]. Paths in it are relative to it. Raises InputError
-    for a file that cannot be read or names what it may not, and UsageError for what does not fit."""
+    """Open the critic described by a TOML file with a single table, [cascade] or [mixture]. Relative paths are resolved against
+    the folder of the file. Raises InputError if the file cannot be read or names something it may not use, and UsageError for
+    invalid settings."""
     try:
         tables = read_toml(path)
     except (OSError, ValueError) as error:
@@ -44,7 +45,7 @@ def _tables() -> str:
 
 
 def check(table: Mapping[str, Any], name: str, needed: Set[str], allowed: Set[str]) -> None:
-    """Raises UsageError for keys that are missing or mean nothing."""
+    """Raise UsageError for missing or unknown keys."""
     if missing := needed - table.keys():
         raise UsageError(f"[{name}] lacks {', '.join(sorted(missing))}")
     if unknown := table.keys() - needed - allowed:
@@ -56,7 +57,7 @@ Kind = Literal["verifier", "file", "rollout", "local", "judge"]
 
 
 def kind_of(name: str) -> Kind | None:
-    """What `open_critic` takes a name for; None for one that it refuses."""
+    """The kind of critic that `open_critic` opens for a name; None for an invalid name."""
     if exists(Path(name) / "verifier.json"):
         return "verifier"
     if name.endswith(".toml"):
@@ -69,20 +70,20 @@ def kind_of(name: str) -> Kind | None:
 
 
 def local_critics() -> list[str]:
-    """The critics that ask nobody and are opened by their name alone."""
+    """The registered critics that send no requests and are opened by name alone."""
     return registry.names("critic")
 
 
 def critic_in_file(name: object, origin: Origin) -> str:
-    """The name of a critic that a file names, as `open_critic` may be given it: a path beside the file where there is one, else
-    as it is. Raises InputError for a name that the file may not use (see `Origin`)."""
+    """Resolve a critic name found in a file for `open_critic`: a path next to the file if one exists, otherwise the name
+    unchanged. Raises InputError for a name that the file may not use (see `Origin`)."""
     text = str(name)
     if exists(origin.folder / text):
         return str(origin.path("a critic", name))
     if origin.trusted:
         return text
     kind = kind_of(text)
-    if kind in ("local", None):  # what is no critic at all is for open_critic to say
+    if kind in ("local", None):  # open_critic reports names that are not valid critics
         return text
     if kind == "rollout":
         return "rollout:" + origin.provider("a critic", text.removeprefix("rollout:"))
@@ -93,10 +94,10 @@ def critic_in_file(name: object, origin: Origin) -> str:
 
 
 def open_critic(name: str, judging: JudgeOptions | None = None) -> Critic:
-    """Open "rules", the folder of a verifier, a judge as "provider/model", Monte Carlo as "rollout:provider/model", or a
-    cascade or mixture of such critics, written down in a file with the suffix .toml.
+    """Open a critic: "rules", a verifier folder, an LLM judge "provider/model", Monte Carlo rollouts "rollout:provider/model",
+    or a .toml file with a cascade or mixture of critics.
 
-    Raises UsageError for a name that is none of these, ConfigError for a missing key, InputError for a damaged verifier.
+    Raises UsageError for any other name, ConfigError for a missing key, InputError for a damaged verifier.
     """
     kind = kind_of(name)
     if (name == "rules" or kind == "verifier") and judging is not None and judging.cluster is not None:

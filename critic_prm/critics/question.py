@@ -1,4 +1,4 @@
-"""One question about a trajectory -> a reading of the replies it took, with how the verdicts were got."""
+"""Ask a judge one question with its follow-ups, parse the reply, and assemble judgements."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from critic_prm.styles.reader import LONGEST, Expect, Reading, Schema, read_repl
 Messages = tuple[Message, ...]
 
 LONG = 1 << 16
-"""Characters of a reply from which on it is read in a thread."""
+"""Replies with at least this many characters are parsed in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """What one question brought: the reading, the keys of the replies it rests on in order, how, and their tokens."""
+    """The result of one question: the reading, the keys of the replies it is based on in order, how the verdicts were obtained,
+    and the tokens used."""
 
     reading: Reading
     keys: tuple[str, ...]
@@ -35,8 +36,8 @@ class QuestionResult:
 
 
 def as_judgement(asked: Sequence[QuestionResult], style: Style, steps: int, sample: int) -> Judgement:
-    """What the answers to one sample's questions amount to: the one question about all steps, or one after the other about
-    each, up to the first that could not be read or, where the style stops there, the first error."""
+    """Assemble the judgement of one sample from its questions: a single question about all steps, or one question per step, up
+    to the first one that could not be read or, if the style stops there, the first error."""
     status, notes = asked[-1].reading.status, [note for one in asked for note in one.reading.notes]
     if style.per == "step":
         notes = [f"step {step}: {note}" for step, one in enumerate(asked) for note in one.reading.notes]
@@ -56,14 +57,14 @@ def as_judgement(asked: Sequence[QuestionResult], style: Style, steps: int, samp
 
 
 def is_enough(asked: Sequence[QuestionResult], style: Style) -> bool:
-    """Whether nothing after the last answer is worth asking about."""
+    """Whether no further question is needed after the last result."""
     reading = asked[-1].reading
     return reading.status != "ok" or (style.stops and reading.verdicts[-1].value == "incorrect")
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionRunner:
-    """How questions are put to one judge."""
+    """Puts questions to one judge."""
 
     client: Client
     style: Style
@@ -73,7 +74,7 @@ class QuestionRunner:
     image_root: Path | None = None
 
     def questions(self, trajectory: Trajectory) -> Iterator[tuple[int | None, Messages]]:
-        """(step, messages) of each question about `trajectory`, in order."""
+        """Yield (step, messages) of each question about `trajectory`, in order."""
         if hasattr(self.client.provider, "marked"):
             yield from render_in_turn(self.style, trajectory, reference=self.reference)
             return
@@ -81,19 +82,19 @@ class QuestionRunner:
             yield step, self.messages(trajectory, step)
 
     def messages(self, trajectory: Trajectory, step: int | None) -> Messages:
-        """One question alone."""
+        """The messages of one question."""
         return render(self.style, trajectory, step, reference=self.reference)
 
     def request(self, trajectory: Trajectory, step: int | None, messages: Messages) -> Request:
-        """What is sent first for a question. Raises ImageError for an image that cannot be sent."""
+        """The initial request for a question. Raises ImageError for an image that cannot be sent."""
         if trajectory.images:
             messages = tuple(replace(m, images=tuple(data_url(i, self.image_root) for i in m.images)) for m in messages)
         wanted = schema(self.style, expect(self.style, trajectory, step)) if self.manner.schema else None
         return Request(messages, self.sampling, wanted)
 
     async def ask(self, trajectory: Trajectory, sample: int, step: int | None, messages: Messages) -> QuestionResult:
-        """Ask a question about all of `trajectory`, or its step `step`, and go on as `manner` says until there is a verdict to
-        read."""
+        """Ask about all of `trajectory` or about step `step`, with follow-ups as configured in `manner` until there is a usable
+        verdict."""
         style, expected = self.style, expect(self.style, trajectory, step)
         begin = self.request(trajectory, step, messages)
         talk, obey = Conversation(begin.messages), begin.schema
@@ -106,7 +107,7 @@ class QuestionRunner:
         reading = await self._read(expected, talk.reply)
         can_continue = "continue" in getattr(self.client.provider, "gives", ())
         while (
-            len(talk.reply.text) <= LONGEST  # whatever follows on a longer one would send all of it back
+            len(talk.reply.text) <= LONGEST  # a follow-up to a longer reply would send all of it back
             and (turn := next_turn(talk, reading, style, expected, left, can_continue)) is not None
         ):
             answer = await self._send(turn.talk, obey, sample)
@@ -126,13 +127,13 @@ class QuestionRunner:
         return QuestionResult(reading, tuple(keys), _how(talk, reading, obey, kinds), talk.reply.usage)
 
     async def _read(self, expected: Expect, reply: Reply) -> Reading:
-        """A long reply is read in a thread: it may take seconds, in which nothing else would move."""
+        """Parse a reply, in a thread if it is long: that may take seconds and would block the event loop."""
         if len(reply.text) <= LONG:
             return read_reply(self.style, expected, reply)
         return await asyncio.to_thread(read_reply, self.style, expected, reply)
 
     async def _send(self, talk: Conversation, obey: Schema | None, sample: int) -> Answer:
-        # A cut reply that was paid for is good enough where its verdicts can be asked for.
+        # A truncated reply in the cache is good enough if its verdicts can be forced.
         return await self.client.ask(talk.request(self.sampling, obey), sample, cut_will_do=self.manner.force)
 
 

@@ -1,4 +1,4 @@
-"""Solutions -> workers that judge them, each with a critic of its own (a verifier loaded once) -> judgements, in order."""
+"""Run a local critic (rules or a verifier) on Ray workers, one instance per worker, in input order."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from critic_prm.engine.ray.pool import Needs, Pool
 from critic_prm.errors import ConfigError, InputError
 
 TRIES = 10
-"""Workers that a part may be lost with before it is taken for the cause."""
+"""Give up on a batch after losing this many workers with it: the batch is then assumed to be the cause."""
 
 AHEAD = 2
-"""Parts a worker has at once, so that it never waits for the driver."""
+"""Batches in flight per worker, so that a worker never waits for the driver."""
 
 
 def connect(name: str, cluster: RayOptions) -> RemoteCritic:
-    """A critic that computes, `rules` or a verifier's folder, spread over the workers of a cluster.
+    """Open a local critic, `rules` or a verifier folder, distributed over the workers of a cluster.
 
-    It is opened here, too: for its name in label files, and to say at once what is wrong with it.
+    The critic is also opened in this process, for its name in label files and to report errors early.
     """
     inner = open_critic(name)
     return RemoteCritic(inner, Pool(cluster, partial(_open, name), Needs(gpus=cluster.gpus or 0.0)), AHEAD * cluster.workers)
@@ -34,8 +34,8 @@ def connect(name: str, cluster: RayOptions) -> RemoteCritic:
 
 @dataclass(frozen=True)
 class RemoteCritic:
-    """Judges in parts of `batch`, `lanes` of them under way at once. A part whose worker is lost goes to another: nothing was
-    paid for it."""
+    """Judges in batches of `batch`, with `lanes` batches in flight. A batch whose worker is lost is sent to another one, at no
+    cost."""
 
     inner: Critic
     pool: Pool
@@ -79,7 +79,7 @@ def _open(name: str) -> Computing:
 
 @dataclass
 class Computing:
-    """In a worker: parts of the input in, their judgements out."""
+    """Worker side: judge the batches it receives."""
 
     critic: Critic
 
@@ -90,7 +90,7 @@ class Computing:
         return None
 
     def gone(self, job: str) -> None:
-        """The desk has cancelled what was under way."""
+        """Called when the driver cancels a job; nothing needs to be cleaned up."""
 
     async def close(self) -> None:
         await self.critic.close()

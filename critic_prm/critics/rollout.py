@@ -1,5 +1,4 @@
-"""Trajectories with a gold answer to judgements by Monte Carlo: a policy completes prefixes, and the share that comes out right
-counts."""
+"""Monte Carlo critic: judge a step by how many policy completions of its prefix reach the gold answer."""
 
 from __future__ import annotations
 
@@ -30,10 +29,10 @@ OBSERVED = "steps with observations cannot be rolled out without their environme
 
 @dataclass(frozen=True)
 class RolloutCritic:
-    """Judges by what a policy still makes of a prefix; the trajectory needs its `gold_answer`.
+    """Judges by the success rate of a policy from each prefix; the trajectory needs a `gold_answer`.
 
-    It says whether the right answer can still be reached, which is not the same as whether a step is right: a wrong step can be
-    mended later on, and a right answer be reached by wrong steps.
+    This measures whether the right answer is still reachable, not whether a step is correct: a wrong step can be corrected
+    later, and wrong steps can lead to the right answer.
     """
 
     policy: Policy
@@ -67,13 +66,13 @@ class RolloutCritic:
             return Judgement("unparseable", sample=sample, notes=(NO_GOLD,))
         if any(step.observation is not None for step in trajectory.steps):
             return Judgement("unparseable", sample=sample, notes=(OBSERVED,))
-        # Samples lie so far apart that none of their rollouts are the same, however many each takes.
+        # Sample indices are spaced far enough apart that no two samples share a rollout, whatever their number.
         prefixes = Prefixes(self.policy, self.grader, trajectory.problem, trajectory.gold_answer, sample * 2 * MOST)
         found = await self.found(prefixes, trajectory)
         return judgement_of(found, self.how, len(trajectory.steps), sample)
 
     async def found(self, prefixes: Prefixes, trajectory: Trajectory) -> PrefixEstimates:
-        """The estimates for one trajectory."""
+        """The Monte Carlo estimates for one trajectory."""
         how, root = self.how, None
         enough = how.enough
         if how.table or how.target == "progress":
@@ -86,7 +85,7 @@ class RolloutCritic:
                 enough = replace(enough, most=rollouts_for(how.table, rate))
             if how.target == "progress" and root is not None:
                 root = await prefixes.estimate((), replace(enough, rule="all"))
-                if root.k == 0:  # GenPRM skips these: nothing can be told from a policy that never gets there
+                if root.k == 0:  # GenPRM skips these: a policy that never succeeds says nothing about the steps
                     return PrefixEstimates({}, None, root, ("no completion of the problem itself reaches the gold answer",))
         if how.search == "halving":
             return await halving(prefixes, trajectory, enough, recheck=how.recheck)
@@ -94,14 +93,14 @@ class RolloutCritic:
 
 
 def connect(name: str, judging: JudgeOptions, how: RolloutOptions | None = None, prompt: str = "solve") -> RolloutCritic:
-    """Open the Monte Carlo critic whose policy is "provider/model". Raises UsageError and ConfigError."""
+    """Open the Monte Carlo critic with the policy "provider/model". Raises UsageError and ConfigError."""
     how = how or RolloutOptions()
     how.check()
     return RolloutCritic(open_policy(name, judging, prompt), how)
 
 
 def _pass_rate(trajectory: Trajectory) -> float | None:
-    """What `generate sample` found: [k, n] of its samples came out right."""
+    """The pass rate recorded by `generate sample`: [k, n], of n samples k were correct."""
     rate = trajectory.meta.get("pass_rate")
     if isinstance(rate, Sequence) and len(rate) == 2 and all(isinstance(x, int) for x in rate) and rate[1] > 0:
         return float(rate[0] / rate[1])

@@ -1,4 +1,4 @@
-"""Trajectories to judgements by arithmetic alone: the first step that states a false equation is the first error."""
+"""Rule-based critic: the first step that states a false equation is the first error."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 
 FINGERPRINT = "rules-1"
-"""Changes whenever the same trajectory could be judged differently than before."""
+"""Changed whenever the same trajectory could be judged differently than before."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleCritic:
-    """Judges what is written as arithmetic and nothing else; needs no model, no network and no randomness.
+    """Judges written arithmetic only; needs no model, network or randomness.
 
-    A step is `incorrect` when an equation or inequality in it is false, `correct` when all that could be evaluated hold, and
-    `neutral` when there was nothing to evaluate: it was looked at, but it counts in no vote. So `first_error` is -1 when no
-    false equation was found, and the note says how much of the trajectory that rests on. Steps after the first error are
-    left out. `p_correct` is None throughout: a rule knows no probability.
+    A step is `incorrect` if one of its equations or inequalities is false, `correct` if all that can be evaluated hold, and
+    `neutral` if there is nothing to evaluate; a neutral step was examined but has no vote. `first_error` is therefore -1 if no
+    false equation was found, and a note says how much of the trajectory was evaluated. Steps after the first error are omitted.
+    `p_correct` is always None: a rule has no probability.
     """
 
     batch: int = 64

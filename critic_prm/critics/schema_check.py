@@ -1,4 +1,4 @@
-"""A reply's text and the schema it was asked to obey -> whether it did: servers ignore in silence what they do not know."""
+"""Check a reply against its JSON schema; some servers silently ignore schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 
 def matches_schema(text: str, schema: Mapping[str, Any]) -> bool:
-    """Whether `text` is JSON and nothing else, and just what `schema` describes."""
+    """Whether `text` is a JSON value that matches `schema`, with nothing around it."""
     try:
         return fits(orjson.loads(text), schema)
     except orjson.JSONDecodeError:
@@ -17,8 +17,8 @@ def matches_schema(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value is what a schema describes, for the words that our readers' schemas use: type, enum, properties,
-    required, additionalProperties and items. Raises KeyError for a type that is none of them."""
+    """Whether a value matches a schema. Supports the keywords that the schemas of our readers use: type, enum, properties,
+    required, additionalProperties and items. Raises KeyError for an unknown type."""
     if "enum" in schema and value not in schema["enum"]:
         return False
     return _TYPES[schema["type"]](value, schema)

@@ -1,4 +1,4 @@
-"""Tables of solutions -> the same tables with scores: for Dataset.map_batches of Ray Data, from shards to shards, no driver."""
+"""Score tables of solutions shard by shard with Dataset.map_batches of Ray Data, without the driver."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NEEDED = ("problem", "steps")
 class Scorer:
     """A callable class for `map_batches(Scorer, fn_constructor_args=[name], batch_format="pyarrow", ...)`.
 
-    `name` is a verifier's folder that every node can read, or "rules". Tables need the columns `problem` (text) and `steps`
-    (list of text) and come back with `p_correct` (list of numbers in [0, 1], null where unjudged), `first_error` (0-based, -1:
-    none, null: unknown) and `status` as in a label file. Only for critics that compute: what is scored again because a
-    worker was lost costs nothing. A judge's replies are paid for and belong into a cache; see `critic-prm label --engine ray`.
+    `name` is "rules" or a verifier folder that every node can read. Tables need the columns `problem` (text) and `steps` (list
+    of text). The result adds `p_correct` (list of numbers in [0, 1], null where unjudged), `first_error` (0-based, -1: none,
+    null: unknown) and `status` as in a label file. Use it for local critics only, where repeating the work of a lost worker
+    costs nothing. The replies of an LLM judge are paid for and must go through a cache; use `critic-prm label --engine ray`.
     """
 
     def __init__(self, name: str) -> None:

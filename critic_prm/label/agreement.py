@@ -1,4 +1,4 @@
-"""Labels of a consensus -> how far its judges agree: kappa of every pair and of all, per step and for first errors."""
+"""Inter-judge agreement of a consensus: pairwise and overall kappa, per step and for first errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from critic_prm.data.judgement import Label
 from critic_prm.metrics.scores import cohen_kappa, fleiss_kappa
 
 Items = Counter[tuple[Any, ...]]
-"""What the judges said of one thing, in their order -> how often they said that."""
+"""Counts of the tuples of values that the judges gave to one item (a step or a solution), in judge order."""
 
 
 @dataclass
 class Agreement:
-    """Counts what judges say of the same steps, and of the same solutions; memory does not grow with the input.
+    """Counts the verdicts of all judges on the same steps and solutions; memory does not grow with the input.
 
-    Only what all of them judged is compared. `judges` are their names, in order.
+    Only items judged by all of them are compared. `judges` has their names, in order.
     """
 
     judges: Sequence[str]
@@ -38,11 +38,12 @@ class Agreement:
                 self.steps[tuple(each[step] for each in said)] += 1
 
     def report(self) -> dict[str, Any]:
-        """Per step and for first errors: how many, how often all agree, Cohen's kappa of each pair, Fleiss' kappa of all."""
+        """Per step and for first errors: number of items, share with full agreement, Cohen's kappa per pair, Fleiss' kappa
+        overall."""
         return {"steps": self._of(self.steps), "first_errors": self._of(self.first_errors)}
 
     def lines(self) -> list[str]:
-        """The report in words."""
+        """The report as text."""
         lines = []
         for name, found in self.report().items():
             what = name.replace("_", " ")
@@ -73,7 +74,7 @@ class Agreement:
 
 
 def _counts(items: Items) -> Iterable[list[int]]:
-    """One row a thing: how many judges put it into each category."""
+    """One row per item: how many judges chose each category."""
     categories = sorted({value for said in items for value in said}, key=repr)
     for said, n in items.items():
         row = [said.count(category) for category in categories]

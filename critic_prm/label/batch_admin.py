@@ -1,4 +1,4 @@
-"""The batches of a cache -> what a person asks about them, and does with them: list, status, cancel, fetch, forget, import."""
+"""List, poll, cancel, fetch, forget and import the batches recorded in a cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Trust = Sequence[str | Path]
 
 
 def batch_lines(db: Path) -> Iterator[str]:
-    """A line for each batch: its number, judge, requests, state, what they came to, USD, when it was made, its id or file."""
+    """One line per batch: number, judge, requests, state, outcomes, USD, creation time, and its id or file."""
     with _open(db) as ledger:
         for batch in ledger.batches():
             came = ", ".join(f"{name or 'open'} {count:,}" for name, count in sorted(ledger.counts(batch.id).items()))
@@ -41,7 +41,7 @@ def batch_lines(db: Path) -> Iterator[str]:
 
 
 def away(db: Path, providers: Sequence[Provider]) -> list[str]:
-    """What a run without batches is to be warned of: batches of these judges that still run. Nothing is written."""
+    """Warnings for a run without batches: batches of these judges that are still running. Reads only."""
     if not db.is_file():
         return []
     with closing(connect(db, readonly=True)) as conn:
@@ -58,7 +58,7 @@ def away(db: Path, providers: Sequence[Provider]) -> list[str]:
 
 
 async def statuses(db: Path, which: int | None, base_url: str | None, trust: Trust = ()) -> list[str]:
-    """A line for each batch that runs, as its provider tells it now."""
+    """One line per running batch, with its current status at the provider."""
     lines: list[str] = []
     with _open(db) as ledger:
         for batch in _wanted(ledger, which, "running"):
@@ -76,7 +76,7 @@ async def statuses(db: Path, which: int | None, base_url: str | None, trust: Tru
 
 
 async def cancel_batch(db: Path, which: int, base_url: str | None, trust: Trust = ()) -> str:
-    """End a batch that runs."""
+    """Cancel a running batch."""
     with _open(db) as ledger:
         (batch,) = _wanted(ledger, which, "running")
         async with _desk(ledger, batch, base_url, trust) as desk:
@@ -85,7 +85,7 @@ async def cancel_batch(db: Path, which: int, base_url: str | None, trust: Trust 
 
 
 async def fetch_batches(db: Path, which: int | None, base_url: str | None, trust: Trust = ()) -> list[str]:
-    """Take in what has ended."""
+    """Import the results of batches that have ended."""
     lines: list[str] = []
     with _open(db).alone() as ledger:
         for batch in _wanted(ledger, which, "running"):
@@ -100,7 +100,7 @@ async def fetch_batches(db: Path, which: int | None, base_url: str | None, trust
 
 
 def forget_batch(db: Path, which: int) -> str:
-    """Ask no more after a batch or an exported file."""
+    """Stop tracking a batch or an exported file."""
     with _open(db).alone() as ledger:
         (batch,) = _wanted(ledger, which, "running", "sending", "exported")
         ledger.end(batch.id, "unsent", status=batch.status, failure="forgotten")
@@ -116,7 +116,7 @@ def import_file(
     salt: str,
     trust: Trust = (),
 ) -> str:
-    """Take in a file of results, and say what was in it. Raises InputError where it has nothing to do with this cache."""
+    """Import a file of results and return a summary. Raises InputError if the file does not belong to this cache."""
     provider = open_provider(judge) if judge is not None else None
     if requests is not None and provider is None:
         raise UsageError("--requests needs --judge provider/MODEL: whose replies these are")
@@ -162,9 +162,9 @@ def _desk(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> B
 
 
 def _provider(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> Provider:
-    """Who has the batch. A cache may come from anybody, and the provider is sent the user's key: so its address is the one that
-    the user gives, here or in the environment, or the provider's own. Raises InputError for a judge or an address that the
-    cache may not name."""
+    """The provider that holds a batch. A cache file may come from anyone, and the provider is sent the user's API key. The
+    address is therefore the one the user gives, here or in the environment, or the provider's default. Raises InputError for a
+    judge or address that the cache may not name."""
     origin = Origin(ledger.cache.path, trust)
     name = origin.provider(f"the judge of batch {batch.id}", f"{batch.provider}/{batch.model}")
     provider = open_provider(name, base_url)

@@ -1,6 +1,6 @@
-"""Trajectories and a critic -> batches, in rounds: what can be asked now is ordered, what rests on the replies after them.
+"""Label through batch APIs in rounds: send what can be asked now, then what depends on the replies.
 
-It ends when the cache holds everything that labelling needs.
+The job ends when the cache holds every reply that labelling needs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from critic_prm.label.sampling import Samples
 from critic_prm.providers.provider import Provider, Usage
 
 FIRST_LOOK = 0.25
-"""Seconds until the first look at what was ordered; each next one takes half as long again, up to a minute."""
+"""Seconds until the first poll of a batch; each later interval is 1.5 times as long, up to a minute."""
 
 
 @dataclass
 class Job:
-    """One labelling by batch. `clients` are those of `critic`; `most` is the most requests a batch may have, None for the
-    provider's own limit. `say` gets lines for a person, `show` what is being waited for ("" when nothing is)."""
+    """One labelling job in batches.
+
+    `clients` are those of `critic`. `most` limits the requests per batch; None uses the provider's limit. `say` is called with
+    messages, `show` with what the job is waiting for ("" for nothing).
+    """
 
     critic: Critic
     clients: Sequence[Client]
@@ -42,7 +45,7 @@ class Job:
     _lines: list[_Line] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a provider without batches, ConfigError for a missing key."""
+        """Raises UsageError for a provider without a batch API, ConfigError for a missing key."""
         for client in self.clients:
             desk = BatchManager(self.ledger, client.provider, _spend(client), self.say, self._sleep)
             most = min(self.most or desk.api.most_requests, desk.api.most_requests)
@@ -50,8 +53,11 @@ class Job:
             self._lines.append(_Line(client, desk, gatherer, most))
 
     async def run(self, trajectories: Callable[[], Iterable[Trajectory]], *, wait: bool) -> None:
-        """Until labelling finds everything in the cache. Raises Pending when it has to be waited for and `wait` is not set;
-        ConfigError and BudgetError when it cannot go on, Interrupted."""
+        """Send batches until labelling finds every reply in the cache.
+
+        Raises Pending if it would have to wait and `wait` is false, ConfigError or BudgetError if it cannot go on, and
+        Interrupted.
+        """
         for line in self._lines:
             await line.desk.recover()
         await self._collect()
@@ -69,14 +75,15 @@ class Job:
             await self._wait(waiting)
 
     def _count(self) -> None:
-        """What was ordered is read from the cache like all else, and counts once."""
+        """Count the replies obtained through batches as paid. Labelling reads them from the cache like any other reply, and
+        they must be counted only once."""
         for line in self._lines:
             whole = line.desk.taken.outcomes["ok"]
             line.client.counts.update(paid=whole, incomplete=line.desk.taken.new - whole)
             line.client.counts["cached"] = -whole
 
     def settle(self) -> None:
-        """Labelling is done: a later run begins anew with what failed."""
+        """Mark the job as finished, so that a later run retries what failed."""
         for line in self._lines:
             self.ledger.settle(line.client.provider)
 
@@ -86,7 +93,7 @@ class Job:
         self.ledger.close()
 
     async def _gather(self, trajectories: Iterable[Trajectory]) -> None:
-        """Put every question that can be asked now into a batch, and order each batch as soon as it is full."""
+        """Put every request that can be made now into a batch, and send each batch as soon as it is full."""
         for line in self._lines:
             line.begin()
         for place, trajectory in enumerate(trajectories):
@@ -111,7 +118,7 @@ class Job:
         return {batch for line in self._lines for batch in await line.desk.collect()}
 
     async def _wait(self, waiting: set[int]) -> None:
-        """Until all of them have ended, with growing pauses between looks."""
+        """Wait until all these batches have ended, polling at growing intervals."""
         left, pause = set(waiting), FIRST_LOOK
         while left:
             self.show(self._described(left))
@@ -134,7 +141,7 @@ class Job:
         return "waiting for " + "; ".join(said[:3]) + more
 
     async def _sleep(self, seconds: float) -> None:
-        """Raises Interrupted when the run is to stop."""
+        """Sleep; raises Interrupted if the run is to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stop.wait()
@@ -163,7 +170,7 @@ class Job:
             )
 
     def _tell_strays(self, waiting: set[int]) -> None:
-        """Say which batches run for nothing that this command asks."""
+        """Report running batches with requests that this command does not need."""
         for line in self._lines:
             for batch in line.desk.batches("running"):
                 if batch.id not in waiting | line.told:
@@ -184,7 +191,7 @@ class Job:
 
 @dataclass
 class _Line:
-    """One judge: its client, where its batches are asked after, what fills them, and which are away with what is asked."""
+    """The state of one judge: its client, its batch manager and builder, and the running batches with requests of this job."""
 
     client: Client
     desk: BatchManager
@@ -193,7 +200,8 @@ class _Line:
     told: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Before a pass over the input. A batch that alone had too many tokens for the account's queue shows what fits."""
+        """Prepare for a pass over the input. If a batch alone exceeded the account's token queue, use half its size as the
+        limit."""
         self.client.look_again()
         refused = [
             batch.requests // 2 for batch in self.desk.batches("ended") if batch.failure == TOO_LARGE and not batch.settled

@@ -1,4 +1,4 @@
-"""Trajectories and a judge -> what labelling them would send and cost, counted from the prompts themselves; nothing is sent."""
+"""Estimate the requests, tokens and cost of a labelling run from the rendered prompts, without sending any."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from critic_prm.providers.models import Prices, did_you_mean
 from critic_prm.providers.provider import Wire, request_key, requested_tier
 
 BYTES_PER_TOKEN = (4.6, 2.9)
-"""Of a prompt's JSON, at most and at least: English prose has more, digits, code and Chinese less."""
+"""Bytes of a prompt's JSON per token, highest and lowest: English prose has more, digits, code and Chinese have fewer."""
 
 OUTPUT_PER_STEP = (40, 350)
-"""Tokens that a judge says of a step, thinking included, before any reply of this model is known."""
+"""Output tokens per step, thinking included, assumed until replies of this model are known."""
 
 ENOUGH = 20
-"""Replies of a model in the cache from which its own figures are used."""
+"""Minimum number of cached replies of a model for using their token counts instead of the defaults."""
 
 PART = 256
 
@@ -42,16 +42,20 @@ class Estimate:
     requests: int
     cached: int
     to_send: tuple[int, int]
+    """Requests that are not cached. A range where later requests depend on the replies to earlier ones."""
     input: tuple[int, int]
     output: tuple[int, int]
     usd: tuple[float, float] | None
+    """Cost; None if the prices of the judge are unknown."""
     most_usd: float | None
+    """Cost if every reply reached its token limit; None if there is no limit or no price."""
     known: int
+    """The number of earlier replies that the token counts are based on."""
     tier: str = ""
     left_out: int = 0
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """The estimate as text."""
         send = f"{self.to_send[1]:,}" if self.to_send[0] == self.to_send[1] else f"{self.to_send[0]:,} to {self.to_send[1]:,}"
         basis = f"by {self.known:,} earlier replies" if self.known >= ENOUGH else "a guess: no earlier replies to go by"
         lines = [
@@ -71,7 +75,7 @@ class Estimate:
 
 @dataclass
 class _Sum:
-    """Requests that would be sent."""
+    """Totals of the requests to send."""
 
     count: int = 0
     size: int = 0
@@ -89,7 +93,7 @@ class _Sum:
 
 
 def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Samples, *, batch: bool = False) -> Estimate:
-    """Render every prompt and look each request up in the cache; `batch` prices it as batches. Memory does not grow with the
+    """Render every prompt and look up each request in the cache; `batch` applies batch prices. Memory does not grow with the
     input. Raises InputError."""
     provider, cache, prices = critic.client.provider, critic.client.cache, critic.client.money.prices
     per_step = critic.style.per == "step"
@@ -163,12 +167,12 @@ def _asked(
 
 
 def _price(prices: Prices, tokens_in: int, tokens_out: int) -> float:
-    """Of many requests together; none of them alone is long enough for the price of long prompts."""
+    """The price of many requests together. Long-prompt prices do not apply: no single request is that long."""
     return (tokens_in * prices.input + tokens_out * prices.output) / 1e6
 
 
 def judges_in(critic: object) -> list[LLMCritic]:
-    """The LLM critics that a critic is or asks, in order."""
+    """The LLM critics in a critic, in order: itself or those it asks."""
     if isinstance(critic, LLMCritic):
         return [critic]
     return [judge for _, inner in getattr(critic, "judges", ()) for judge in judges_in(inner)]

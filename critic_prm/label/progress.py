@@ -1,4 +1,4 @@
-"""What a run says while it goes: a live bar on a terminal, a line every half minute elsewhere; always what is waited for."""
+"""Show progress as a bar on a terminal or a line every 30 seconds, including what the run is waiting for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from critic_prm.label.run import RunStats
 
 EVERY = 30.0
-"""Seconds between lines where stderr is no terminal."""
+"""Seconds between lines if stderr is not a terminal."""
 
 
 async def watch(tally: RunStats, client: Client | None) -> None:
@@ -44,7 +44,7 @@ async def watch(tally: RunStats, client: Client | None) -> None:
 
 
 def describe(tally: RunStats, client: Client | None, *, final: bool = False) -> str:
-    """One line: rows, rate, time left, statuses, what is out, what is waited for, tokens, cost."""
+    """One line: rows, rate, time left, statuses, requests in flight, waits, tokens, cost."""
     if tally.waiting and not final:
         return f"{tally.waiting} | {_span(tally.seconds)}"
     rate = tally.rows / tally.seconds if tally.seconds > 0 else 0.0
@@ -85,7 +85,7 @@ def _asking(client: Client, final: bool) -> list[str]:
 
 
 def _waits(client: Client) -> list[str]:
-    """What nothing moves for, and until when."""
+    """What the run is waiting for, and until when."""
     waits = []
     elsewhere = getattr(client.gate, "waits", None)
     if elsewhere is not None and (said := elsewhere()):

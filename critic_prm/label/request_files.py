@@ -1,4 +1,4 @@
-"""Requests out into a file that anything may answer, its results back in; the road without an API, in OpenAI's batch form."""
+"""Export requests to a file in OpenAI's batch format and import the results, for use without an API."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from critic_prm.providers.provider import Provider, Usage, Wire, open_provider, 
 
 @dataclass
 class Exported:
-    """`requests` were written; `away` are in batches at a provider, `failed` were asked often enough."""
+    """Counts of an export: requests written (`requests`), already in batches at a provider (`away`), and given up after
+    repeated failures (`failed`)."""
 
     requests: int = 0
     away: int = 0
     failed: int = 0
 
     def summary(self, out: str) -> str:
-        """For a person."""
+        """The counts as text."""
         away = f"; {self.away:,} more are in batches at a provider" if self.away else ""
         failed = f"; {self.failed:,} have failed too often to be asked again" if self.failed else ""
         nothing = "" if self.requests or self.away else "; `critic-prm label` finds all replies in the cache"
@@ -43,7 +44,7 @@ class Exported:
 
 @dataclass
 class _Writer:
-    """A client's `elsewhere` that writes questions down."""
+    """A handler for a client's `elsewhere` that writes requests to the file instead of sending them."""
 
     client: Client
     ledger: Ledger
@@ -75,7 +76,7 @@ class _Writer:
 
 
 def request_row(provider: Provider, question: PendingRequest) -> dict[str, object]:
-    """A question as a line of a batch file: Anthropic's own form for Claude, OpenAI's for all others."""
+    """A request as one line of a batch file: in Anthropic's format for Claude models, in OpenAI's for all others."""
     custom = custom_id(question.key, question.sample)
     if provider.name == "anthropic":
         return {"custom_id": custom, "params": question.wire}
@@ -85,8 +86,8 @@ def request_row(provider: Provider, question: PendingRequest) -> dict[str, objec
 async def export(
     ledger: Ledger, critic: Critic, client: Client, trajectories: Iterable[Trajectory], samples: Samples, out: str
 ) -> Exported:
-    """Write every request that labelling would send now to `out`, those of one trajectory next to each other; what rests on
-    their replies comes with the next export, after an import. Nothing is sent."""
+    """Write every request that labelling would send now to `out`, keeping those of one trajectory together. Requests that
+    depend on their replies are written by the next export, after an import. Nothing is sent."""
     told = Exported()
     for broken_off in ledger.batches("writing"):
         ledger.drop(broken_off.id)
@@ -97,7 +98,7 @@ async def export(
             with suppress(ReplyPending):
                 await judgements(critic, [trajectory], samples)
         writer.flush()
-    # Only now is the file there: an export that was broken off leaves nothing to wait for.
+    # The file is committed only here, so an interrupted export leaves no pending batch.
     if told.requests:
         ledger.note(batch, state="exported", file=str(out))
     else:
@@ -113,10 +114,11 @@ def import_results(
     provider: Provider | None = None,
     trust: Sequence[str | Path] = (),
 ) -> ImportSummary:
-    """Take the results in a file into the cache, matched by custom_id, in any order and however often. A line that is broken
-    or cut goes to `complain` and is passed over. `provider` reads replies of a model that cannot be opened by its name.
+    """Import the results in a file into the cache. Results are matched by custom_id, in any order, and may be imported
+    repeatedly. A broken or truncated line is reported to `complain` and skipped. `provider` parses replies of a model that
+    cannot be opened by name.
 
-    Raises InputError when none of them answers a request of this cache, and for a judge that the cache may not name (see
+    Raises InputError if no result matches a request of this cache, and for a judge that the cache may not name (see
     `trust.Origin`).
     """
     opened: dict[str, Provider] = {}
@@ -152,8 +154,8 @@ def _results(source: str, complain: Callable[[object], None]) -> Iterator[Result
 
 
 def register(ledger: Ledger, source: str, provider: Provider, salt: str) -> int:
-    """Take over the requests of a file that `export` wrote for another cache, so that its results can be taken in: how many.
-    Raises InputError for a request that is not what its custom_id says."""
+    """Register the requests of a file that `export` wrote for another cache, so that its results can be imported; return their
+    number. Raises InputError if a request does not match its custom_id."""
     batch, count = ledger.begin(provider, "writing"), 0
     lines = _requests(source, salt)
     while part := list(islice(lines, PART)):
@@ -185,7 +187,7 @@ def _question(wire: Wire, sample: int, salt: str) -> PendingRequest:
 
 
 def one_client(clients: Sequence[Client]) -> Client:
-    """The client of a critic that asks one judge. Raises UsageError for others: a file is for one model."""
+    """The client of a critic with exactly one judge. Raises UsageError otherwise, since a file holds requests for one model."""
     if len(clients) != 1:
         raise UsageError(
             f"a file of requests is for one judge, and this critic asks {len(clients) or 'none'}; export for each in turn"

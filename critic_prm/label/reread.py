@@ -1,4 +1,4 @@
-"""Label-file rows and a cache in, the same rows read again with the present readers out, and what that changed."""
+"""Parse the stored replies behind label rows again with the current readers, and report what changed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from critic_prm.styles.reader import read_reply
 
 @dataclass
 class Changes:
-    """What reading again changed, by style: statuses and verdicts as (before, after), and how many judgements were compared.
+    """Changes by style: counts of (before, after) statuses and verdicts, and the number of judgements compared.
 
-    `missing` judgements have replies that are not in the cache; they stay what they were.
+    `missing` judgements have replies that are not in the cache; they are left unchanged.
     """
 
     compared: Counter[str] = field(default_factory=Counter)
@@ -61,10 +61,10 @@ class Changes:
 def reread(
     rows: Iterable[LabelledTrajectory], cache: Cache, changes: Changes, own_style: str | None = None
 ) -> Iterator[tuple[Trajectory, Label, Mapping[str, Any]]]:
-    """Yield each row's trajectory, its label read again from the stored replies, and its card. Costs nothing.
+    """Yield each row's trajectory, its label parsed again from the stored replies, and its card. Sends no requests.
 
-    Replies are found by the keys in the judgements, so it does not matter how a prompt has changed since. `own_style` is the
-    file of a prompt of the user's own, for rows whose card names one. Raises UsageError for a style that cannot be found.
+    Replies are found by the keys in the judgements, so later changes of a prompt do not matter. `own_style` is the file of a
+    custom prompt, for rows whose card names one. Raises UsageError if a style cannot be found.
     """
     reader = _Rereader(cache, changes, own_style)
     for row in rows:
@@ -109,7 +109,8 @@ class _Rereader:
         return merge(parts, len(trajectory.steps), Ruling(card["consensus"], weights), before.sample)
 
     def _asked(self, before: Judgement, trajectory: Trajectory, style: Style) -> list[QuestionResult]:
-        """Each question with its replies read again, up to where it is enough; none when a reply is missing."""
+        """Parse the replies of each question again, up to the question after which no other is needed; empty if a reply is
+        missing."""
         asked: list[QuestionResult] = []
         keys = iter(before.keys)
         turns = before.turns or (1,) * len(before.keys)
@@ -127,7 +128,7 @@ class _Rereader:
         return asked
 
     def _talk(self, keys: Sequence[str]) -> Conversation | None:
-        """The conversation whose replies have these keys, with the text that stood between them."""
+        """Rebuild the conversation whose replies have these keys, including the text between them."""
         talk = Conversation(())
         for place, key in enumerate(keys):
             raw = self.cache.get(key) or self.cache.attempted(key)
@@ -144,8 +145,8 @@ class _Rereader:
 
 
 def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:
-    """The text of a stored body; None for a provider of the user's own, whose dialect is not known here, and "" for a body that
-    is not a reply."""
+    """The text of a stored response body; "" if the body is not a reply, None for a custom provider whose format is unknown
+    here."""
     if provider not in names("provider"):
         return None
     reply = stored_reply(raw)

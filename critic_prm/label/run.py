@@ -1,4 +1,4 @@
-"""Trajectories through a critic: labels come out in the order of the input, and a tally of what happened."""
+"""Label trajectories with a critic, in input order, and collect run statistics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from critic_prm.errors import Failure
 from critic_prm.label.sampling import Samples
 
 WINDOW = 4096
-"""Trajectories that may be under way or waiting for a slow one before them."""
+"""Maximum number of trajectories in flight or waiting for a slower one before them."""
 
 
 async def label(
@@ -32,12 +32,12 @@ async def label(
     workers: int | Callable[[], int] = 64,
     stop: asyncio.Event | None = None,
 ) -> AsyncIterator[tuple[Trajectory, Label]]:
-    """Yield each trajectory with its label, in order, in memory that does not grow with the input.
+    """Yield each trajectory with its label, in input order, with memory use independent of the input size.
 
-    `samples` judgements are asked for each, of a critic that can give different ones, or as many as it takes; `prior` is what
-    their votes are added to. `workers` trajectories are under way at once; a function is asked again as labels come in, so
-    their number may grow. When `stop` is set, what is under way is finished and the rest left alone. ConfigError, BudgetError
-    and errors of the input are raised after all labels before them.
+    `samples` is the number of judgements per trajectory, or a rule that sets it; a deterministic critic gives one. `prior` is
+    added to their votes. `workers` is the number of trajectories in flight; if it is a function, it is called again as labels
+    are produced, so the number may change. Setting `stop` lets the trajectories in flight finish and skips the rest.
+    ConfigError, BudgetError and input errors are raised after all preceding labels.
     """
     policy = samples if isinstance(samples, Samples) else Samples(samples, samples)
 
@@ -47,7 +47,7 @@ async def label(
 
     def crew() -> int:
         if critic.batch > 1:
-            # A critic that computes has nothing to wait for, unless it does so elsewhere.
+            # A local critic does not wait for the network, so one batch at a time is enough unless it runs on other machines.
             return int(getattr(critic, "lanes", 1))
         return workers if isinstance(workers, int) else workers()
 
@@ -57,7 +57,7 @@ async def label(
 
 
 async def judgements(critic: Critic, part: Sequence[Trajectory], policy: Samples) -> Sequence[Sequence[Judgement]]:
-    """All judgements of each trajectory of `part` that `policy` wants."""
+    """All judgements of each trajectory of `part` that `policy` requires."""
     if policy.rule == "all" or not critic.repeats:
         rounds = await _judge(critic, part, range(policy.most if critic.repeats else 1))
         return list(zip(*rounds, strict=True))
@@ -65,10 +65,10 @@ async def judgements(critic: Critic, part: Sequence[Trajectory], policy: Samples
 
 
 async def _judge(critic: Critic, part: Sequence[Trajectory], samples: range) -> list[list[Judgement]]:
-    """The judgements of `part`, sample by sample, all asked for at once."""
+    """The judgements of `part`, one list per sample, requested concurrently."""
     if len(samples) == 1:
         return [await critic.judge(part, samples[0])]
-    # When one sample fails, the others are still brought in: they are paid for.
+    # If one sample fails, still wait for the others: they are paid for.
     outcomes = await asyncio.gather(*(critic.judge(part, sample) for sample in samples), return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
@@ -85,12 +85,12 @@ async def _until_decided(critic: Critic, trajectory: Trajectory, policy: Samples
 
 
 REPLIES = ("cached", "shared", "paid", "incomplete", "reasked", "missing", "abandoned")
-"""What a client counts of replies that run.json tells."""
+"""The reply counts of a client that are written to run.json."""
 
 
 @dataclass
 class RunStats:
-    """What a run has done so far, for the progress line, the summary and run.json."""
+    """Statistics of a run so far, for the progress line, the summary and run.json."""
 
     total: int | None = None
     rows: int = 0
@@ -101,7 +101,7 @@ class RunStats:
     started: float = field(default_factory=time.time)
     stopping: bool = False
     waiting: str = ""
-    """What nothing else moves for, in words."""
+    """What the whole run is waiting for, as text."""
 
     def add(self, labelled: Label) -> None:
         self.rows += 1
@@ -111,7 +111,7 @@ class RunStats:
 
     @property
     def failed(self) -> int:
-        """Rows without a label, those that could not be read included."""
+        """Rows without a usable label, including skipped rows."""
         return self.rows - self.labels["ok"] + self.skipped
 
     @property
@@ -153,7 +153,7 @@ class RunStats:
 
 
 class CriticStats(Protocol):
-    """What a run keeps count of beside its tally: in words at its end, and under `name` in run.json."""
+    """Additional statistics of a run: `lines` for the summary at its end, `report` for run.json under `name`."""
 
     @property
     def name(self) -> str: ...
@@ -166,7 +166,7 @@ class CriticStats(Protocol):
 
 
 class RowSink(Protocol):
-    """What label rows are written to: a RecordWriter."""
+    """Destination of label rows, such as a RecordWriter."""
 
     def write(self, row: dict[str, Any]) -> None: ...
 
@@ -183,7 +183,7 @@ async def label_into(
     stop: asyncio.Event | None = None,
     each: Callable[[Trajectory, Label], None] | None = None,
 ) -> None:
-    """Label and write rows of a label file, counting in `tally`. An input that is a label file is labelled anew."""
+    """Label trajectories, write the rows of a label file, and count them in `tally`. Labels in the input are replaced."""
     card = critic.card if prior == "none" else {**critic.card, "prior": prior}
     clean = (without_labels(trajectory) for trajectory in trajectories)
     async for trajectory, labelled in label(clean, critic, samples=samples, prior=prior, workers=workers, stop=stop):

@@ -1,4 +1,4 @@
-"""The judgements of one trajectory so far -> how many more to ask for: as many as can still change what they add up to."""
+"""Decide how many more judgements of a trajectory to request, based on whether they can change its label."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from critic_prm.errors import UsageError
 Rule = Literal["all", "majority", "bayes"]
 
 CONFIDENT = 0.95
-"""P(the majority is on this side) at which "bayes" stops, over a uniform prior. It is looked at after every vote, so it bounds
-the error on average over tasks like the prior, not for each task."""
+"""Posterior P(the majority is on this side), under a uniform prior, at which "bayes" stops. Since it is checked after every
+vote, it bounds the error averaged over tasks drawn from the prior, not for each task."""
 
 _SPEC = re.compile(r"(auto|bayes)(?::(\d{1,4})-(\d{1,4}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """How many judgements of a trajectory to ask for: at least `least`, at most `most`.
+    """How many judgements to request per trajectory: at least `least`, at most `most`.
 
-    With "all" it is `most`. "majority" stops when no vote that is still to come can change the majority on any step up to the
-    first error, or the first error itself: the answer is that of all `most` (curtailed sampling). "bayes" stops earlier, when
-    the majorities are probably on their side (Beta posterior; Adaptive-Consistency, arXiv 2305.11860).
+    "all" requests `most`. "majority" stops when no remaining vote can change the first error or the majority on any step up to
+    it, so the result equals that of all `most` (curtailed sampling). "bayes" stops earlier, when the majorities are probably
+    correct (Beta posterior; Adaptive-Consistency, arXiv 2305.11860).
     """
 
     least: int
@@ -35,9 +35,10 @@ class Samples:
     rule: Rule = "all"
 
     def more(self, judgements: Sequence[Judgement]) -> int:
-        """How many to ask for next, all at once: none of them could be spared. 0 when it is enough.
+        """The number of judgements to request next, concurrently; 0 to stop. It is the smallest number after which the rule
+        could stop, so none of them is wasted.
 
-        When the first `least` could not be read, none of them, no more are asked for: the others would fare no better.
+        If all of the first `least` are unusable, no more are requested, since the others would fail as well.
         """
         left = self.most - len(judgements)
         if left <= 0:
@@ -53,8 +54,8 @@ class Samples:
 
 
 def parse_samples(text: str) -> Samples:
-    """ "4", "auto", "auto:3-9", "bayes" or "bayes:3-16"; without numbers 3 to 9, since an even most can end in a tie. Raises
-    UsageError."""
+    """Parse "4", "auto", "auto:3-9", "bayes" or "bayes:3-16". The default range is 3 to 9, with an odd maximum because an even
+    number of votes can tie. Raises UsageError."""
     if text.isascii() and text.isdigit() and int(text) > 0:
         return Samples(int(text), int(text))
     match = _SPEC.fullmatch(text)
@@ -68,7 +69,7 @@ def parse_samples(text: str) -> Samples:
 
 @dataclass
 class SamplingStats:
-    """How many judgements were asked for, of at most how many, for a run's account."""
+    """Number of judgements requested, and the maximum, for the run report."""
 
     policy: Samples
     asked: int = 0
@@ -95,12 +96,12 @@ class SamplingStats:
 
 
 def favoured(k: int, n: int) -> float:
-    """P(p > 1/2) for k of n votes under a uniform prior: that of Beta(1 + k, 1 + n - k), exactly."""
+    """P(p > 1/2) given k of n votes and a uniform prior: the exact tail of Beta(1 + k, 1 + n - k)."""
     return sum(comb(n + 1, i) for i in range(k + 1)) / (1 << (n + 1))
 
 
 def _races(readable: Sequence[Judgement]) -> Iterator[tuple[int, int]]:
-    """(votes ahead, votes behind) for the first error, and for every step up to the one that is ahead."""
+    """Yield (votes ahead, votes behind) for the first error and for every step up to the leading candidate for it."""
     firsts = Counter(judgement.first_error for judgement in readable)
     ranked = firsts.most_common(2)
     yield ranked[0][1], ranked[1][1] if len(ranked) > 1 else 0
@@ -117,7 +118,7 @@ def _races(readable: Sequence[Judgement]) -> Iterator[tuple[int, int]]:
 
 
 def _majority(ahead: int, behind: int, left: int) -> int:
-    """The fewest further votes after which the lead could be beyond reach; 0 when it is."""
+    """The smallest number of further votes after which the lead could be decided; 0 if it already is."""
     lead = ahead - behind
     return 0 if lead > left else (left - lead) // 2 + 1
 

@@ -1,4 +1,4 @@
-"""Prefixes of solutions of one problem -> a score per step from any critic, each prefix judged once."""
+"""Score the prefixes of solutions to one problem with any critic, judging each prefix once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ Scores = tuple[float | None, ...]
 
 @dataclass
 class Scorer:
-    """Remembers what it has scored. A causal critic's scores of a prefix stay as they are when steps are added (a verifier's
-    do), so scoring a solution scores its prefixes. `calls` and `usage` are what was asked for, whenever it was paid; `unread`
-    counts judgements that were not usable: their steps have no score.
+    """Scores paths and remembers the results.
+
+    A causal critic, such as a verifier, does not change its scores of a prefix when steps are added, so scoring a solution also
+    scores its prefixes. `calls` and `usage` count what was requested, whether it was paid for now or cached; `unread` counts
+    unusable judgements, whose steps have no score.
     """
 
     critic: Critic
@@ -43,7 +45,7 @@ class Scorer:
         asked = [Trajectory("search", self.problem, tuple(map(Step, path))) for path in paths]
         if self.critic.batch > 1:
             return await self.critic.judge(asked, sample)
-        # A critic that waits for a network is asked about all at once.
+        # A critic that waits for the network judges all paths concurrently.
         return [judgement for row in await gather_all(self.critic.judge([one], sample) for one in asked) for judgement in row]
 
     def _add(self, path: Path, judgements: Sequence[Judgement]) -> None:
@@ -59,13 +61,12 @@ class Scorer:
 
 
 def for_growing(critic: Critic) -> Critic:
-    """The critic for solutions that grow step by step: one that computes its scores remembers what it did, and pays for a new
-    step alone."""
+    """Prepare a critic for solutions that grow step by step: one that supports a prefix cache computes only the new step."""
     remembering = getattr(critic, "remembering", None)
     grown: Critic = critic if remembering is None else remembering()
     return grown
 
 
 def is_causal(critic: Critic) -> bool:
-    """Whether what a critic says of a step rests on that step and those before it alone."""
+    """Whether the critic's verdict on a step depends only on that step and the steps before it."""
     return bool(getattr(getattr(critic, "scorer", critic), "causal", False))

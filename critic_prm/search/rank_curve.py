@@ -1,4 +1,4 @@
-"""Scores, answers and who is right, problem by problem -> what each way of choosing gets right with N candidates."""
+"""Estimate the accuracy of each selection rule with N candidates from scores, answers and correctness."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from critic_prm.metrics.bootstrap import REPLICATES, interval_of, of_sums, repli
 from critic_prm.metrics.scores import Array
 
 SUBSETS = 200
-"""Draws of N candidates behind a vote's accuracy, where there are more subsets than that."""
+"""Number of sampled subsets of N candidates for estimating the accuracy of a vote, if there are more subsets than this."""
 
 _TIE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The candidates of one problem. `right` says which are right; `answers` numbers their answers (-1: none); `scores` has one
-    row a way of scoring, -inf where a candidate has no score."""
+    """The candidates of one problem. `right` marks the correct ones; `answers` has the index of their answers (-1: none);
+    `scores` maps each scoring method to one score per candidate, -inf for a candidate without a score."""
 
     right: Array
     answers: Sequence[int]
@@ -32,8 +32,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Accuracy with N candidates, over the `problems` that have so many. `low` and `high` are the 95% interval over problems,
-    None with too few; `se` is the standard error of having drawn subsets, 0 for a closed form."""
+    """Accuracy with N candidates, over the `problems` that have at least N. `low` and `high` are the 95% interval over
+    problems, None if there are too few; `se` is the standard error from sampling subsets, 0 for a closed form."""
 
     n: int
     accuracy: float
@@ -45,7 +45,7 @@ class Point:
 
 @lru_cache(maxsize=256)
 def place_chances(m: int, n: int) -> Array:
-    """P(the best of `n` drawn from `m` is the one in place i) for i = 0..m-1: C(m-1-i, n-1) / C(m, n)."""
+    """P(the best of `n` candidates drawn from `m` has rank i) for i = 0..m-1: C(m-1-i, n-1) / C(m, n)."""
     chances = np.zeros(m)
     chance = n / m
     for place in range(m - n + 1):
@@ -56,10 +56,9 @@ def place_chances(m: int, n: int) -> Array:
 
 
 def best_of(scores: Array, right: Array, n: int) -> float:
-    """The expected accuracy of taking the highest score among `n` candidates drawn from these without replacement.
+    """The expected accuracy of taking the highest score among `n` candidates drawn without replacement.
 
-    Exact and unbiased: every subset counts, in closed form. Candidates with one score are alike, so each of them is taken as
-    often as the others.
+    Exact and unbiased: a closed form over all subsets. Among candidates with equal scores, each is chosen equally often.
     """
     order = np.argsort(-scores, kind="stable")
     ordered, y = scores[order], right[order].astype(np.float64)
@@ -70,12 +69,12 @@ def best_of(scores: Array, right: Array, n: int) -> float:
 
 
 def pass_at(right: Array, n: int) -> float:
-    """P(at least one of `n` drawn candidates is right): what an oracle's choice would get (Chen et al. 2021)."""
+    """P(at least one of `n` drawn candidates is right), the accuracy of an oracle (pass@k, Chen et al. 2021)."""
     return best_of(right.astype(np.float64), right, n)
 
 
 def subsets(m: int, n: int, seed: int, most: int = SUBSETS) -> Array:
-    """0/1 rows, a subset of `n` of `m` each: all of them when there are at most `most`, else so many drawn ones."""
+    """Rows of 0/1, each a subset of `n` out of `m`: all of them if there are at most `most`, otherwise `most` sampled ones."""
     if math.comb(m, n) <= most:
         chosen = np.array(list(combinations(range(m), n)))
     else:
@@ -87,11 +86,11 @@ def subsets(m: int, n: int, seed: int, most: int = SUBSETS) -> Array:
 
 
 def vote_accuracies(rows: Array, answers: Sequence[int], right: Array, scores: Array | None = None) -> Array:
-    """Whether the (weighted) majority answer of each subset is right, shape (rows,): the answer with the largest sum of scores,
-    or with the most votes where there are no scores.
+    """Accuracy of the (weighted) majority answer of each subset, shape (rows,). The winner has the largest sum of scores, or
+    the most votes if there are no scores.
 
-    Among answers that tie, those with the highest single score are left; the mean is taken over what still ties. Candidates
-    without an answer do not vote, those without a score have no weight; where no weight is left, votes decide.
+    Ties are broken by the highest single score; the accuracy is averaged over answers that still tie. Candidates without an
+    answer do not vote and those without a score have weight 0; if all weights are 0, plain votes decide.
     """
     classes = max(answers, default=-1) + 1
     if not classes:
@@ -127,11 +126,11 @@ def _mean_of(tied: NDArray[np.bool_], truth: Array) -> Array:
 def curve(
     pools: Sequence[Pool], sizes: Sequence[int], *, seed: int = 0, replicates: int = REPLICATES
 ) -> dict[str, list[Point]]:
-    """The accuracy of every way of choosing, at every N of `sizes`: "random", "majority", "pass", and for each way of scoring
+    """The accuracy of every selection rule at every N in `sizes`: "random", "majority", "pass" and, for each scoring method,
     "best:NAME" and "vote:NAME".
 
-    Best-of-N, pass and random are closed forms over all subsets. A vote has none, so it is the mean over all subsets or
-    SUBSETS drawn ones, whose standard error is given. Each N rests on the problems with at least so many candidates.
+    Best-of-N, pass and random are closed forms over all subsets. Votes have no closed form: their accuracy is the mean over all
+    subsets, or over SUBSETS sampled ones, with the standard error given. Each N uses the problems with at least N candidates.
     """
     points: dict[str, list[Point]] = {}
     for n in sizes:
@@ -151,7 +150,7 @@ def curve(
 
 
 def _values(pool: Pool, n: int, seed: int) -> dict[str, tuple[float, float]]:
-    """(accuracy, standard error) of each way of choosing, for one problem."""
+    """(accuracy, standard error) of each selection rule for one problem."""
     rows = subsets(len(pool.answers), n, seed)
     all_of_them = math.comb(len(pool.answers), n) <= SUBSETS
     drawn: dict[str, Array] = {"majority": vote_accuracies(rows, pool.answers, pool.right)}

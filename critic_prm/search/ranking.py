@@ -1,4 +1,4 @@
-"""Candidates with step scores in, for each problem the one to take out; and what that choice is worth, by every aggregation."""
+"""Pick the best candidate per problem from step scores, and estimate best-of-N accuracy."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from critic_prm.search.rank_curve import Point, Pool, curve
 
 Pick = Literal["best", "vote"]
 CORRECT = "final_answer_correct"
-"""A field of candidates without a gold answer that says whether theirs is right."""
+"""Field that says whether a candidate without a gold answer is right."""
 
 FLAGGED = 0.3
-"""A rank correlation of score and length among equally right solutions above which the score is not to be trusted."""
+"""If the rank correlation of score and length among equally right solutions exceeds this, the score is flagged as
+length-biased."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One solution. `answer` numbers its answer among those of its problem, -1 for none; `right` is None when unknown.
-    `scores` has a number for each aggregation, None where no step was judged."""
+    """One solution. `answer` is the index of its answer among those of the problem, -1 for none; `right` is None if unknown.
+    `scores` has one value per aggregation, None if no step was judged."""
 
     trajectory: Trajectory
     label: Label
@@ -39,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All candidates of a problem, in the order they came. `answers` are the different answers, as first written."""
+    """All candidates of a problem, in input order. `answers` are the distinct answers, as first written."""
 
     problem: str
     answers: tuple[str, ...]
@@ -48,8 +49,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is taken of a group: `order` has its candidates' places, best first, the one taken in front. `score` is its score,
-    None where nothing could be scored."""
+    """The ranking of a group: `order` has the candidates' indices, best first. `score` is the score of the first one, None if
+    it has no score."""
 
     group: Group
     order: tuple[int, ...]
@@ -62,8 +63,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Spearman's correlation of score and number of steps within a problem, mean over problems: among all its candidates, and
-    among those that are equally right. None where nothing varies."""
+    """Spearman correlation of score and number of steps within a problem, averaged over problems: among all candidates
+    (`within`) and among those that are equally right (`equal`). None if nothing varies."""
 
     within: float | None
     equal: float | None
@@ -76,7 +77,7 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The choices, one a problem, and what every way of choosing would have got right with N candidates."""
+    """One choice per problem, and the estimated accuracy of every selection rule with N candidates."""
 
     choices: tuple[Choice, ...]
     curves: Mapping[str, Sequence[Point]]
@@ -84,18 +85,18 @@ class Ranking:
     unscored: int
     without_answer: int
     known: int
-    """Problems where it is known which candidates are right: those that the curves rest on."""
+    """Number of problems whose candidates are all known to be right or wrong; the curves use only these."""
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
 async def group_candidates(
     candidates: AsyncIterable[tuple[Trajectory, Label]], grader: Grader, bound: str | None = None, extra: Iterable[str] = ()
 ) -> list[Group]:
-    """Bring candidates of one problem together, tell their answers apart, and score them by every aggregation at once.
+    """Group candidates by problem, match equal answers, and score them by every aggregation.
 
-    Equal answers are found by `grader`. With a `bound` scores are cautious ones: from the votes (wilson, jeffreys,
-    posterior_cvar), or from how far the samples or judges behind a label differ (spread). `extra` are
-    aggregations with a parameter, such as "cvar:0.2". Raises UsageError for an unknown name.
+    `grader` decides whether answers are equal. With a `bound`, scores are lower bounds, computed from the votes (wilson,
+    jeffreys, posterior_cvar) or from the spread of the samples or judges behind a label (spread). `extra` lists parametrized
+    aggregations such as "cvar:0.2". Raises UsageError for an unknown name.
     """
     hows = {how: open_aggregation(how) for how in (*AGGREGATIONS, *extra)}
     problems: dict[str, list[tuple[Trajectory, Label]]] = {}
@@ -125,7 +126,7 @@ def _cautious(label: Label, bound: str) -> Sequence[float | None]:
 
 
 def answer_of(trajectory: Trajectory) -> str | None:
-    """The final answer: the field of that name, or what the steps state."""
+    """The `final_answer` field, or else the answer stated in the steps."""
     return trajectory.final_answer or final_answer("\n\n".join(trajectory.texts))
 
 
@@ -144,7 +145,7 @@ async def _number(answer: str | None, texts: list[str], grader: Grader) -> int:
 async def _right(
     trajectory: Trajectory, answer: int, texts: Sequence[str], truths: dict[tuple[int, str], bool], grader: Grader
 ) -> bool | None:
-    """By the gold answer, and alike for all candidates with one answer; else by what the row says of itself."""
+    """Compare with the gold answer, once per distinct answer; without one, use the CORRECT field of the row."""
     gold = trajectory.gold_answer
     if gold is None:
         said = trajectory.extra.get(CORRECT)
@@ -157,12 +158,12 @@ async def _right(
 
 
 def choose(group: Group, by: str = "min", pick: Pick = "best") -> Choice:
-    """Take the candidate with the highest score by the aggregation `by`; or with "vote" the answer whose candidates have the
-    largest sum of scores, and of these the one with the highest.
+    """Choose the candidate with the highest score under the aggregation `by`. With "vote", choose the answer with the largest
+    sum of scores and then its highest-scoring candidate.
 
-    Votes that tie go to the answer with the higher single score, scores that tie to the one with the higher mean over its
-    steps (calibrated scores tie often, and files have their order), then to the one that came first. Candidates without a
-    score come last and have no weight; where none has a score, votes decide.
+    Tied votes go to the answer with the higher single score. Tied scores (frequent after calibration) go to the candidate with
+    the higher mean over its steps, so that file order does not decide, and then to the earlier one. Candidates without a score
+    come last and have weight 0; if none has a score, plain votes decide.
     """
     scores = [candidate.scores[by] for candidate in group.candidates]
     keys = [-np.inf if score is None else score for score in scores]
@@ -181,7 +182,7 @@ def _voted(group: Group, scores: Sequence[float | None]) -> int | None:
         if candidate.answer >= 0:
             total, most = totals.get(candidate.answer, (0.0, 0.0))
             totals[candidate.answer] = (total + (weight or 0.0), max(most, weight or 0.0))
-    # Sums of the same scores in another order may differ in their last digit.
+    # Sums of the same scores in a different order may differ in the last digit.
     return max(totals, key=lambda answer: (round(totals[answer][0], 9), totals[answer][1], -answer)) if totals else None
 
 
@@ -194,9 +195,10 @@ def rank(
     seed: int = 0,
     replicates: int = 2000,
 ) -> Ranking:
-    """Choose in each group, and measure every way of choosing on the groups where it is known who is right.
+    """Choose a candidate in each group, and estimate the accuracy of every selection rule on the groups with known correctness.
 
-    `sizes` are the N of the curves; by default powers of two up to the largest group, and that. Raises UsageError.
+    `sizes` are the values of N for the curves; by default the powers of two up to the size of the largest group, and that size.
+    Raises UsageError.
     """
     if any(by not in candidate.scores for group in groups for candidate in group.candidates):
         raise UsageError(f"candidates were not scored by {by!r}; there are: {', '.join(AGGREGATIONS)}, or give it as extra")
@@ -234,7 +236,7 @@ def _scores(candidates: Sequence[Candidate], how: str) -> Array:
 
 
 def length_bias(groups: Sequence[Group], how: str = "min") -> Length:
-    """How much the score goes with the number of steps. A score that pays for length is easily cheated."""
+    """The correlation of the score with the number of steps. A policy can easily exploit a score that rewards length."""
     within: list[tuple[float, int]] = []
     equal: list[tuple[float, int]] = []
     for group in groups:
@@ -262,7 +264,7 @@ def _mean(pairs: Sequence[tuple[float, int]]) -> float | None:
 
 
 def ranked_rows(choice: Choice, card: Mapping[str, Any], by: str) -> list[dict[str, Any]]:
-    """The candidates of a problem as rows of a label file, best first, each with its place and scores under "rank"."""
+    """The candidates of a problem as label rows, best first, each with its rank and scores under "rank"."""
     rows = []
     for place, at in enumerate(choice.order, 1):
         candidate = choice.group.candidates[at]

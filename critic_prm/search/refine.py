@@ -1,4 +1,4 @@
-"""A solution in; its weakest step written anew by a policy as long as a critic likes the result better; out."""
+"""Refine a solution: regenerate it from its weakest step while the critic's score improves."""
 
 from __future__ import annotations
 
@@ -18,25 +18,29 @@ from critic_prm.providers.provider import Usage
 from critic_prm.search.rewriting import Mender
 
 APART = 1_000_000
-"""Samples that belong to one seed."""
+"""Size of the range of sample indices of one seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refining:
-    """At most `rounds` rounds of `tries` new endings each. The best one is taken when its score is higher by more than
-    `margin`. With `feedback` the policy is shown the step that is replaced and its critique. It ends where the critic finds no
-    error and the score is at least `floor`."""
+    """Settings of a refinement. It ends when the critic finds no error and the score is at least `floor`."""
 
     rounds: int = 3
+    """Maximum number of rounds."""
     tries: int = 4
+    """New continuations per round."""
     margin: float = 0.0
+    """The best continuation is accepted if its score is higher by more than this."""
     feedback: bool = True
+    """Show the policy the replaced step and its critique."""
     floor: float = 0.0
+    """Minimum score of a finished solution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: the step that was replaced, the scores of the endings (None: not judged), and whether the best was taken."""
+    """One round: the replaced step, the scores of the continuations (None: not judged), and whether the best one was
+    accepted."""
 
     step: int
     critique: str
@@ -48,7 +52,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """What became of a solution. `why` it ended: "no error found", "rounds spent", "not judged", or "policy failed"."""
+    """A refined solution. `why` says why refinement ended: "no error found", "rounds spent", "not judged" or "policy
+    failed"."""
 
     before: Trajectory
     after: Trajectory
@@ -93,14 +98,14 @@ async def refine(
     by: str = "min",
     seed: int = 0,
 ) -> Refined:
-    """Find the weakest step, keep what stands before it, write the rest anew, and take it if the critic's score rises.
+    """Find the weakest step, keep the steps before it, regenerate the rest, and accept it if the critic's score rises.
 
-    The weakest step is the critic's first error, or where it names none the one with the lowest P(correct). The critic never
-    sees gold. Deterministic for a seed as far as policy and critic are; through the cache nothing is bought twice. Raises
-    UsageError, and what stops policy or critic.
+    The weakest step is the critic's first error or, if there is none, the step with the lowest P(correct). The critic never
+    sees the gold answer. For a given seed the result is as deterministic as the policy and the critic; with a cache, nothing is
+    paid for twice. Raises UsageError and whatever stops the policy or the critic.
     """
     how, costs = open_aggregation(by), _Costs()
-    start = without_labels(trajectory)  # those of an earlier version would not fit new steps
+    start = without_labels(trajectory)  # labels of the original steps would not match the new ones
     (current,) = await _judge([start], critic, how, costs)
     first, rounds, why = current, [], "rounds spent"
     for number in range(settings.rounds):
@@ -144,7 +149,7 @@ async def refine(
 
 
 def weakest(judgement: Judgement, p: Sequence[float | None]) -> int:
-    """The first error that the critic names, or the step with the lowest P(correct). `p` has at least one that is known."""
+    """The critic's first error, or the step with the lowest P(correct). At least one value of `p` must be known."""
     if judgement.first_error is not None and judgement.first_error >= 0:
         return judgement.first_error
     known = [(value, step) for step, value in enumerate(p) if value is not None]
@@ -189,7 +194,7 @@ async def _right(trajectory: Trajectory, grader: Grader) -> bool | None:
 
 
 def refined_row(found: Refined) -> dict[str, Any]:
-    """The solution as it is now, a native row, with what happened to it under "refine"."""
+    """The refined solution as a native row, with the record of its refinement under "refine"."""
     return trajectory_to_json(found.after) | {
         "refine": {
             "why": found.why,

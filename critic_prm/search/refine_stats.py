@@ -1,4 +1,4 @@
-"""Refined solutions in; what became of them, before and after, out."""
+"""Aggregate refined solutions: scores, accuracy before and after, and cost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from critic_prm.search.refine import Refined
 
 @dataclass
 class RefineStats:
-    """Adds up refined solutions; its lines are the table at the end of a run, its report goes into run.json."""
+    """Accumulates refined solutions. `lines` is the table printed at the end of a run; `report` goes into run.json."""
 
     name: str = "refine"
     why: Counter[str] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ class RefineStats:
         }
 
     def difference(self) -> dict[str, float | None] | None:
-        """Accuracy after less before, with its 95% interval over problems."""
+        """Accuracy after refinement minus accuracy before, with its 95% interval over problems."""
         if not self.right:
             return None
         from critic_prm.metrics.bootstrap import paired_bootstrap

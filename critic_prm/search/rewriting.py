@@ -1,4 +1,4 @@
-"""A solution's beginning, the step that was wrong in it and why -> another ending by a policy."""
+"""Regenerate the rest of a solution with a policy, given the kept steps, the rejected step and its critique."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from critic_prm.styles.template import Shown, compile_template, render_block
 
 
 class Mender(Protocol):
-    """A policy that can write the rest of a solution, and write it anew in the light of what was wrong."""
+    """A policy that can complete a solution, and regenerate its end given what was wrong."""
 
     @property
     def card(self) -> Mapping[str, Any]: ...
@@ -21,7 +21,7 @@ class Mender(Protocol):
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion: ...
 
     async def mend(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
-        """Go on from `steps`, knowing that `rejected` came next before, and what a critic said of it."""
+        """Continue from `steps`, given that `rejected` was the next step before and what a critic said about it."""
         ...
 
     async def close(self) -> None: ...
@@ -29,7 +29,8 @@ class Mender(Protocol):
 
 @dataclass(frozen=True)
 class LLMMender:
-    """Any model behind a provider, asked through the cache; `prompt` is one of prompts/refine, or a .jinja file."""
+    """Any model behind a provider, called through the cache. `prompt` is the name of one in prompts/refine, or a .jinja
+    file."""
 
     policy: LLMPolicy
     prompt: str = "feedback"
@@ -52,7 +53,7 @@ class LLMMender:
         return Completion(sample, "ok", reply.text, _plain(continuation(reply.text, len(steps))), answer.key, reply.usage)
 
     def request(self, problem: str, steps: Sequence[str], rejected: str, critique: str) -> Request:
-        """The question for another way to go on from `steps`."""
+        """The request for another continuation of `steps`."""
         opened = open_prompt(self.prompt, folder="refine")
         template = compile_template(opened.source, opened.where)
         shown = [Shown(number, text, "") for number, text in enumerate(marked(steps), 1)]
@@ -76,11 +77,11 @@ class LLMMender:
 
 
 def _plain(steps: Sequence[str]) -> tuple[str, ...]:
-    """Steps without their marks: those that are kept may have none, or others."""
+    """Steps without their "Step k:" markers, which the kept steps may lack or number differently."""
     return tuple(text for step in steps if (text := unmarked(step)))
 
 
 def open_mender(name: str, judging: JudgeOptions, prompt: str = "solve", feedback: str = "feedback") -> LLMMender:
-    """Open the policy called "provider/model". Raises UsageError, also for a prompt that is none, and ConfigError."""
+    """Open the policy "provider/model". Raises UsageError, also for an unknown prompt, and ConfigError."""
     open_prompt(feedback, folder="refine")
     return LLMMender(open_policy(name, judging, prompt), feedback)

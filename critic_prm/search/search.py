@@ -1,4 +1,4 @@
-"""A problem, a policy and a critic in; the solution that a method of search finds out, with its tree and what it cost."""
+"""Search for a solution to a problem with a policy and a critic, and record the tree and its cost."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ SETTINGS, UNLIMITED, UNPRICED = SearchSettings(), SearchBudget(), Pricing()
 
 
 class Method(Protocol):
-    """A module in this folder."""
+    """A search method: a module in `methods/`."""
 
     async def search(self, tree: SearchTree, settings: SearchSettings) -> list[Node]:
-        """The solutions that came to an end, which are the candidates to choose from."""
+        """Return the finished solutions, which are the candidates to choose from."""
         ...
 
 
 def method_names() -> list[str]:
-    """best-of-n, beam, dvts, lookahead, mcts."""
+    """The registered methods: best-of-n, beam, dvts, lookahead, mcts."""
     return names("search method")
 
 
 def open_method(name: str) -> Method:
-    """The method called `name`. Raises UsageError that lists the others."""
+    """The method called `name`. Raises UsageError with the available names."""
     return cast(Method, load("search method", name))
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """A problem to solve. `gold` is never shown to policy or critic."""
+    """A problem to solve. `gold` is never shown to the policy or the critic."""
 
     id: str
     problem: str
@@ -68,8 +68,8 @@ class SearchTask:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was chosen among candidates, and what it cost. `best` is the candidate with the highest score, `vote` the one of the
-    weighted majority's answer, `majority` the answer most candidates have; None without candidates."""
+    """The candidates of a search, the choices among them, and the cost. `best` is the candidate with the highest score and
+    `vote` the best one with the score-weighted majority answer; both are None if there are no candidates."""
 
     group: Group
     best: Choice | None
@@ -77,8 +77,8 @@ class Outcome:
     spent: SearchCost
 
     def right(self, pick: str) -> bool | None:
-        """Whether the choice is right, by "best", "vote", "majority", or "pass": whether any candidate is. None when unknown;
-        no candidate at all is wrong."""
+        """Whether a choice is right. `pick` is "best", "vote", "majority" (the most frequent answer) or "pass" (any candidate
+        is right). None if unknown; False without candidates."""
         candidates = self.group.candidates
         if not candidates:
             return False
@@ -97,8 +97,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The search of one problem. `baseline` is best-of-N for the tokens that the search wrote, None where it was not asked for.
-    `came` is "ok" when there is a candidate, else "unfinished" (the budget or depth ended it) or what failed."""
+    """The search result for one problem. `baseline` is best-of-N with the number of tokens that the search generated, None if
+    not requested. `came` is "ok" if there is a candidate, "unfinished" if the budget or depth limit ended the search, otherwise
+    the failure."""
 
     task: SearchTask
     method: str
@@ -123,11 +124,12 @@ async def search(
     seed: int = 0,
     samples: int = 1,
 ) -> SearchResult:
-    """Search for a solution of `task`. `by` is how the scores of a prefix's steps become one.
+    """Search for a solution to `task`. `by` is the aggregation of the step scores of a prefix.
 
-    Deterministic for one seed as far as policy and critic are: through the cache, a search that is run again asks for nothing
-    twice and finds the same. Another seed draws other samples. With `baseline`, independent solutions for as many written
-    tokens are drawn beside it, which is what any search has to beat. Raises UsageError, and what stops policy or critic.
+    For a given seed the search is as deterministic as the policy and the critic: with a cache, a repeated search sends no
+    request again and finds the same solution. Another seed uses other samples. With `baseline`, independent solutions of the
+    same total number of generated tokens are sampled for comparison. Raises UsageError and whatever stops the policy or the
+    critic.
     """
     how, opened = open_aggregation(by), open_method(method)
     by = by.replace("-", "_")
@@ -165,7 +167,7 @@ async def _outcome(task: SearchTask, tree: SearchTree, ended: Sequence[Node], gr
 
 
 def search_row(found: SearchResult, by: str, pick: Pick = "best") -> dict[str, Any]:
-    """The solution that was chosen as a native row, with its scores and what was found beside it under "search"."""
+    """The chosen solution as a native row, with scores, candidates and cost under "search"."""
     outcome = found.outcome
     chosen = outcome.best if pick == "best" else outcome.vote
     row: dict[str, Any] = {"id": found.task.id, "problem": found.task.problem}
@@ -203,8 +205,8 @@ def _baseline(outcome: Outcome, pick: Pick) -> dict[str, Any]:
 
 
 def tree_rows(found: SearchResult) -> Iterable[dict[str, Any]]:
-    """The tree, a row a node: its parent, its step, whether the solution ends there, its scores, the stored reply it came from,
-    and what the method knew of it."""
+    """The tree, one row per node: parent, step, whether the solution ends there, scores, the key of its stored reply, and data
+    recorded by the method."""
     for node in found.tree.nodes:
         yield {
             "id": found.task.id,

@@ -1,4 +1,4 @@
-"""The numbers that the methods of search take."""
+"""Hyperparameters of the search methods."""
 
 from __future__ import annotations
 
@@ -11,36 +11,41 @@ Prior = Literal["critic", "uniform"]
 Backup = Literal["mean", "max"]
 
 DRIFTING = ("product", "sum")
-"""Aggregations that fall or rise with the number of steps."""
+"""Aggregations that decrease or increase with the number of steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """`n` solutions or beams, `width` new steps for each prefix that goes on (M), at most `depth` steps.
-
-    Lookahead looks `ahead` steps ahead. MCTS makes `simulations`, weighs exploration by `c`, takes its prior over siblings from
-    the critic's scores as a softmax of `temperature` or makes it uniform, and backs up the mean or the max; `rollout` is the
-    weight of a whole solution's score in a leaf's value, 0 for none.
-    """
+    """Hyperparameters of a search. Each method uses some of them."""
 
     n: int = 16
+    """Number of solutions or beams (N)."""
     width: int = 4
+    """Number of new steps for each prefix that is expanded (M)."""
     depth: int = 40
+    """Maximum number of steps."""
     ahead: int = 3
+    """Lookahead: number of steps to look ahead."""
     simulations: int = 64
+    """MCTS: number of simulations."""
     c: float = 0.25
+    """MCTS: weight of exploration."""
     prior: Prior = "critic"
+    """MCTS: prior over siblings, from the critic's scores or uniform."""
     temperature: float = 0.2
+    """MCTS: temperature of the softmax that turns the critic's scores into a prior."""
     backup: Backup = "mean"
+    """MCTS: back up the mean or the maximum."""
     rollout: float = 0.0
+    """MCTS: weight of the score of a complete rollout in the value of a leaf; 0 for no rollouts."""
 
     @property
     def kept(self) -> int:
-        """Prefixes that go on."""
+        """Number of prefixes kept per step."""
         return max(self.n // self.width, 1)
 
     def check(self, method: str, by: str = "min") -> None:
-        """Raises UsageError for numbers that do not fit, and for an aggregation that the method cannot compare by."""
+        """Raises UsageError for invalid values, and for an aggregation that the method cannot use for comparison."""
         if method == "mcts" and by in DRIFTING:
             raise UsageError(
                 f"mcts compares prefixes of different lengths, and {by} changes with every step whatever it is worth;"

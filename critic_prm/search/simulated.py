@@ -1,4 +1,4 @@
-"""A policy and a critic whose accuracy is known: what theory says of them can be compared with what a search finds."""
+"""Simulated policy and critic with known accuracy, for checking search results against theory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from critic_prm.search.stepper import Proposal
 
 
 def chance(*key: object) -> float:
-    """A number in [0, 1) that depends on `key` alone."""
+    """A pseudo-random number in [0, 1) that depends only on `key`."""
     digest = hashlib.blake2b("\x00".join(map(str, key)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
@@ -26,8 +26,9 @@ def is_right(path: Sequence[str]) -> bool:
 
 @dataclass
 class Policy:
-    """Takes `length` steps, each right with probability `q`, whatever came before. A solution whose steps are all right ends in
-    the answer 1; any other in one of `wrongs` wrong answers. Every step costs 10 tokens. `salt` draws other policies."""
+    """A simulated policy whose solutions have `length` steps, each correct with probability `q`, independently of the others.
+    If all steps are correct the answer is 1, otherwise one of `wrongs` wrong answers. Every step costs 10 tokens. `salt`
+    selects another random policy."""
 
     length: int
     q: float
@@ -69,8 +70,8 @@ class Policy:
 
 @dataclass
 class SimulatedCritic:
-    """Calls each step what it is with probability `accuracy`, always the same step in the same way: 0.9 where it takes the step
-    for right, 0.1 where not. With `spread`, scores differ a little so that none are equal. It is causal."""
+    """A simulated critic that judges each step correctly with probability `accuracy`, consistently for the same step: 0.9 if it
+    takes the step for correct, 0.1 if not. With `spread`, scores vary slightly so that there are no ties. It is causal."""
 
     accuracy: float = 1.0
     spread: float = 0.0

@@ -1,4 +1,4 @@
-"""Searches of problems in, what they got right and what that cost out: by each way of choosing, beside the baseline."""
+"""Aggregate search results into accuracy and cost, for each selection rule and for the baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ NAMES = {"best": "best score", "vote": "weighted majority", "majority": "majorit
 
 @dataclass
 class Side:
-    """Outcomes of one way of searching. `right` has a row a problem for each pick, for problems with a gold answer."""
+    """Results of the search or of the baseline. `right` has one entry per problem with a gold answer, for each selection
+    rule."""
 
     right: dict[str, list[bool]] = field(default_factory=lambda: {pick: [] for pick in PICKS})
     problems: int = 0
@@ -53,7 +54,7 @@ class Side:
 
 @dataclass
 class SearchStats:
-    """Adds up searches; its lines are the table at the end of a run, its report goes into run.json."""
+    """Accumulates search results. `lines` is the table printed at the end of a run; `report` goes into run.json."""
 
     method: str
     name: str = "search"
@@ -63,7 +64,7 @@ class SearchStats:
     keys: list[str] = field(default_factory=list)
 
     def add(self, found: Any) -> None:
-        """A `Found` of `search`."""
+        """Add a `SearchResult`."""
         self.came[found.came] += 1
         if found.task.gold is not None:
             self.keys.append(found.task.problem)
@@ -83,7 +84,8 @@ class SearchStats:
         }
 
     def difference(self) -> dict[str, Any] | None:
-        """The search's accuracy less the baseline's, by best score, with its 95% interval over the same problems."""
+        """Accuracy of the search minus that of the baseline, choosing by best score, with its 95% interval over the same
+        problems."""
         ours, theirs = self.search.right["best"], self.baseline.right["best"]
         if not ours or len(ours) != len(theirs):
             return None
@@ -118,7 +120,7 @@ class SearchStats:
 
 
 def share(hits: Sequence[bool], keys: Sequence[str]) -> dict[str, float | None] | None:
-    """The share of hits with its 95% interval over problems; None without any."""
+    """The share of hits with its 95% interval over problems; None if there are none."""
     if not hits:
         return None
     from critic_prm.metrics.bootstrap import cluster_bootstrap

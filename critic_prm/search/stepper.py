@@ -1,4 +1,4 @@
-"""A problem and steps -> one more step of a policy, or all that are left; each asked for through the cache."""
+"""Sample the next step, or all remaining steps, of a solution from a policy through the cache."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from critic_prm.generate.policy.policy import Came, Completion, LLMPolicy, conti
 from critic_prm.providers.provider import Request, Usage
 
 Cut = Literal["stop", "split"]
-"""How one step is had: by a stop string before the next, or by writing to the end and taking the first."""
+"""How to obtain a single step: with a stop string before the next step, or by generating to the end and taking the first."""
 CUTS: tuple[Cut, ...] = get_args(Cut)
 
 ENDS = r"\\(?:boxed|fbox)[ \t]*\{|^[ \t]*####|\bfinal answer\b|\bthe answer is\b"
-"""What a step says that ends a solution."""
+"""Regular expression that matches the last step of a solution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One step that a policy would take; without `step`, `came` says what failed. `done`: the solution ends with it."""
+    """A step proposed by a policy. If `step` is empty, `came` says what failed. `done` marks the last step of the solution."""
 
     came: Came
     step: str = ""
@@ -32,17 +32,17 @@ class Proposal:
 
 
 class Stepper(Protocol):
-    """A policy that can be led step by step. Equal askings give equal answers; `sample` tells repeated ones apart."""
+    """A policy that can be sampled step by step. Equal calls give equal results; `sample` distinguishes repeated samples."""
 
     @property
     def card(self) -> Mapping[str, Any]: ...
 
     async def step(self, problem: str, steps: Sequence[str], sample: int = 0, *, greedy: bool = False) -> Proposal:
-        """The next step; with `greedy` the likeliest one, where the policy can be asked for that."""
+        """The next step; with `greedy` the most likely one, if the policy supports that."""
         ...
 
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
-        """All steps that are left."""
+        """All remaining steps."""
         ...
 
     async def close(self) -> None: ...
@@ -50,7 +50,8 @@ class Stepper(Protocol):
 
 @dataclass(frozen=True)
 class LLMStepper:
-    """Any model behind a provider. Where it takes no stop strings, steps are split off; `ends` is what a last step matches."""
+    """A stepper for any model behind a provider. If the provider has no stop strings, steps are split off instead; `ends`
+    matches the last step."""
 
     policy: LLMPolicy
     cut: Cut = "stop"
@@ -65,7 +66,7 @@ class LLMStepper:
         if greedy:
             request = self._if_taken(request, replace(request, sampling=replace(request.sampling, temperature=0.0)))
         if self.cut == "stop":
-            # Without the colon: models that like markup write "**Step 3:**".
+            # Without the colon, because models that use markup write "**Step 3:**".
             stop = (*request.sampling.stop, f"Step {len(steps) + 2}")
             request = self._if_taken(request, replace(request, sampling=replace(request.sampling, stop=stop)))
         answer = await self.policy.client.ask(request, sample)
@@ -90,7 +91,7 @@ class LLMStepper:
         return re.search(self.ends, step, re.IGNORECASE | re.MULTILINE) is not None
 
     def _if_taken(self, request: Request, other: Request) -> Request:
-        """`other`, unless the provider has no such parameter."""
+        """`other`, unless the provider lacks the parameter."""
         try:
             self.policy.client.provider.wire(other)
         except UsageError:
@@ -99,15 +100,15 @@ class LLMStepper:
 
 
 def tidied(step: str) -> str:
-    """A step without its mark, and without the markup that stood before the next one's."""
+    """A step without its "Step k:" marker and without the markup that precedes the next marker."""
     return re.sub(r"(?:\n\s*(?:\*\*|#+))+\s*$", "", unmarked(step)).strip()
 
 
 def open_stepper(name: str, judging: JudgeOptions, prompt: str = "solve", cut: str = "stop", ends: str = ENDS) -> LLMStepper:
-    """Open the policy called "provider/model" to be led step by step. Raises UsageError and ConfigError.
+    """Open the policy "provider/model" for sampling step by step. Raises UsageError and ConfigError.
 
-    A sampling seed is not sent: with it a server could give every sample the same answer. What tells samples apart is their
-    index, and what makes a search repeatable is the cache.
+    No sampling seed is sent: with it, a server could return the same answer for every sample. Samples are distinguished by
+    their index, and the cache makes a search reproducible.
     """
     if cut not in CUTS:
         raise UsageError(f"steps are cut by {' or '.join(CUTS)}, not by {cut!r}")

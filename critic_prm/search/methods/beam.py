@@ -1,4 +1,4 @@
-"""Beam search: N beams grow a step at a time, the best N / M prefixes go on in copies; beams that end leave as candidates."""
+"""Beam search: extend N beams by one step, keep copies of the best N / M prefixes, collect finished beams."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from critic_prm.search.tree import Node, SearchTree
 
 
 async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
-    """At most `settings.n` candidates, best first (Snell et al. 2024; search-and-learn's beam search, with sorted beams)."""
+    """At most `settings.n` candidates, best first (Snell et al. 2024; the beam search of search-and-learn, with sorted
+    beams)."""
     return await beams(tree, settings, ahead=0)
 
 
 async def beams(tree: SearchTree, settings: SearchSettings, ahead: int) -> list[Node]:
-    """With `ahead`, prefixes are ranked by their score after so many greedy steps more."""
+    """Beam search. With `ahead`, prefixes are ranked by their score after that many more greedy steps."""
     slots = [tree.root] * settings.n
     ended: list[Node] = []
     for _ in range(settings.depth):
@@ -26,13 +27,13 @@ async def beams(tree: SearchTree, settings: SearchSettings, ahead: int) -> list[
         if len(ended) >= settings.n or not going:
             break
         kept = await _best(tree, going, settings, ahead)
-        # Copies draw different steps: every prefix that goes on gets its share of the n beams.
+        # Copies sample different steps; each kept prefix gets an equal share of the n beams.
         slots = [kept[place % len(kept)] for place in range(settings.n)]
     return sorted(ended, key=lambda node: -node.rank)[: settings.n]
 
 
 async def _best(tree: SearchTree, going: Sequence[Node], settings: SearchSettings, ahead: int) -> list[Node]:
-    """The best n / M prefixes, each once; with M = 1 nothing is pruned."""
+    """The best n / M prefixes without duplicates; with M = 1 nothing is pruned."""
     if settings.width == 1:
         return list(going)
     distinct = list({node.path: node for node in reversed(going)}.values())[::-1]

@@ -1,4 +1,4 @@
-"""Best-of-N: whole solutions, independent of each other, all of them candidates."""
+"""Best-of-N: independent complete solutions, all of which are candidates."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from critic_prm.search.tree import Node, SearchTree
 
 
 async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
-    """`settings.n` solutions."""
+    """Sample `settings.n` solutions."""
     ends = await tree.complete([tree.root] * settings.n)
     return [end for end in ends if end is not None]
 
 
 async def spend(tree: SearchTree) -> list[Node]:
-    """As many solutions as the tree's budget of tokens allows, at least one: what a search is compared with."""
+    """Sample as many solutions as the token budget of the tree allows, at least one. This is the baseline of a search."""
     found: list[Node] = []
     tokens = tree.budget.tokens
     asked = 0

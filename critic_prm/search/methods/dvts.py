@@ -1,4 +1,4 @@
-"""Diverse verifier tree search: N / M searches that know nothing of each other, each going on with the best of M steps."""
+"""Diverse verifier tree search: N / M independent subtrees, each continuing with the best of M steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from critic_prm.search.tree import Node, SearchTree
 
 
 async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
-    """From each subtree all that ends in the round in which its best step ends (Beeching et al. 2024, search-and-learn)."""
+    """From each subtree, return all solutions that end in the same round as its best step (Beeching et al. 2024,
+    search-and-learn)."""
     heads = [tree.root] * settings.kept
     ended: list[Node] = []
     for _ in range(settings.depth):

@@ -1,4 +1,4 @@
-"""Lookahead search: beam search whose prefixes are ranked by where a few greedy steps more would take them."""
+"""Lookahead search: beam search that ranks each prefix by its score after a few more greedy steps."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from critic_prm.search.tree import Node, SearchTree
 
 
 async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
-    """As beam search, for about `settings.ahead` + 1 times its tokens (Snell et al. 2024)."""
+    """Like beam search, at about `settings.ahead` + 1 times the tokens (Snell et al. 2024)."""
     return await beams(tree, settings, settings.ahead)

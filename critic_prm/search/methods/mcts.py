@@ -1,4 +1,4 @@
-"""Monte Carlo tree search: PUCT with the critic's scores as values of prefixes and as prior over steps."""
+"""Monte Carlo tree search: PUCT with critic scores as values of prefixes and as prior over steps."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from critic_prm.search.settings import SearchSettings
 from critic_prm.search.tree import Node, SearchTree
 
 FIRST_PLAY = 0.1
-"""A step that was not tried yet, and has no score, is taken to be so much worse than its prefix has been so far."""
+"""An unvisited step without a score is valued this much below the current value of its prefix."""
 
 
 @dataclass
 class Place:
-    """A node and what the search knows of it. `total` and `most` add up `valued` values that came back through it; `closed`
-    says that nothing below it is left to look at."""
+    """A node with its search statistics. `total` and `most` are the sum and maximum of the `valued` values backed up through
+    it; `closed` means that nothing below it is left to explore."""
 
     node: Node
     prior: float = 1.0
@@ -34,12 +34,12 @@ class Place:
 
 
 async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
-    """Every solution that came to an end in the tree, best first.
+    """All finished solutions in the tree, best first.
 
-    A simulation goes down from the root by PUCT (Rosin 2011; Silver et al. 2017), grows `width` steps where it arrives, and
-    brings back the critic's score of what it found there: no rollout is needed, and with `rollout` one is mixed in. Values are
-    put on the range seen in the tree so far, since a critic's scores may drift with depth. Where the critic had no usable
-    word, nothing is brought back. The search ends early when every branch has come to its end.
+    A simulation descends from the root by PUCT (Rosin 2011; Silver et al. 2017), expands the leaf by `width` steps, and backs
+    up the critic's scores of the new steps. No rollout is needed; `rollout` mixes one in. Values are scaled to the range seen
+    in the tree so far, since a critic's scores may drift with depth. If the critic gives no usable judgement, nothing is backed
+    up. The search ends early when every branch is complete.
     """
     top = Place(tree.root)
     bounds = [math.inf, -math.inf]
@@ -63,7 +63,7 @@ async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
 
 
 def descend(top: Place, settings: SearchSettings, bounds: Sequence[float]) -> list[Place]:
-    """From the root to a place that has no children yet, always by the highest `urgency` among those not closed."""
+    """Descend from the root to a leaf, always to the child with the highest `urgency` that is not closed."""
     line = [top]
     while line[-1].children:
         here = line[-1]
@@ -84,7 +84,7 @@ def urgency(q: float, prior: float, visits: int, all_visits: int, c: float) -> f
 
 
 def priors(scores: Sequence[float | None], settings: SearchSettings) -> list[float]:
-    """A softmax of the critic's scores over siblings, or the same for all; a step without a score counts as the mean."""
+    """A softmax of the critic's scores over siblings, or a uniform prior; a step without a score gets the mean score."""
     known = [score for score in scores if score is not None]
     if settings.prior == "uniform" or not known:
         return [1 / len(scores)] * len(scores)
@@ -94,7 +94,7 @@ def priors(scores: Sequence[float | None], settings: SearchSettings) -> list[flo
 
 
 def _worth(child: Place, own: float, settings: SearchSettings, bounds: Sequence[float]) -> float:
-    """What a step is worth: what came back through it, else its own score, else a little less than its prefix."""
+    """The value of a step: its backed-up value, else its own score, else FIRST_PLAY below its prefix."""
     value = child.value(settings)
     if value is None:
         value = child.node.score
@@ -109,7 +109,7 @@ def _scaled(value: float | None, bounds: Sequence[float]) -> float:
 
 
 async def _expand(tree: SearchTree, leaf: Place, settings: SearchSettings, ended: list[Node]) -> None:
-    """The leaf's children, each different step once; what they end goes to `ended`."""
+    """Add the children of a leaf, without duplicate steps; finished solutions are appended to `ended`."""
     grown = [node for node in await tree.grow([leaf.node] * settings.width) if node is not None]
     distinct = list({node.step: node for node in reversed(grown)}.values())[::-1]
     chances = priors([node.score for node in distinct], settings) if distinct else []
