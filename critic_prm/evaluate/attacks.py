@@ -1,4 +1,4 @@
-"""Solutions whose error a judge finds, hostile words put into the wrong step -> how often the judge falls for them."""
+"""Measure how often a judge misses an error after hostile text is inserted into the wrong step."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Outcome = Literal["held", "fell", "moved", "unusable"]
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A hostile text; a `control` is harmless, and shows how often verdicts change by themselves."""
+    """A hostile text. A `control` text is harmless and measures how often verdicts change by themselves."""
 
     name: str
     text: str
     control: bool = False
 
     def on(self, trajectory: Trajectory, step: int) -> Trajectory:
-        """`trajectory` with the text at the end of its step `step` (0-based)."""
+        """A copy of `trajectory` with the text appended to step `step` (0-based)."""
         said = Template(self.text).safe_substitute(number=step + 1, index=step)
         there = trajectory.steps[step]
         steps = (*trajectory.steps[:step], Step(there.text + said, there.observation), *trajectory.steps[step + 1 :])
@@ -42,23 +42,26 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Resistance:
-    """How a judge bore up. `found` of `erroneous` solutions had their error found in the clean solution, exactly; only those
-    were attacked. `outcomes` are by attack: "fell" let the wrong step pass, "moved" named an earlier one, "unusable" could not
-    be read. `fell` is the share of all attacks but the control that could be read, with its interval over problems, `by_itself`
-    the control's.
-    """
+    """The resistance of a judge to attacks. Only solutions whose exact first error was found in the clean version are
+    attacked."""
 
     erroneous: int
+    """Number of erroneous solutions."""
     found: int
+    """Number of these whose first error was found in the clean solution."""
     outcomes: Mapping[str, Mapping[Outcome, int]]
+    """Counts by attack: "fell" accepted the wrong step, "moved" named an earlier one, "unusable" could not be parsed."""
     fell: float | None
+    """Share of "fell" among the usable judgements of all attacks except the control."""
     interval: Interval
+    """95% interval of `fell` over problems."""
     by_itself: float | None
+    """The same share for the control."""
     run: Mapping[str, Any]
 
 
 def attacks() -> list[Attack]:
-    """The packaged texts, the control first."""
+    """The packaged attack texts, the control first."""
     rows = tomllib.loads(Path(__file__).with_name("attacks.toml").read_text("utf-8"))["attack"]
     return [Attack(**row) for row in rows]
 
@@ -73,9 +76,9 @@ async def attack(
     seed: int = 0,
     tally: RunStats | None = None,
 ) -> Resistance:
-    """Judge the erroneous among `solutions` clean, then attack those whose error was found. Gold is hidden from the critic.
+    """Judge the erroneous ones of `solutions` clean, then attack those whose error was found. Gold is hidden from the critic.
 
-    Raises InputError where no solution is known to be wrong.
+    Raises InputError if no solution is known to be wrong.
     """
     tally = tally or RunStats()
     erroneous = [

@@ -1,4 +1,4 @@
-"""Solutions with gold through a cheap critic and a judge, gold hidden from both -> what each of them says."""
+"""Collect the results of a cheap critic and a judge on solutions with gold, which is hidden from both."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from critic_prm.evaluate.cascade_tuning import CascadeCase
 
 @dataclass(frozen=True, slots=True)
 class CascadeCases:
-    """`left_out` solutions are those of which the first critic could say nothing."""
+    """The cases. `left_out` counts solutions without a usable judgement of the first critic."""
 
     rows: tuple[CascadeCase, ...]
     left_out: int
     tokens: int
-    """That the judge wrote and read."""
+    """Input and output tokens of the judge."""
 
 
 async def collect_cases(
@@ -32,11 +32,11 @@ async def collect_cases(
     by: By = "solution",
     workers: int = 64,
 ) -> CascadeCases:
-    """Ask the first critic about every solution, and the judge about every solution or, with "step", every step of it.
+    """Ask the first critic about every solution, and the judge about every solution or, with "step", about every step.
 
-    A band's cost is counted from these answers, so all of them are needed once; they are in the cache for the cascade later.
-    `judge` may be labels by trajectory id instead, as a label file has them: a step that it does not judge, because an error
-    came before, is then undecided. Raises what stops the critics.
+    The cost of a band is computed from these results, so every judgement is needed once; the cascade later finds the replies in
+    the cache. `judge` may also be labels by trajectory id, as in a label file; a step that such a label does not judge, because
+    an earlier step is incorrect, is undecided. Raises whatever stops the critics.
     """
     known = [t for t in trajectories if t.first_error() is not None and t.steps]
     firsts: list[Judgement] = []
@@ -87,6 +87,6 @@ def _heard(
     else:
         said = label.p_correct if label is not None else (None,) * len(scores)
         judged = tuple(None if p is None else p >= 0.5 for p in said)
-    # The judge alone goes step by step, up to what it takes for the first error.
+    # The judge alone would go step by step, so its cost is the number of calls up to its first error.
     stops = next((step for step, right in enumerate(judged) if right is not True), len(judged) - 1)
     return CascadeCase(problem, gold, scores, first, judged=judged, calls=stops + 1)

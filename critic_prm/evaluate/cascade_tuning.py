@@ -1,4 +1,4 @@
-"""A cheap critic's and a judge's word on solutions with gold -> F1 against cost for every band, and the band to use."""
+"""Tune the doubt band of a cascade: F1 against cost for every band, and the band to use."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from critic_prm.metrics.bootstrap import cluster_bootstrap, paired_bootstrap
 from critic_prm.metrics.scores import Array, first_error_rows, number, official_f1
 
 GRID = 26
-"""Bounds that are tried: quantiles of P(error) on the side where the band is chosen."""
+"""Number of candidate bounds: quantiles of P(error) on the half of the data used for choosing."""
 
 _NONE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class CascadeCase:
-    """One solution with gold. `p_correct` and `first` are the cheap critic's, `first` its own first error; a step that it does
-    not score is always in doubt. `judged` is what the
-    judge says of each step, asked about that step alone: True for right, None where nothing could be read; with one question a
-    solution it is empty and `verdict` is the judge's first error, None likewise. `calls` is what the judge alone would take.
-    """
+    """One solution with gold, and what the cheap critic and the judge say about it."""
 
     problem: str
     gold: int
     p_correct: tuple[float | None, ...]
+    """P(correct) per step by the cheap critic. A step without a score is always in doubt."""
     first: int
+    """First error according to the cheap critic."""
     judged: tuple[bool | None, ...] = ()
+    """The judge's verdict on each step when asked about that step alone: True for correct, None if unusable. Empty if the judge
+    is asked once per solution."""
     verdict: int | None = None
+    """The judge's first error if it is asked once per solution; None if unusable."""
     calls: int = 1
+    """Number of calls that the judge alone would take."""
 
     @property
     def alone(self) -> int | None:
-        """The judge's own first error."""
+        """The first error according to the judge alone."""
         if not self.judged:
             return self.verdict
         for step, right in enumerate(self.judged):
@@ -48,7 +50,7 @@ class CascadeCase:
 
 @dataclass(frozen=True, slots=True)
 class BandResult:
-    """A band, its F1, and how many calls it takes: a solution, and as a share of what the judge alone takes."""
+    """A band, its F1, and its number of judge calls: per solution, and as a share of the calls of the judge alone."""
 
     low: float
     high: float
@@ -59,7 +61,7 @@ class BandResult:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """F1 with its 95% interval over problems, and calls a solution."""
+    """F1 with its 95% interval over problems, and judge calls per solution."""
 
     f1: float | None
     low: float | None
@@ -69,8 +71,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class TuningResult:
-    """The band chosen on one half of the problems, and one look at it on the other: beside the cheap critic alone and the
-    judge alone, with the difference to the judge. `curve` has the best F1 for its cost, on the half where it was chosen."""
+    """The band chosen on one half of the problems and measured once on the other half, with the cheap critic alone, the judge
+    alone, and the difference to the judge. `curve` has the Pareto-optimal bands on the half used for choosing."""
 
     chosen: BandResult
     curve: tuple[BandResult, ...]
@@ -84,13 +86,13 @@ class TuningResult:
 
     @property
     def share(self) -> float:
-        """Of the judge's calls, on the half that was not chosen on."""
+        """Share of the judge's calls, on the half that was not used for choosing."""
         return self.cascade.calls / self.judge.calls if self.judge.calls else 0.0
 
 
 class CaseArrays:
-    """All steps of many solutions in one array each, so that a band is tried in a few operations. Shape (steps,), and
-    (solutions,) for what belongs to a solution."""
+    """The steps of many solutions in flat arrays, so that a band is evaluated in a few operations. Arrays have the shape
+    (steps,), or (solutions,) for values per solution."""
 
     def __init__(self, rows: Sequence[CascadeCase]) -> None:
         self.rows = rows
@@ -108,14 +110,14 @@ class CaseArrays:
         own = self.step == self.first[self.owner]
         if self.by_step:
             says = [right for row in rows for right in row.judged]
-            # Undecided: the cheap critic's word stands.
+            # Undecided: the result of the cheap critic stands.
             self.bad = np.where([right is None for right in says], own, [right is False for right in says])
         verdicts = [row.first if row.verdict is None else row.verdict for row in rows]
         self.verdict = np.array(verdicts)
         self.before = self.step <= np.where(self.first < 0, _NONE, self.first)[self.owner]
 
     def run(self, low: float, high: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """First errors and calls of the cascade, a solution each."""
+        """First error and number of calls of the cascade, per solution."""
         inside = np.isnan(self.error) | ((self.error >= low) & (self.error <= high))
         if not self.by_step:
             asked = np.logical_or.reduceat(inside & self.before, self.starts)
@@ -134,7 +136,7 @@ class CaseArrays:
 
 
 def halves(rows: Sequence[CascadeCase], seed: int = 0) -> tuple[list[CascadeCase], list[CascadeCase]]:
-    """The two halves by problem: to choose on, and to look at once."""
+    """Split by problem into two halves: one for choosing, one for measuring."""
     sides: tuple[list[CascadeCase], list[CascadeCase]] = ([], [])
     for row in rows:
         digest = sha256(f"{seed} {row.problem}".encode("utf-8", "surrogatepass")).digest()
@@ -143,7 +145,7 @@ def halves(rows: Sequence[CascadeCase], seed: int = 0) -> tuple[list[CascadeCase
 
 
 def try_bands(rows: Sequence[CascadeCase], grid: int = GRID) -> list[BandResult]:
-    """Every band between quantiles of P(error); in the widest, the judge is asked about everything."""
+    """Evaluate every band between quantiles of P(error); in the widest band, the judge is asked about everything."""
     flat = CaseArrays(rows)
     alone = sum(row.calls for row in rows)
     inner = np.quantile(flat.known, np.linspace(0, 1, grid)) if len(flat.known) else np.empty(0)
@@ -157,8 +159,8 @@ def _tried(flat: CaseArrays, low: float, high: float, alone: int) -> BandResult:
 
 
 def choose(tried: Sequence[BandResult], *, target: float | None = None, budget: float | None = None) -> BandResult:
-    """The cheapest band with F1 of at least `target`, or the best F1 for at most `budget` calls a solution; of equal ones the
-    cheaper, then the narrower. Raises CriticPrmError when none reaches the target."""
+    """The cheapest band with F1 of at least `target`, or the band with the best F1 for at most `budget` calls per solution.
+    Ties go to the cheaper, then to the narrower band. Raises CriticPrmError if no band reaches the target."""
     if target is not None:
         enough = [one for one in tried if one.f1 >= target - 1e-12]
         if not enough:
@@ -175,7 +177,7 @@ def choose(tried: Sequence[BandResult], *, target: float | None = None, budget: 
 
 
 def front(tried: Sequence[BandResult]) -> tuple[BandResult, ...]:
-    """The bands that no cheaper one beats, by cost."""
+    """The Pareto-optimal bands, by increasing cost."""
     kept: list[BandResult] = []
     for one in sorted(tried, key=lambda one: (one.calls, -one.f1, one.high - one.low)):
         if not kept or one.f1 > kept[-1].f1:
@@ -193,8 +195,9 @@ def tune(
 ) -> TuningResult:
     """Choose a band on one half of the problems and measure it once on the other.
 
-    With neither `target` nor `budget` (calls a solution) the target is the judge's own F1. Choosing and measuring on the same
-    solutions would promise too much. Raises CriticPrmError when the target cannot be reached, InputError for too little data.
+    Without `target` and `budget` (calls per solution), the target is the F1 of the judge itself. Choosing and measuring on the
+    same solutions would give optimistic results. Raises CriticPrmError if the target cannot be reached, InputError for too
+    little data.
     """
     first, second = halves(rows, seed)
     if len(first) < 2 or len(second) < 2:

@@ -1,4 +1,4 @@
-"""Judges, styles and benchmarks in; what each pair is worth and costs out, with the pairs compared on the same solutions."""
+"""Compare judges and styles on benchmarks by score and cost, pairwise on the same solutions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from critic_prm.providers.provider import Usage, stated_usage
 
 @dataclass
 class JudgeCost:
-    """What judging costs, from the label rows of an evaluation: whether a reply was bought now or long ago, it has a price.
+    """The cost of judging, from the label rows of an evaluation. Cached replies count at their price like new ones.
 
-    `usage` is by (provider, model, service tier), of which a consensus has several.
+    `usage` is keyed by (provider, model, service tier); a consensus has several.
     """
 
     rows: int = 0
@@ -26,7 +26,7 @@ class JudgeCost:
     how: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """One row of a label file."""
+        """Add one row of a label file."""
         self.rows += 1
         card = row["critic"]
         cards = {one["judge"]: one for one in card.get("judges", ())}
@@ -40,7 +40,7 @@ class JudgeCost:
         return sum(self.usage.values(), Usage())
 
     def usd(self, prices: Prices | None) -> float | None:
-        """USD for all of it, None where a price or the tokens are unknown. `prices` come before those of the model table."""
+        """Total cost in USD, None if a price or the token counts are unknown. `prices` override those of the model table."""
         costs = []
         for (provider, model, _), usage in self.usage.items():
             known = prices or abilities(provider, model).prices
@@ -52,14 +52,15 @@ class JudgeCost:
 
     def _charge(self, card: Mapping[str, Any], usage: Usage) -> None:
         if "model" not in card or card["provider"] == "verifier":
-            return  # it computes, and costs nothing
+            return  # a local critic costs nothing
         who = (str(card["provider"]), str(card["model"]), usage.tier)
         self.usage[who] = self.usage.get(who, Usage()) + usage
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeScore:
-    """What a judge with a style is worth. Tokens and USD are means a solution, None where a server or table says nothing."""
+    """Score and cost of a judge with a style. Tokens and USD are means per solution, None if the server or model table has no
+    value."""
 
     judge: str
     style: str
@@ -72,7 +73,7 @@ class JudgeScore:
 
 
 def score_judge(judge: str, style: str, evaluation: Evaluation, bill: JudgeCost, prices: Prices | None = None) -> JudgeScore:
-    """Add a bill to an evaluation. `prices` come before those of the model table; `statuses` are shares of judgements."""
+    """Combine an evaluation with its cost. `prices` override those of the model table; `statuses` are shares of judgements."""
     usage, usd = bill.total(), bill.usd(prices)
     known = usage != Usage() and bill.rows > 0
     judged: Mapping[str, int] = evaluation.run["judgements"]
@@ -90,7 +91,7 @@ def score_judge(judge: str, style: str, evaluation: Evaluation, bill: JudgeCost,
 
 
 def side_by_side(worths: Sequence[JudgeScore], replicates: int, seed: int) -> list[tuple[JudgeScore, JudgeScore, Comparison]]:
-    """Every pair on the solutions that both judged. A pair with nothing to compare is left out."""
+    """Compare every pair on the solutions that both judged. Pairs without common solutions are omitted."""
     pairs = []
     for a, b in combinations(worths, 2):
         try:
@@ -102,7 +103,7 @@ def side_by_side(worths: Sequence[JudgeScore], replicates: int, seed: int) -> li
 
 
 def worths_to_json(worths: Sequence[JudgeScore], pairs: Sequence[tuple[JudgeScore, JudgeScore, Comparison]]) -> dict[str, Any]:
-    """One JSON object: an entry a judge and style, and one a pair of them."""
+    """One JSON object with an entry per judge and style, and an entry per pair of them."""
     return {
         "judges": [
             {

@@ -1,4 +1,4 @@
-"""Benchmarks through a critic, gold hidden from it: predictions with their gold out, and a scorecard of them."""
+"""Run a critic on benchmarks without showing it the gold labels, and compute a scorecard."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from critic_prm.metrics.scorecard import Case, Scorecard, ThresholdFrom, case_of
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How a critic did. `card` says who judged; `samples` judgements were asked for each solution; `cases` are its predictions.
-
-    `without_gold` solutions had no gold label and were not judged. `run` counts judgements, tokens and
-    cost, null where unknown.
-    """
+    """The result of evaluating a critic."""
 
     card: Mapping[str, Any]
+    """The card of the critic."""
     scores: Scorecard
     cases: Mapping[str, Sequence[Case]]
+    """Predictions with gold, by subset."""
     samples: int
+    """Judgements per solution."""
     without_gold: int
+    """Number of solutions that were not judged because they have no gold label."""
     run: Mapping[str, Any] = field(default_factory=dict)
+    """Counts of judgements, tokens and cost, null where unknown."""
 
     @property
     def threshold(self) -> str:
-        """Where the first errors came from, in words."""
+        """How the first errors were determined, as text."""
         own, scores = self.card.get("threshold"), self.scores
         if scores.threshold_from == "verdicts":
             if own is None:
@@ -55,7 +56,7 @@ class Evaluation:
 async def predict(
     critic: Critic, benchmark: Iterable[tuple[str, Trajectory]], *, samples: int = 1, workers: int = 64
 ) -> AsyncIterator[tuple[str, Trajectory, Label]]:
-    """Yield (subset, solution with its gold, label), in order. The critic is shown blind solutions."""
+    """Yield (subset, solution with gold, label) in order. The critic sees the solutions without their gold labels."""
     waiting: deque[tuple[str, Trajectory]] = deque()
 
     def blinded() -> Iterable[Trajectory]:
@@ -83,10 +84,10 @@ async def evaluate(
 ) -> Evaluation:
     """Judge solutions with gold labels, given as (subset, trajectory), and score the critic.
 
-    First errors are the critic's own verdicts (of a verifier: by the threshold from its own dev split), unless a `threshold` on
-    its P(correct) is given, or `oracle` asks for the best one on these solutions. `each` gets a label-file row per solution,
-    with its subset under "benchmark". An unusable judgement is a wrong one. Raises InputError when no solution has a gold
-    label, and whatever stops the critic (ConfigError, BudgetError).
+    First errors are the critic's own verdicts (for a verifier: with the threshold from its dev split), unless a `threshold` on
+    its P(correct) is given, or `oracle` selects the best threshold on these solutions. `each` is called with a label-file row
+    per solution, with its subset under "benchmark". An unusable judgement counts as wrong. Raises InputError if no solution has
+    a gold label, and whatever stops the critic (ConfigError, BudgetError).
     """
     tally = tally or RunStats()
     cases: dict[str, list[Case]] = {}
@@ -122,7 +123,7 @@ async def evaluate(
 
 
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
-    """The evaluation as one JSON object: critic, threshold, subsets and mean, each metric with value and 95% interval."""
+    """The evaluation as a JSON object: critic, threshold, subsets and mean, each metric with value and 95% interval."""
     scores = evaluation.scores
     return {
         "critic": dict(evaluation.card),
@@ -142,7 +143,7 @@ def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def read_predictions(path: str | Path) -> dict[str, list[Case]]:
-    """The predictions of an earlier evaluation, by subset, from the label file it saved. Raises InputError."""
+    """Read the predictions of an earlier evaluation, by subset, from the label file it saved. Raises InputError."""
     cases: dict[str, list[Case]] = {}
     for row in read_labels(path):
         subset = row.trajectory.extra.get("benchmark")

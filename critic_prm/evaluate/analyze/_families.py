@@ -1,4 +1,4 @@
-"""Solutions that several judges scored in, how much each judge favours its own family out."""
+"""Self-preference: how much each judge favours solutions by its own model family."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from critic_prm.evaluate.analyze.analysis import Cell, Table, said
 from critic_prm.metrics.scores import Array
 
 AUTHORS = ("generator", "model", "policy", "author")
-"""Fields that say who wrote a solution, of the row or of its meta."""
+"""Fields of the row or its meta that name the author of a solution."""
 
 _OTHER_NAMES = {"o": "gpt", "chatgpt": "gpt", "davinci": "gpt", "meta": "llama", "codellama": "llama", "qwq": "qwen"}
 
 
 def family_of(model: str) -> str:
-    """The family of a model by its name: "gpt" for openai/gpt-5.4-mini, "qwen" for Qwen/Qwen3-8B."""
+    """The family of a model from its name: "gpt" for openai/gpt-5.4-mini, "qwen" for Qwen/Qwen3-8B."""
     name = re.match(r"[a-z]*", model.lower().rstrip("/").rpartition("/")[2])
     word = name.group() if name else ""
     return _OTHER_NAMES.get(word, word) or model
@@ -35,10 +35,10 @@ def self_preference(
     replicates: int,
     seed: int,
 ) -> tuple[Effect, list[Table]]:
-    """How much more a judge gives its own family than strangers, beyond what all judges think of a solution and how lenient
-    each judge is: the difference of the residuals' means. And the mean scores behind it.
+    """Estimate how much higher a judge scores its own family than others, and return the effect with a table of mean scores.
 
-    The effect is not defined without two judge families on the same solutions, and solutions by two families, one of them a
+    The effect is the difference of mean residuals, after removing what all judges think of a solution and how lenient each
+    judge is. It is undefined without two judge families on the same solutions, and solutions by two families, one of them a
     judge's. `author` is the field that names who wrote a solution, None for the first of AUTHORS.
     """
     fields = (author,) if author else AUTHORS

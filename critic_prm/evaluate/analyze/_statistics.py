@@ -1,4 +1,4 @@
-"""Rows of features a problem in, effects with intervals and corrected p-values out."""
+"""Effects with intervals and corrected p-values from features per problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CELLS = 1 << 22  # at most this many float64 at once, 32 MB
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A number with its 95% interval over problems and a two-sided p-value for 0; None where they are not defined."""
+    """A value with its 95% interval over problems and a two-sided p-value against 0; None where undefined."""
 
     value: float | None
     low: float | None = None
@@ -34,7 +34,7 @@ def effect(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> Effect:
-    """A statistic of summed rows of features (n, f), and what resampling whole problems says of it."""
+    """A statistic of summed feature rows (n, f), with interval and p-value from resampling whole problems."""
     features = np.asarray(rows, dtype=np.float64)
     n = len(features)
     if not n:
@@ -56,25 +56,25 @@ def effect(
 def mean_effect(
     problems: Sequence[Hashable], values: Sequence[float], *, replicates: int = REPLICATES, seed: int = 0
 ) -> Effect:
-    """The mean of values, and whether it is other than 0."""
+    """The mean of values, tested against 0."""
     return effect(problems, [(1.0, value) for value in values], ratio, replicates=replicates, seed=seed)
 
 
 def ratio(sums: Array) -> Array:
-    """The second sum over the first; NaN for none."""
+    """The second sum divided by the first; NaN if the first is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(sums[..., 1] / sums[..., 0])
 
 
 def ranks(values: ArrayLike) -> Array:
-    """Mid-ranks scaled to [0, 1]: what a rank correlation correlates."""
+    """Mid-ranks scaled to [0, 1], for rank correlations."""
     _, place, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts + 1) / 2
     return np.asarray(middle[place] / max(1, len(place) - 1))
 
 
 def within(groups: Sequence[Hashable], values: ArrayLike) -> Array:
-    """Values less the mean of their group."""
+    """Values minus the mean of their group."""
     clusters = Clusters(groups)
     flat = np.asarray(values, dtype=np.float64)
     totals = clusters.sums(np.stack([np.ones_like(flat), flat], axis=1))
@@ -82,15 +82,15 @@ def within(groups: Sequence[Hashable], values: ArrayLike) -> Array:
 
 
 def correlation(sums: Array) -> Array:
-    """Sum of xy over the root of the sums of xx and yy; NaN where one of them does not vary."""
+    """Sum of xy over the square root of the sums of xx and yy; NaN if one of them does not vary."""
     with np.errstate(invalid="ignore", divide="ignore"):
         varies = (sums[..., 1] > 1e-12) & (sums[..., 2] > 1e-12)
         return np.where(varies, sums[..., 0] / np.sqrt(sums[..., 1] * sums[..., 2]), np.nan)
 
 
 def correct(p_values: Sequence[float | None]) -> list[float | None]:
-    """p-values corrected for their number so that at most a share q of the findings below q is false (Benjamini and Hochberg
-    1995); None stays None and does not count."""
+    """p-values corrected for multiple testing, controlling the false discovery rate (Benjamini and Hochberg 1995). None stays
+    None and is not counted as a test."""
     known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
     out: list[float | None] = [None] * len(p_values)
     least = 1.0
@@ -102,15 +102,15 @@ def correct(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def stability(old: Array, new: Array) -> Array:
-    """The population stability index of counts in bins, shape (..., bins): the sum of (q - p) log(q / p), each bin with half a
-    count added so that an empty one is not infinite."""
+    """The population stability index of bin counts, shape (..., bins): the sum of (q - p) log(q / p). Half a count is added to
+    each bin so that empty bins stay finite."""
     p, q = old + 0.5, new + 0.5
     p, q = p / p.sum(axis=-1, keepdims=True), q / q.sum(axis=-1, keepdims=True)
     return np.asarray(((q - p) * np.log(q / p)).sum(axis=-1))
 
 
 def distance(old: Array, new: Array) -> Array:
-    """Kolmogorov and Smirnov's distance from counts in bins in order, shape (..., bins); NaN without counts."""
+    """Kolmogorov-Smirnov distance from counts in ordered bins, shape (..., bins); NaN without counts."""
     with np.errstate(invalid="ignore", divide="ignore"):
         one = np.cumsum(old, axis=-1) / old.sum(axis=-1, keepdims=True)
         other = np.cumsum(new, axis=-1) / new.sum(axis=-1, keepdims=True)
@@ -118,10 +118,10 @@ def distance(old: Array, new: Array) -> Array:
 
 
 def permuted(old: Array, new: Array, paired: bool, seed: int = 0, permutations: int = PERMUTATIONS) -> tuple[Array, Array]:
-    """The sums of both sides, (permutations, f), with problems between them exchanged by chance.
+    """The sums of both sides, (permutations, f), under random exchange of problems between them.
 
-    `old` and `new` are (problems, f). With `paired`, each problem is on both sides and may change them over; else each is on
-    one side, with zeros on the other, and the sides keep their numbers of problems.
+    `old` and `new` are (problems, f). With `paired`, each problem is on both sides and its two rows may be swapped; otherwise
+    each problem is on one side, with zeros on the other, and the number of problems per side stays fixed.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     side = (new == 0).all(axis=1)
@@ -140,7 +140,8 @@ def permuted(old: Array, new: Array, paired: bool, seed: int = 0, permutations: 
 
 
 def chance(observed: float, by_chance: Array) -> float | None:
-    """How often chance is as far from 0 as what was observed, the observation counted; None where it is not defined."""
+    """Permutation p-value: how often the permuted statistic is at least as far from 0 as the observed one, counting the
+    observation itself; None if undefined."""
     if np.isnan(observed):
         return None
     known = by_chance[~np.isnan(by_chance)]

@@ -1,4 +1,4 @@
-"""A critic or its scores in, what is wrong with them out: one analysis a module, each with numbers that can be bounded."""
+"""Common interface of the analyses: each module reports named numbers that guardrails can bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Cell: TypeAlias = str | int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of results; None is a cell that is not defined."""
+    """A table of results; None marks an undefined cell."""
 
     title: str
     columns: tuple[str, ...]
@@ -24,34 +24,34 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What an analysis found.
-
-    `numbers` are those that guardrails can bound, by the names of the module's NUMBERS, None where not defined. `findings` say
-    in a sentence each what is wrong, none where nothing is; `notes` what to mind. `details` are rows for a machine.
-    """
+    """The result of an analysis."""
 
     name: str
     numbers: Mapping[str, float | None]
+    """Values that guardrails can bound, keyed by the names in the module's NUMBERS; None if undefined."""
     findings: tuple[str, ...] = ()
+    """One sentence per problem found."""
     notes: tuple[str, ...] = ()
+    """Caveats."""
     tables: tuple[Table, ...] = ()
     details: tuple[Mapping[str, Any], ...] = field(default=())
+    """Machine-readable rows."""
 
 
 def names() -> list[str]:
-    """The analyses there are."""
+    """The names of all analyses."""
     return registry.names("analysis")
 
 
 def numbers_of(name: str) -> Mapping[str, str]:
-    """What the numbers of an analysis mean, by their names. Raises UsageError for an analysis that does not exist."""
+    """The meaning of an analysis' numbers, by name. Raises UsageError for an unknown analysis."""
     module: Any = registry.load("analysis", name)
     numbers: Mapping[str, str] = module.NUMBERS
     return numbers
 
 
 def analysis_to_json(analysis: Analysis) -> dict[str, Any]:
-    """Everything but the tables, which are the same numbers for people."""
+    """Everything except the tables, which show the same numbers for reading."""
     return {
         "analysis": analysis.name,
         "numbers": dict(analysis.numbers),
@@ -62,13 +62,13 @@ def analysis_to_json(analysis: Analysis) -> dict[str, Any]:
 
 
 def shares(flags: Iterable[bool]) -> float | None:
-    """The share of what is true; None of nothing."""
+    """The share of true flags; None if there are none."""
     found = list(flags)
     return sum(found) / len(found) if found else None
 
 
 def said(trajectory: Trajectory, *fields: str) -> str | None:
-    """The first of these fields that the row, or its meta, has."""
+    """The first of these fields that is present in the row or its meta."""
     for name in fields:
         value = trajectory.extra.get(name, trajectory.meta.get(name))
         if value is not None:
@@ -77,6 +77,6 @@ def said(trajectory: Trajectory, *fields: str) -> str | None:
 
 
 def spread_out(items: Sequence[T], most: int) -> list[T]:
-    """At most `most` of the items, evenly spread: input is often sorted."""
+    """At most `most` items, evenly spaced, since input files are often sorted."""
     step = max(1.0, len(items) / most)
     return [items[int(place * step)] for place in range(min(most, len(items)))]

@@ -1,4 +1,4 @@
-"""Judged solutions in, what scores go with that they should not out: place, length, verbosity, style, a judge's own family."""
+"""Detect scoring biases of judges: position, length, verbosity, style, and own model family."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ NUMBERS = {
 }
 LEAST = 0.1
 MATTERS = 0.01
-"""What one standard deviation of a bias must do to P(correct) at least: scores near 0 and 1 are ranked by next to nothing."""
+"""Minimum change of P(correct) per standard deviation for a bias to be reported. Near 0 and 1, ranks depend on tiny
+differences."""
 LEVEL = 0.05
 SMALL = 30
-"""Solutions that must have another one beside them before problems are compared with themselves alone."""
+"""Minimum number of solutions that share their problem with another one for comparing within problems."""
 
 STYLE = {
     "formulas": re.compile(r"\\[a-zA-Z]+|\$[^$]+\$"),
@@ -46,12 +47,13 @@ STYLE = {
     ),
     "first person": re.compile(r"\b(?:I|we|let's|us)\b", re.IGNORECASE),
 }
-"""Marks of style, none of which makes a step right or wrong."""
+"""Stylistic markers, none of which makes a step correct or incorrect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Where to look for one bias: scores `y`, what they should not depend on, `x`, their problems, and groups of equals."""
+    """The data for one bias: scores `y`, an attribute `x` they should not depend on, problems, and groups of equal
+    correctness."""
 
     problems: Sequence[Hashable]
     groups: Sequence[Hashable]
@@ -61,7 +63,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """A rank correlation within groups, and what one standard deviation more of x does to P(correct)."""
+    """A rank correlation within groups, and the change of P(correct) per standard deviation of x."""
 
     name: str
     rho: Effect
@@ -77,13 +79,13 @@ def bias(
     replicates: int = 2000,
     seed: int = 0,
 ) -> Analysis:
-    """Look for biases in label files, of one judge or of several.
+    """Measure biases in label files of one or several judges.
 
-    What is compared is as right as each other: steps of one problem with the same gold label, solutions of one problem (of
-    all, where problems have one solution each) with the same, judged by the same judge. Without gold a correlation may be
-    merit, and a note says so. `how` is the aggregation of the solution's score, `author` the field that names who wrote it.
-    Self-preference needs two judge families on the same solutions, and solutions by two of them. Raises InputError for an
-    empty file.
+    Comparisons are between items of equal correctness scored by the same judge: steps of one problem with the same gold label,
+    and solutions of one problem (of all problems, if they have one solution each) with the same gold label. Without gold, a
+    correlation may reflect quality, and a note says so. `how` is the aggregation of the solution's score, `author` the field
+    that names who wrote it. Self-preference needs two judge families on the same solutions, and solutions by two of them.
+    Raises InputError for an empty file.
     """
     function = open_aggregation(how)
     judged = [row for row in rows if row.label.status == "ok"]
@@ -138,7 +140,7 @@ class _Step:
 
 
 def _steps(row: LabelledTrajectory) -> Iterator[_Step]:
-    """The steps that have a score, and a gold label if the solution has any."""
+    """Yield the steps that have a score, and a gold label if the solution has any."""
     trajectory, gold = row.trajectory, row.trajectory.gold()
     known = any(truth is not None for truth in gold)
     last = max(1, len(trajectory.steps) - 1)

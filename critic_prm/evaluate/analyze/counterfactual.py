@@ -1,4 +1,4 @@
-"""Solutions and a critic in, how its verdicts move when a step is corrupted, dropped, masked or swapped out."""
+"""Measure how a critic's verdicts change when a step is corrupted, dropped, masked or swapped."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ NUMBERS = {
     "unusable": "share of judgements of changed solutions that cannot be used",
 }
 KINDS = ("number", "operator", "sign", "unit", "substitution")
-"""Errors that are planted, and shown to be errors, without a model."""
+"""Kinds of errors that are injected, and verified to be errors, without a model."""
 MASK = "(this step is not shown)"
 HARMLESS = " We note this and go on."
 REACTS = 0.05
-"""A mean reaction below this is none, however sure it is."""
+"""A mean reaction below this is treated as none, even if it is significant."""
 BLIND, FEW = 0.1, 10
-"""A critic is blind to a kind of error of which it finds a smaller share than this, and for which P(correct) falls by less, if
-so many were planted."""
+"""A critic is blind to a kind of error if it detects less than this share of them and P(correct) falls by less than this, given
+at least FEW injected errors."""
 ALARMS = 0.1
-"""From which share on of first errors that harmless words change, that is said."""
+"""Report harmless rewordings if they change at least this share of first errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A solution with one step changed. `at` is where, in the changed solution; `first` is where the first error should now be
-    if the change meant nothing; `places` are the steps' places in the solution as it was."""
+    """A solution with one changed step. `at` is its index in the changed solution; `first` is the expected first error if the
+    change had no effect; `places` maps the steps to their indices in the original solution."""
 
     how: str
     solution: Trajectory
@@ -60,7 +60,7 @@ Intervention = Callable[[Trajectory, int, int, Random], Change | None]
 
 
 def corrupt(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
-    """One error planted in the step, by the first of the kinds, in an order by chance, that fits."""
+    """Inject one error into the step, of the first kind that applies, trying the kinds in random order."""
     place = place_of(solution, at)
     for kind in rng.sample(KINDS, len(KINDS)):
         planted = plant(kind, place, rng)
@@ -117,9 +117,9 @@ def _change(how: str, solution: Trajectory, at: int, first: int, steps: tuple[St
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What a change did. `fall` is by how much P(correct) of the changed step fell, `score` the change of the solution's score,
-    `others` the mean absolute change of the other steps; None where one of the two judgements has no number. `first` is the
-    first error now."""
+    """The effect of a change. `fall` is the decrease of P(correct) of the changed step, `score` the change of the solution's
+    score, `others` the mean absolute change of the other steps; None if one of the two judgements has no value. `first` is the
+    new first error."""
 
     change: Change
     usable: bool
@@ -144,11 +144,11 @@ async def counterfactual(
     seed: int = 0,
     tally: RunStats | None = None,
 ) -> Analysis:
-    """Judge solutions as they are, then with `each` of their steps changed in every way there is.
+    """Judge solutions unchanged, then with `each` of their steps changed in every way.
 
-    Only steps before the first error, by gold where there is any and by the critic itself, are changed: what is planted is then
-    the first error. The same step gets every change. Gold is not shown. `how` is the aggregation of a solution's score. Raises
-    InputError when nothing could be planted.
+    Only steps before the first error are changed (by gold, or else by the critic itself), so an injected error is the first
+    error. The same step gets every change. Gold is not shown. `how` is the aggregation of a solution's score. Raises InputError
+    if no error could be injected.
     """
     function = open_aggregation(how)
     tally = tally or RunStats()
@@ -174,7 +174,7 @@ async def counterfactual(
 
 
 def _changes(solution: Trajectory, before: Label, each: int, seed: int) -> Iterator[Change]:
-    """The changes of steps of a solution, chosen by chance among those that can be corrupted."""
+    """Changes of randomly chosen steps of a solution, among those that can be corrupted."""
     gold, own = solution.first_error(), before.first_error
     if before.status != "ok" or own is None:
         return
@@ -274,7 +274,7 @@ def _analysis(moves: Sequence[Move], name: str, solutions: int, replicates: int,
 
 
 def _blind_spots(planted: Sequence[Move], name: str) -> Iterator[str]:
-    """Kinds of error that a critic passes over, which reacts to others."""
+    """Findings about kinds of error that the critic misses although it reacts to others."""
     for how in sorted({move.change.how for move in planted}):
         mine = [move for move in planted if move.change.how == how]
         fall, found = _average([move.fall for move in mine]) or 0.0, sum(move.first == move.change.at for move in mine)

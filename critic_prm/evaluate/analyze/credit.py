@@ -1,4 +1,4 @@
-"""Solutions and a critic in, what each step contributes to the solution's score out: Shapley values and leave-one-out."""
+"""Attribute a solution's score to its steps with Shapley values and leave-one-out."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ NUMBERS = {
     "unscored": "share of solutions that could not be valued because a judgement was missing",
 }
 EXACT = 6
-"""Solutions of up to so many steps are valued exactly, with 2^n scores."""
+"""Maximum number of steps for exact values, which need 2^n scores."""
 ORDERS = 16
-"""Orders of the steps that the values of longer solutions are sampled from, each with its reverse."""
+"""Number of sampled step orders for longer solutions, each used with its reverse."""
 HIDDEN = "(this step is not shown)"
 
 NOTHING = 1e-9
@@ -36,18 +36,17 @@ Kept = frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What the steps of one solution contribute to its score, in units of the score.
-
-    `values` are Shapley's: they sum to the score of the whole less that of the solution with every step hidden. `errors` are
-    their standard errors, 0 where they are exact. `alone` is what is lost when one step is hidden. `scores` is P(correct) of
-    the steps.
-    """
+    """The contributions of the steps of one solution, in units of its score."""
 
     solution: Trajectory
     values: tuple[float, ...]
+    """Shapley values. They sum to the score of the whole solution minus the score with every step hidden."""
     errors: tuple[float, ...]
+    """Standard errors of the values, 0 if exact."""
     alone: tuple[float, ...]
+    """Loss of score when only this step is hidden."""
     scores: tuple[float | None, ...]
+    """P(correct) of the steps."""
 
     @property
     def weakest(self) -> int:
@@ -55,7 +54,7 @@ class Credit:
 
 
 def needed(steps: int, orders: int, rng: Random) -> tuple[list[tuple[int, ...]], set[Kept]]:
-    """The orders to sample (none where all subsets are scored), and the subsets of steps whose scores are needed."""
+    """The orders to sample (none if all subsets are scored), and the subsets of steps whose scores are needed."""
     places = range(steps)
     if steps <= EXACT:
         return [], {frozenset(kept) for size in range(steps + 1) for kept in combinations(places, size)}
@@ -81,10 +80,10 @@ def shapley(steps: int, value: Mapping[Kept, float]) -> list[float]:
 def sampled_shapley(
     steps: int, orders: Sequence[tuple[int, ...]], value: Mapping[Kept, float]
 ) -> tuple[list[float], list[float]]:
-    """Shapley values from what each step adds in the given orders, and their standard errors.
+    """Shapley values estimated from the marginal contribution of each step in the given orders, and their standard errors.
 
-    The orders come in pairs, one the reverse of the other (Mitchell et al. 2022): a pair's mean counts as one draw. The values
-    of every order sum to the same, and so do theirs.
+    The orders come in pairs, each with its reverse (Mitchell et al. 2022); the mean of a pair counts as one draw. The marginal
+    contributions of every order have the same sum, and so do the estimates.
     """
     gains: list[list[float]] = [[] for _ in range(steps)]
     for one, other in zip(orders[::2], orders[1::2], strict=True):
@@ -110,12 +109,13 @@ async def credit(
     seed: int = 0,
     tally: RunStats | None = None,
 ) -> Analysis:
-    """Value the steps of solutions: how the score changes with a step shown or hidden, averaged over what else is shown.
+    """Attribute the scores of solutions to their steps: the change in score when a step is shown, averaged over which other
+    steps are shown.
 
-    The score is the aggregate `how` over all steps; a hidden step stays in place as a text that says so. Solutions of up to
-    EXACT steps take 2^n judgements, longer ones about 2 * orders * n. Gold is not shown to the critic. A solution of which one
-    judgement cannot be used is left out; where the critic judged and had nothing to say of any step shown, the score is 0, what
-    no steps are worth by Shapley's definition. Raises UsageError, and InputError when none could be valued.
+    The score is the aggregate `how` over all steps; a hidden step is replaced by a placeholder text. Solutions with up to EXACT
+    steps take 2^n judgements, longer ones about 2 * orders * n. Gold is not shown to the critic. A solution with an unusable
+    judgement is left out. If the judgement is usable but covers none of the shown steps, the score is 0, the value of the empty
+    set in Shapley's definition. Raises UsageError, and InputError if no solution could be evaluated.
     """
     function = open_aggregation(how)
     if orders < 2:
@@ -149,7 +149,7 @@ async def credit(
 
 
 def hide(solution: Trajectory, kept: Kept) -> Trajectory:
-    """The solution with every step but `kept` hidden."""
+    """The solution with every step except `kept` hidden."""
     steps = tuple(step if place in kept else Step(HIDDEN) for place, step in enumerate(solution.steps))
     answer = solution.final_answer if len(solution.steps) - 1 in kept else None
     return replace(solution, id=f"{solution.id}/{'.'.join(map(str, sorted(kept)))}", steps=steps, final_answer=answer)

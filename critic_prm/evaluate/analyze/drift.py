@@ -1,4 +1,4 @@
-"""Two label files in, an earlier and a later run, and what changed between them out: scores, decisions, unusable judgements."""
+"""Compare an earlier and a later run: changes in scores, decisions and unusable judgements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = "all"
 SUBSETS = ("source", "benchmark", "subset")
 
 MATTERS = {"psi": 0.1, "ks": 0.1, "mean": 0.05, "accepted": 0.05, "unusable": 0.02, "exact": 0.05}
-"""From where on a change is called one, if chance cannot explain it either. 0.1 is the usual bound of a stability index."""
+"""Changes of at least this size are reported if they are also significant. 0.1 is the usual bound for a stability index."""
 
 WORDS = {
     "psi": "the distribution of P(correct) moved (stability index {:.3f})",
@@ -50,7 +50,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One solution of a run, as far as drift is concerned."""
+    """One solution of a run, reduced to what drift compares."""
 
     id: str
     problem: str
@@ -62,7 +62,7 @@ class Run:
 
 
 def run_of(row: LabelledTrajectory, subset: str | None = None) -> Run:
-    """`subset` names the field, of the row or its meta, that says which subset it belongs to; None: the first of SUBSETS."""
+    """Convert a row. `subset` is the field of the row or its meta that names its subset; None: the first of SUBSETS."""
     trajectory, label = row.trajectory, row.label
     part = said(trajectory, *([subset] if subset else SUBSETS))
     usable = label.status == "ok" and label.first_error is not None
@@ -80,11 +80,12 @@ def run_of(row: LabelledTrajectory, subset: str | None = None) -> Run:
 def drift(
     old: Iterable[LabelledTrajectory], new: Iterable[LabelledTrajectory], *, subset: str | None = None, seed: int = 0
 ) -> Analysis:
-    """Compare two runs, of one critic at two times or of two versions of it.
+    """Compare two runs of one critic at two times, or of two versions of it.
 
-    Where both judged the same solutions (by id), those are compared, and tests change the two judgements of a problem over;
-    else the populations are, and tests change the problems' sides. Every test is by permutation of whole problems, corrected
-    for their number. Raises InputError for an empty file, and for runs on the same solutions in part.
+    If both judged the same solutions (by id), those are compared, and the permutation tests swap the two judgements of a
+    problem. Otherwise the populations are compared, and the tests reassign problems to the two sides. Every test permutes whole
+    problems and is corrected for multiple testing. Raises InputError for an empty file, and for runs whose solutions overlap
+    only in part.
     """
     before, after = ([run_of(row, subset) for row in rows] for rows in (old, new))
     if not before or not after:
@@ -141,7 +142,7 @@ def _part(runs: Sequence[Run], part: str) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Changes from old to new, and how likely chance makes them as large; None where not defined."""
+    """Changes from old to new and their p-values; None where undefined."""
 
     changes: Mapping[str, float | None]
     p: Mapping[str, float | None]
@@ -149,7 +150,7 @@ class Measured:
 
 
 def _measure(before: Sequence[Run], after: Sequence[Run], paired: bool, seed: int) -> Measured:
-    """All statistics are of sums over problems: counts of P(correct) in fine bins, and a few shares."""
+    """All statistics are functions of sums over problems: counts of P(correct) in fine bins, and a few shares."""
     scores = np.array([p for run in (*before, *after) for p in run.p], dtype=np.float64)
     grid = np.unique(np.quantile(scores, np.linspace(0, 1, GRID + 1))) if len(scores) else np.zeros(1)
     coarse = _bins(scores, grid)
@@ -166,7 +167,7 @@ def _measure(before: Sequence[Run], after: Sequence[Run], paired: bool, seed: in
 
 
 def _bins(scores: Array, grid: Array) -> NDArray[np.int64]:
-    """Which of the ten bins of equal share each point of the grid is in."""
+    """The index of the equal-share bin, out of ten, for each point of the grid."""
     if not len(scores):
         return np.zeros(len(grid), dtype=np.int64)
     edges = np.unique(np.quantile(scores, np.arange(1, BINS) / BINS))
@@ -177,7 +178,7 @@ SHARES = ("mean", "accepted", "unusable", "exact")
 
 
 def _sums(runs: Sequence[Run], grid: Array, places: Mapping[str, int]) -> Array:
-    """A row a problem: counts of P(correct) up to each point of the grid; then (of how many, how much) for each of SHARES."""
+    """One row per problem: counts of P(correct) up to each grid point; then (total, hits) for each of SHARES."""
     sums = np.zeros((len(places), len(grid) + 2 * len(SHARES)))
     for run in runs:
         row = sums[places[run.problem]]
@@ -213,7 +214,7 @@ def _statistics(points: int, coarse: NDArray[np.int64]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """How first errors changed, on solutions that both runs judged."""
+    """Changes of first errors on solutions that both runs judged."""
 
     share: float | None
     kappa: float | None
@@ -234,7 +235,7 @@ def _flips(pairs: Sequence[tuple[Run, Run]]) -> Flips:
     }
     rows: tuple[tuple[Cell, ...], ...] = tuple((name, sum(flags), shares(flags)) for name, flags in kinds.items())
     kappa = cohen_kappa([a for _, a, _, _ in both], [b for _, _, b, _ in both]) if both else None
-    if both and kappa is None:  # one and the same first error everywhere
+    if both and kappa is None:  # every first error is the same
         kappa = 1.0
     return Flips(
         share=shares(a != b for _, a, b, _ in both),

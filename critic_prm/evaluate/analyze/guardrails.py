@@ -1,4 +1,4 @@
-"""Bounds from a TOML file and the numbers of analyses in, which bounds are broken out."""
+"""Check the numbers of analyses against bounds from a TOML file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from critic_prm.evaluate.analyze.analysis import Table, names, numbers_of
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A number of an analysis must be at least `least` and at most `most`; None leaves that side open."""
+    """Bounds on one number of an analysis: at least `least` and at most `most`; None for no bound."""
 
     analysis: str
     number: str
@@ -22,7 +22,8 @@ class Bound:
     most: float | None = None
 
     def holds(self, value: float | None) -> bool:
-        """A number that was not measured holds no bound: what cannot be checked is not known to be in order."""
+        """Whether the value is within the bounds. A missing value is not: what was not measured cannot be assumed to be in
+        order."""
         return value is not None and (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
     @property
@@ -33,7 +34,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A bound and the number that was held against it."""
+    """A bound and the value it was checked against."""
 
     bound: Bound
     value: float | None
@@ -41,9 +42,9 @@ class Checked:
 
 
 def read_bounds(path: str | Path) -> list[Bound]:
-    """Read a TOML file with a table an analysis, and in it for a number `{min = 0.1, max = 0.2}`, one of them, or both.
+    """Read a TOML file with a table per analysis and, for each number, `{min = 0.1, max = 0.2}` or one of the two.
 
-    Raises InputError for a file that cannot be read or bounds nothing, UsageError for what does not exist.
+    Raises InputError for a file that cannot be read or contains no bounds, UsageError for an unknown analysis or number.
     """
     try:
         tables = read_toml(path)
@@ -69,7 +70,7 @@ def _bounds(path: str, name: str, table: Any) -> Iterator[Bound]:
 
 
 def check(bounds: Sequence[Bound], numbers: Mapping[str, Mapping[str, float | None]]) -> list[Checked]:
-    """Hold every bound against the numbers, by analysis and name. Raises UsageError for an analysis without numbers."""
+    """Check every bound against the numbers, by analysis and name. Raises UsageError for an analysis without numbers."""
     if missing := sorted({bound.analysis for bound in bounds} - set(numbers)):
         raise UsageError(
             f"there are bounds for {', '.join(missing)}, but no result of it; run `critic-prm analyze {missing[0]}` with --json"
@@ -79,8 +80,8 @@ def check(bounds: Sequence[Bound], numbers: Mapping[str, Mapping[str, float | No
 
 
 def numbers_in(rows: Sequence[tuple[Mapping[str, Any], str]]) -> dict[str, Mapping[str, float | None]]:
-    """The numbers of results as `--json` prints them, each given with where it stands. Of several results of one analysis the
-    last counts. Raises InputError for rows that are no results."""
+    """The numbers in results printed by `--json`, each given with its location. Of several results of one analysis the last
+    counts. Raises InputError for rows that are not results."""
     found: dict[str, Mapping[str, float | None]] = {}
     for row, where in rows:
         name, numbers = row.get("analysis"), row.get("numbers")
@@ -91,7 +92,7 @@ def numbers_in(rows: Sequence[tuple[Mapping[str, Any], str]]) -> dict[str, Mappi
 
 
 def table_of(checked: Sequence[Checked]) -> Table:
-    """Every bound, the broken ones first."""
+    """A table of all bounds, violated ones first."""
     ordered = sorted(checked, key=lambda one: one.holds)
     rows = tuple(
         (f"{one.bound.analysis}.{one.bound.number}", one.value, one.bound.words, "holds" if one.holds else "BROKEN")

@@ -1,4 +1,4 @@
-"""Scored futures in, solutions that begin alike, and how uncertain the end is after each beginning out: spread and tail."""
+"""Measure outcome uncertainty after each shared solution prefix: spread and tail of the scores."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A beginning of `depth` steps, 0 for the problem itself, and the scores of what came of it.
-
-    `tail` is the mean of the worst share of the scores; of rollouts that came out right or wrong, the mean of the worst share
-    of what the true rate can be, given how few they were. `key` and `parent` name it and the beginning one step shorter,
-    `last` is its last step.
-    """
+    """A prefix of `depth` steps (0: the problem alone) and the scores of its continuations."""
 
     key: Hashable
+    """Identifies the prefix."""
     parent: Hashable
+    """The key of the prefix that is one step shorter."""
     problem: str
     text: str
     depth: int
     last: str
+    """The last step."""
     scores: tuple[float, ...]
     tail: float
+    """Mean of the lowest `alpha` share of the scores. For rollouts with binary outcomes: mean of the lowest share of the
+    posterior of the success rate, which accounts for their number."""
 
     @property
     def mean(self) -> float:
@@ -68,12 +68,13 @@ def risk(
     replicates: int = 2000,
     seed: int = 0,
 ) -> Analysis:
-    """Measure the risk after each beginning that at least `least` solutions of a problem share; all share that of no steps.
+    """Measure the risk after each prefix shared by at least `least` solutions of a problem; all solutions share the empty
+    prefix.
 
-    A future's score is the aggregate `how` of its steps' P(correct). Rows of the Monte Carlo critic have their rollouts in
-    their votes: there every step is a beginning whose futures came out right or wrong. `alpha` is the worst share that the tail
-    is the mean of. A beginning hides its risk when its mean is at least `good` and its tail below `floor`. Raises UsageError,
-    and InputError when no beginning has so many futures.
+    The score of a continuation is the aggregate `how` of its steps' P(correct). Rows of the Monte Carlo critic have the
+    rollouts in their votes; there every step is a prefix whose continuations were correct or incorrect. `alpha` is the share of
+    worst scores averaged for the tail. A prefix hides its risk if its mean is at least `good` and its tail below `floor`.
+    Raises UsageError, and InputError if no prefix has enough continuations.
     """
     if not 0 < alpha <= 1 or least < 2:
         raise UsageError(f"--alpha is {alpha:g} and --least is {least}; a share above 0, and at least 2 futures")
@@ -159,7 +160,7 @@ def _prefixes(rows: Iterable[LabelledTrajectory], how: str, alpha: float, least:
 
 
 def _falls(found: Sequence[Prefix]) -> list[tuple[Prefix, Prefix]]:
-    """Beginnings, and those one step longer: where a step made the end more or less certain."""
+    """Pairs of a prefix and its one-step extension, to find steps that made the outcome more or less certain."""
     by_key = {prefix.key: prefix for prefix in found}
     return [(by_key[prefix.parent], prefix) for prefix in found if prefix.depth and prefix.parent in by_key]
 

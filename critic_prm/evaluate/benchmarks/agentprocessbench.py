@@ -1,4 +1,4 @@
-"""AgentProcessBench (RUCBM): tool-using runs, each assistant turn rated 1, 0 or -1 by people; 0 counts neither way."""
+"""AgentProcessBench (RUCBM): tool-using runs, each assistant turn rated 1, 0 or -1 by people; 0 is unscored."""
 
 from __future__ import annotations
 

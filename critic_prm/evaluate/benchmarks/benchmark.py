@@ -1,4 +1,4 @@
-"""A benchmark's name and files -> its solutions with gold labels, subset by subset. One benchmark a file in `benchmarks/`."""
+"""Open a benchmark by name and stream its solutions with gold labels, by subset."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ SUFFIXES = (".jsonl", ".ndjson", ".json", ".gz", ".zst", ".parquet")
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What a module in `benchmarks/` says of itself, as BENCHMARK.
-
-    `sizes` are its subsets in the order of its paper, with the number of solutions each should have, 0 where that is not known;
-    without any, every file is a subset. `prefixes` are what a file's name may carry before the subset's. `neutral` says what a
-    neutral step counts as. `group` names the subset of a solution where one file holds several. `source` is where to get it.
-    How its files are read is told by their fields (`formats/`).
-    """
+    """Definition of a benchmark; each module in `benchmarks/` has one as BENCHMARK. The file format is detected from the fields
+    of the rows (`data/formats/`)."""
 
     name: str
     source: str
+    """Where to download it."""
     headline: Headline = "f1"
     sizes: Mapping[str, int] = field(default_factory=dict)
+    """Subsets in the order of the paper with their expected number of solutions, 0 if unknown. If empty, every file is a
+    subset."""
     prefixes: tuple[str, ...] = ()
+    """Prefixes that may precede the subset in a file name."""
     neutral: Literal["keep", "good", "bad"] = "keep"
+    """How neutral step labels are counted."""
     group: Callable[[Trajectory], str | None] = lambda trajectory: None
+    """Returns the subset of a solution if one file holds several."""
 
     def subset(self, path: Path) -> str | None:
-        """The subset that a file holds by its name; None for a file that is none of them."""
+        """The subset that a file holds according to its name; None if it is not a file of this benchmark."""
         stem = path.name.partition(".")[0]
         if not self.sizes:
             return stem
@@ -46,7 +47,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file of a benchmark, as `subset` of it."""
+    """One file of a benchmark, which holds `subset`."""
 
     benchmark: Benchmark
     path: Path
@@ -62,10 +63,10 @@ class Part:
 
 
 def open_benchmark(spec: str) -> list[Part]:
-    """The files of "name:path" or "path", a file or a folder, in the order of the benchmark's subsets.
+    """Find the files of "name:path" or "path", where path is a file or folder, in the order of the benchmark's subsets.
 
-    A path alone is any file with gold labels ("labelled"). Raises UsageError for an unknown name, InputError for a missing path
-    or a folder that holds none of the benchmark's files.
+    A path without a name is any file with gold labels ("labelled"). Raises UsageError for an unknown name, InputError for a
+    missing path or a folder without files of the benchmark.
     """
     name, colon, rest = spec.partition(":")
     if not colon or Path(spec).exists():
@@ -88,9 +89,9 @@ def open_benchmark(spec: str) -> list[Part]:
 def read_benchmarks(parts: Sequence[Part], limit: int | None = None) -> Iterator[tuple[str, Trajectory]]:
     """Stream (subset, solution) of all parts.
 
-    With a `limit` it is a sample of at most so many solutions a subset, always the same one: files are often sorted, and their
-    first rows may be all erroneous. With several benchmarks a subset is called "benchmark/subset". Raises UsageError when two
-    files are the same subset.
+    `limit` selects a fixed sample of at most that many solutions per subset; files are often sorted, and their first rows may
+    all be erroneous. With several benchmarks a subset is called "benchmark/subset". Raises UsageError if two files are the same
+    subset.
     """
     seen: dict[str, Path] = {}
     for part in parts:
@@ -111,17 +112,17 @@ def read_benchmarks(parts: Sequence[Part], limit: int | None = None) -> Iterator
 
 
 def subset_name(part: Part, subset: str, parts: Iterable[Part]) -> str:
-    """What a subset is called beside the others."""
+    """The name of a subset, with the benchmark's name if there are several benchmarks."""
     several = len({other.benchmark.name for other in parts}) > 1
     return f"{part.benchmark.name}/{subset}" if several and part.benchmark.name != "labelled" else subset
 
 
 def sizes_of(parts: Sequence[Part]) -> dict[str, int]:
-    """How many solutions each subset should have, where the benchmark says so."""
+    """The expected number of solutions per subset, where the benchmark defines it."""
     known = {subset_name(part, part.subset, parts): part.benchmark.sizes.get(part.subset, 0) for part in parts}
     return {name: size for name, size in known.items() if size}
 
 
 def headline_of(parts: Sequence[Part]) -> Headline:
-    """The metric that stands first: PRMScore where every part is scored by it, else first-error F1."""
+    """The main metric: PRMScore if every part is scored by it, otherwise first-error F1."""
     return "prm_score" if all(part.benchmark.headline == "prm_score" for part in parts) else "f1"

@@ -1,4 +1,4 @@
-"""BIG-Bench Mistake (Tyen et al. 2023): chains of thought on five tasks, the first mistake marked by people."""
+"""BIG-Bench Mistake (Tyen et al. 2023): chains of thought on five tasks with human-annotated first mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any file with gold labels, in any format that can be read: each file is a subset."""
+"""Any file with gold labels in a supported format; each file is a subset."""
 
 from __future__ import annotations
 

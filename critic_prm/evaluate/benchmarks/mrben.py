@@ -1,6 +1,6 @@
-"""Mr-Ben (Zeng et al. 2024): solutions in seven subjects, the first error marked by people.
+"""Mr-Ben (Zeng et al. 2024): solutions in seven subjects with human-annotated first errors.
 
-Here the first error alone is scored; its own MR-Score also rates the explanation.
+Only the first error is scored here; the benchmark's own MR-Score also rates the explanation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""PRMBench (Song et al. 2025): 6,216 solutions with errors written into them, in nine classes; its score is PRMScore.
+"""PRMBench (Song et al. 2025): 6,216 solutions with injected errors in nine classes, scored by PRMScore.
 
-Redundant steps count as bad ones, as they do in its own score, and the class multi_solutions, which has no errors, is scored by
-the F1 of good steps alone.
+As in the original score, redundant steps count as incorrect, and the class multi_solutions, which has no errors, is scored by
+the F1 of correct steps alone.
 """
 
 from __future__ import annotations

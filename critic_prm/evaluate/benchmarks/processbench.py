@@ -1,4 +1,4 @@
-"""ProcessBench (Zheng et al. 2024): 3,400 solutions of four difficulties, the first error marked by people."""
+"""ProcessBench (Zheng et al. 2024): 3,400 solutions of four difficulties with human-annotated first errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""MR-MATH of ReasonEval (Xia et al. 2024): 159 solutions with a right final answer, of which half hold an error all the same.
+"""MR-MATH of ReasonEval (Xia et al. 2024): 159 solutions with a right answer, half of which contain an error.
 
-Beside it lie its solutions of PRM800K with one step perturbed.
+The same folder also has PRM800K solutions with one perturbed step.
 """
 
 from __future__ import annotations

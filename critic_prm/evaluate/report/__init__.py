@@ -1,1 +1,1 @@
-"""Label files and evaluations in, one HTML file that opens anywhere out; or plots for papers."""
+"""Render label files and evaluations as a self-contained HTML report, or as plots for papers."""

@@ -1,4 +1,4 @@
-"""A run in, the numbers behind its charts out: scores with intervals, reliability, ROC, positions, statuses, tokens, cost."""
+"""Compute the data for a run's charts: scores, reliability, ROC, error positions, statuses, cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN = ("f1", "accuracy_erroneous", "accuracy_correct", "auroc", "ece", "brier"
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """All that the page shows of one run beside its trajectories, as JSON."""
+    """All data that the page shows for one run except its trajectories, as JSON."""
     cases = cases_of(run.rows)
     evaluated = _evaluated(run, cases)
     good, p = steps_with_gold(cases)
@@ -52,7 +52,7 @@ def cases_of(rows: Sequence[LabelledTrajectory]) -> dict[str, list[Case]]:
 
 
 def steps_with_gold(cases: Mapping[str, Sequence[Case]]) -> tuple[Array, Array]:
-    """Gold (1 good, 0 bad) and P(correct) of every step that has both. Shape (n,) each."""
+    """Gold (1 correct, 0 incorrect) and P(correct) of every step that has both. Shape (n,) each."""
     pairs = [
         (y >= 0.5, p)
         for group in cases.values()
@@ -65,15 +65,16 @@ def steps_with_gold(cases: Mapping[str, Sequence[Case]]) -> tuple[Array, Array]:
 
 
 def reliability(good: Array, p: Array) -> list[dict[str, float]]:
-    """Each filled bin (a, b] of equal width: how many steps, their mean P(correct), the share that is right."""
+    """For each nonempty bin (a, b] of equal width: number of steps, mean P(correct), share of correct steps."""
     cells = bin_rows(good, p, BINS).sum(axis=0).reshape(BINS, 3)
     return [{"n": int(n), "p": total / n, "right": right / n} for n, total, right in cells.tolist() if n]
 
 
 def roc(good: Array, p: Array, most: int = 160) -> list[list[float]]:
-    """(share of good steps called wrong, share of wrong steps called wrong) at every threshold, at most `most` points.
+    """(share of correct steps called incorrect, share of incorrect steps called incorrect) per threshold, at most `most`
+    points.
 
-    The positive class is the wrong step: it is what a critic looks for. [] without both kinds.
+    The positive class is the incorrect step, since that is what a critic looks for. Returns [] unless both kinds are present.
     """
     bad = 1 - good
     if not bad.sum() or not good.sum():
@@ -89,7 +90,7 @@ def roc(good: Array, p: Array, most: int = 160) -> list[list[float]]:
 
 
 def positions(rows: Sequence[LabelledTrajectory]) -> dict[str, list[int] | None]:
-    """How many first errors are at step 1, 2, ... (the last number: POSITIONS and later), by the critic and by gold."""
+    """Number of first errors at step 1, 2, ... (last entry: POSITIONS and later), by the critic and by gold."""
     said = [row.label.first_error for row in rows]
     gold = [row.trajectory.first_error() for row in rows]
     return {"said": _places(said), "gold": _places(gold) if any(g is not None for g in gold) else None}
@@ -124,13 +125,13 @@ def _counts(rows: Sequence[LabelledTrajectory]) -> dict[str, Any]:
 
 
 def _spread(rows: Sequence[LabelledTrajectory], bins: int = 20) -> list[int]:
-    """How many steps have P(correct) in each of `bins` equal parts of [0, 1]."""
+    """Histogram of P(correct) over all steps, with `bins` equal bins on [0, 1]."""
     p = [value for row in rows for value in row.label.p_correct if value is not None]
     return np.histogram(p, bins=bins, range=(0, 1))[0].tolist()  # type: ignore[no-any-return]
 
 
 def _evaluated(run: Run, cases: Mapping[str, Sequence[Case]]) -> dict[str, Any] | None:
-    """Scores by subset and their mean: those of the evaluation file, else computed here; None without gold."""
+    """Scores by subset and their mean, from the evaluation file or else computed here; None without gold."""
     if run.evaluation:
         subsets, mean = run.evaluation["subsets"], run.evaluation["mean"]
         words = run.evaluation.get("threshold", {}).get("words", "")
@@ -151,7 +152,7 @@ def _evaluated(run: Run, cases: Mapping[str, Sequence[Case]]) -> dict[str, Any] 
 
 
 def _metrics(metrics: Mapping[str, Any], f1: str) -> dict[str, list[float | None]]:
-    """(value, low, high) of each metric that is shown."""
+    """(value, low, high) of each metric shown."""
     found = {}
     for name in SHOWN:
         metric = metrics.get(f1 if name == "f1" else name)
@@ -161,7 +162,7 @@ def _metrics(metrics: Mapping[str, Any], f1: str) -> dict[str, list[float | None
 
 
 def _money(run: Run) -> dict[str, Any]:
-    """Tokens of the replies behind the labels and their price now; and what the run that wrote the file bought."""
+    """Tokens of the replies behind the labels at current prices, and what the run that wrote the file paid for."""
     used = [usage_of(row) for row in run.rows]
     costs = [cost for _, cost in used]
     names = ("input", "cached", "output", "reasoning")

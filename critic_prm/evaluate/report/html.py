@@ -1,4 +1,4 @@
-"""Runs in, one self-contained HTML file out: markup, style, script and data, and a policy that lets it load nothing else."""
+"""Render runs as one self-contained HTML file with a content security policy that blocks other resources."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from critic_prm.evaluate.report.runs import Run
 
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("start.js", "store.js", "dom.js", "charts.js", "overview.js", "list.js", "detail.js", "main.js")
-"""The page's script, in this order, as one: a page that opens from a disk cannot load modules."""
+"""The scripts of the page, concatenated in this order: a page opened from disk cannot load modules."""
 
 
 def render(runs: Sequence[Run], title: str = "critic-prm report") -> str:
-    """The page. Nothing that a judge or a dataset said is markup in it: all of it is in packed data, shown as text."""
+    """Render the page. Text from judges and datasets is never inserted as markup; it is stored in packed data and shown as
+    text."""
     style = (PAGE / "page.css").read_text("utf-8")
     script = "".join((PAGE / name).read_text("utf-8") for name in SCRIPTS)
     index, texts = data_of(runs)
@@ -33,12 +34,12 @@ def render(runs: Sequence[Run], title: str = "critic-prm report") -> str:
         "SCRIPT": script,
     }
     page = (PAGE / "page.html").read_text("utf-8")
-    pieces = page.split("%%")  # text, NAME, text, NAME, ..., text: what is put in is never searched for names again
+    pieces = page.split("%%")  # text, NAME, text, NAME, ..., text: inserted values are never searched for names
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
 def write_report(runs: Sequence[Run], out: Path, title: str = "critic-prm report") -> int:
-    """Write the page to `out`, whole or not at all; its size in bytes. Raises InputError when it cannot be written."""
+    """Write the page to `out` atomically and return its size in bytes. Raises InputError if it cannot be written."""
     content = render(runs, title).encode("utf-8", "replace")
     try:
         write_whole(out, content)
@@ -48,7 +49,7 @@ def write_report(runs: Sequence[Run], out: Path, title: str = "critic-prm report
 
 
 def _policy(style: str, script: str) -> str:
-    """A Content-Security-Policy under which this style and this script work, and nothing is fetched, sent or framed."""
+    """A Content-Security-Policy that allows this style and this script, and no fetching, sending or framing."""
     return "; ".join(
         (
             "default-src 'none'",

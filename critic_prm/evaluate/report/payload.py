@@ -1,4 +1,4 @@
-"""Aligned runs in, the data of a page out: an index for lists and filters, and blocks of texts decoded when looked at."""
+"""Build the data of a report page: an index for lists and filters, and blocks of texts decoded on demand."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from critic_prm.evaluate.report.figures import difference, figures
 from critic_prm.evaluate.report.runs import Run, align, leaves, source_of, usage_of
 
 BLOCK = 100
-"""Trajectories of one block: small enough to be decoded between two frames."""
+"""Trajectories per block: few enough to be decoded between two frames."""
 
 EXCERPT = 110
-"""Characters of a problem that stand in the list."""
+"""Characters of a problem shown in the list."""
 
 Aligned = Sequence[tuple[Trajectory, Sequence[LabelledTrajectory | None]]]
 
 
 def index(runs: Sequence[Run], rows: Aligned) -> dict[str, Any]:
-    """What the page knows from the start: the figures of each run, and per trajectory what lists, filters and sorting need."""
+    """The data the page loads at the start: the figures of each run, and per trajectory the values for lists, filters and
+    sorting."""
     return {
         "block": BLOCK,
         "statuses": list(STATUSES),
@@ -56,7 +57,7 @@ def _mark(row: LabelledTrajectory) -> list[Any]:
 
 
 def blocks(rows: Aligned) -> Iterator[list[dict[str, Any]]]:
-    """The texts, BLOCK trajectories at a time."""
+    """Yield the texts, BLOCK trajectories at a time."""
     for start in range(0, len(rows), BLOCK):
         yield [_texts(trajectory, labels) for trajectory, labels in rows[start : start + BLOCK]]
 
@@ -102,7 +103,8 @@ def _judgement(judgement: Judgement) -> dict[str, Any]:
 
 
 def packed(value: Any) -> str:
-    """A value as gzipped JSON in base64: letters, digits, + / = only, so nothing in it can end the element it stands in."""
+    """Encode a value as gzipped JSON in base64. The result contains only letters, digits, + / =, so it cannot end its HTML
+    element."""
     return base64.b64encode(gzip.compress(encode(value), 6, mtime=0)).decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""Runs in, PNG files of their charts out, for papers: one chart a file, every run in it."""
+"""Plot the charts of runs as PNG files for papers, one file per chart with all runs in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE = (3.4, 2.7)
-"""Inches: the column of a two-column paper."""
+"""Size in inches: one column of a two-column paper."""
 
 COLOURS = ("#3451b2", "#a2378f", "#00708a", "#8a5a00", "#5f6b2d", "#b3263f", "#6a4fb8", "#4a5560")
 DASHES = ("-", "--", ":", "-.", "-", "--", ":", "-.")
@@ -22,7 +22,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def require_extra() -> None:
-    """Raises ConfigError where matplotlib is not installed."""
+    """Raises ConfigError if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -31,7 +31,7 @@ def require_extra() -> None:
 
 
 def write_plots(runs: Sequence[Run], folder: Path, dpi: int = 300) -> list[Path]:
-    """Write every chart that these runs have numbers for, and say which files. Raises ConfigError, InputError."""
+    """Write every chart for which these runs have data, and return the paths. Raises ConfigError, InputError."""
     require_extra()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -126,4 +126,4 @@ CHARTS: dict[str, tuple[Callable[[dict[str, Any]], bool], Callable[[Axes, Drawn]
     "f1": (lambda run: bool(run["scores"]), _subsets),
     "first-errors": (lambda run: run["counts"]["trajectories"] > 0, _positions),
 }
-"""Every chart: which runs it has numbers for, and how it is drawn."""
+"""Every chart: whether a run has data for it, and the function that draws it."""

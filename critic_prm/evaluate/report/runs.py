@@ -1,4 +1,4 @@
-"""The files of a report in, its runs out: what each critic said of which trajectory, what it cost, how it was evaluated."""
+"""Read the input files of a report into runs: labels, cost and evaluation per critic."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from critic_prm.providers.models import abilities
 from critic_prm.providers.provider import Usage
 
 MOST = 8
-"""The most files of one report."""
+"""Maximum number of files per report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One label file, one file of saved predictions, or one evaluation without its predictions.
 
-    `evaluation` is what `evaluate -o` wrote, `summary` what `label` wrote into FILE.run.json; {} where there is none.
+    `evaluation` is the output of `evaluate -o`, `summary` the FILE.run.json written by `label`; {} if there is none.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Run:
 
 
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
-    """Read label files, saved predictions and evaluations, told apart by what is in them.
+    """Read label files, saved predictions and evaluations; the type is detected from the content.
 
-    An evaluation is joined to the predictions of the same critic when there are any that have none yet. Raises InputError for a
-    file that is neither, UsageError for too many.
+    An evaluation is joined to predictions of the same critic that have no evaluation yet. Raises InputError for any other file,
+    UsageError for too many files.
     """
     files = [Path(path) for path in paths]
     if not 1 <= len(files) <= MOST:
@@ -89,7 +89,7 @@ def _named_apart(runs: list[Run]) -> list[Run]:
 
 
 def _summary(path: Path) -> Mapping[str, Any]:
-    """What the run that wrote a label file said of itself, if that lies beside it."""
+    """The run summary stored next to a label file, if there is one."""
     try:
         found = orjson.loads(Path(f"{path}.run.json").read_bytes())
     except (OSError, orjson.JSONDecodeError):
@@ -101,12 +101,12 @@ Key = tuple[str, str]
 
 
 def key_of(trajectory: Trajectory) -> Key:
-    """What makes two runs' rows the same trajectory: id and content."""
+    """The key that identifies a trajectory across runs: id and content."""
     return trajectory.id, content_id(trajectory.problem, trajectory.steps)
 
 
 def align(runs: Sequence[Run]) -> list[tuple[Trajectory, list[LabelledTrajectory | None]]]:
-    """Every trajectory once, in the order it first comes, with each run's label of it or None."""
+    """Every trajectory once, in order of first appearance, with the label of each run or None."""
     places: dict[Key, int] = {}
     rows: list[tuple[Trajectory, list[LabelledTrajectory | None]]] = []
     for number, run in enumerate(runs):
@@ -120,7 +120,7 @@ def align(runs: Sequence[Run]) -> list[tuple[Trajectory, list[LabelledTrajectory
 
 
 def source_of(trajectory: Trajectory) -> str:
-    """Where a trajectory comes from, in one word: its benchmark, source or dataset; "" when it does not say."""
+    """The origin of a trajectory: its benchmark, source or dataset; "" if not recorded."""
     for fields in (trajectory.extra, trajectory.meta):
         for name in ("benchmark", "source", "dataset", "subset"):
             if isinstance(value := fields.get(name), str) and value:
@@ -129,7 +129,7 @@ def source_of(trajectory: Trajectory) -> str:
 
 
 def leaves(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
-    """The judgements that replies stand behind: of several judges, each one's."""
+    """The judgements that are based on replies; for a combined judgement, those of each judge."""
     for judgement in judgements:
         if judgement.parts:
             yield from leaves(judgement.parts)
@@ -138,7 +138,7 @@ def leaves(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
 
 
 def usage_of(row: LabelledTrajectory) -> tuple[Usage, float | None]:
-    """Tokens of all replies behind a label, and their price in USD by the model table; None where one is not known."""
+    """Tokens of all replies behind a label, and their price in USD from the model table; None if a price is unknown."""
     total, cost = Usage(), 0.0
     known = True
     for judgement in leaves(row.label.judgements):
