@@ -1,4 +1,4 @@
-"""HTTP requests in, replies of a critic out: who may ask, what is too much, and what every failure looks like."""
+"""ASGI application that serves a critic: authentication, limits, endpoints and uniform error responses."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ log = logging.getLogger("critic_prm.serve")
 Result = TypeVar("Result")
 
 LARGE = 64 << 10
-"""Bytes of a request from which on it is read, and answered, in a thread."""
+"""Requests larger than this many bytes are parsed, and their replies serialized, in a thread."""
 
 GONE = 499
-"""Under which a request is counted whose client did not wait for the answer."""
+"""Status code counted for a request whose client disconnected before the reply."""
 
 
 @dataclass(slots=True)
 class Service:
-    """One critic, its batcher and its counts."""
+    """A critic with its batcher, metrics and settings."""
 
     critic: Critic
     settings: ServeSettings
@@ -58,7 +58,8 @@ class Service:
 
 
 def build_app(critic: Critic, settings: ServeSettings) -> App:
-    """The ASGI application: `critic` behind the endpoints of openapi.document. It closes the critic when its lifespan ends."""
+    """Build the ASGI application that serves `critic` at the endpoints of openapi.document. The critic is closed at the end of
+    the lifespan."""
     from importlib.metadata import version
 
     from starlette.responses import Response
@@ -106,7 +107,7 @@ def build_app(critic: Critic, settings: ServeSettings) -> App:
 
 
 def _scoring(service: Service, shape: Shape) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint of one shape."""
+    """The endpoint for one request format."""
     from starlette.responses import Response
 
     settings, schema = service.settings, SCHEMAS[shape.request]
@@ -137,14 +138,15 @@ def _scoring(service: Service, shape: Shape) -> Callable[[Request], Awaitable[Re
 
 
 async def _aside(service: Service, size: int, work: Callable[[], Result]) -> Result:
-    """What `work` returns. For a large request it runs in the server's one thread for that, so that the loop can go on."""
+    """Return the result of `work`. For a large request, run it in the server's single worker thread to keep the event loop
+    responsive."""
     if size <= LARGE:
         return work()
     return await asyncio.get_running_loop().run_in_executor(service.thread, work)
 
 
 async def _wait(labels: asyncio.Future[list[Any]]) -> list[Any]:
-    """The labels; a client that goes away, or a deadline, takes its solutions out of the queue."""
+    """Wait for the labels. If the client disconnects or the deadline passes, the solutions are removed from the queue."""
     connection = CONNECTION.get()
     if connection is not None:
         connection.when_lost(labels.cancel)
@@ -157,10 +159,11 @@ async def _wait(labels: asyncio.Future[list[Any]]) -> list[Any]:
 
 
 async def _body(request: Request, service: Service) -> bytes:
-    """The whole body, counted in `service.held` until the request is answered. Raises Refused for too much, or too late."""
+    """Read the whole body. Its size counts in `service.held` until the request is answered. Raises Refused if it is too large
+    or too slow."""
     settings = service.settings
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # which a web page cannot send to another origin without asking first
+    if kind != "application/json":  # a web page cannot send this content type to another origin without a preflight request
         raise Refused(415, "send the body as application/json")
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length[:20]) > settings.body:
@@ -198,7 +201,7 @@ def _parsed(raw: bytes, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
-    """The router behind token, Host check, deadline, counts and log."""
+    """Wrap the router with authentication, Host check, deadline, metrics and logging."""
     from starlette.requests import ClientDisconnect
 
     settings = service.settings
@@ -211,7 +214,7 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
             return
         if wanted is not None and not hmac.compare_digest(_bearer(headers.get(b"authorization", b"")), wanted):
             raise Refused(401, headers={"www-authenticate": "Bearer"})
-        # without a token only the browser's Host header tells a page that had its own name resolved to this machine
+        # Without a token, only the Host header reveals a web page whose domain was resolved to this machine (DNS rebinding).
         if sum(name == b"host" for name, _ in scope["headers"]) > 1:
             raise Refused(400, "the request has several Host headers")
         if near and not is_loopback(_host(headers.get(b"host", b"localhost").decode("latin-1"))):
@@ -225,7 +228,7 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
         connection = CONNECTION.get()
         if connection is not None:
             connection.begin()
-        scope["app"] = app  # tells the router to raise what it refuses
+        scope["app"] = app  # makes the router raise its errors instead of answering them
         whole = False
 
         async def taking() -> MutableMapping[str, Any]:
@@ -260,7 +263,7 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
             if code == GONE:
                 await refuse(Refused(504, f"no answer within {settings.timeout:g} s"))
             elif connection is not None:
-                connection.abort()  # the client does not take its answer
+                connection.abort()  # the client does not read the reply
         except asyncio.CancelledError:
             if connection is None or not connection.lost:
                 raise
@@ -276,13 +279,13 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
 
 
 def _bearer(header: bytes) -> bytes:
-    """The header with its scheme as it is written canonically: its case does not count."""
+    """The header with its scheme in canonical spelling: the scheme is case-insensitive."""
     scheme, _, token = header.partition(b" ")
     return b"Bearer " + token.strip() if scheme.lower() == b"bearer" else b""
 
 
 def _host(header: str) -> str:
-    """The host of a Host header without its port."""
+    """The host in a Host header, without the port."""
     if header.startswith("["):
         host, _, port = header[1:].partition("]")
         return host if not port or (port[0] == ":" and port[1:].isdecimal()) else header

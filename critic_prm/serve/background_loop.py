@@ -1,4 +1,4 @@
-"""Coroutines from any thread or event loop in, their results out: run on one loop in its own thread, where critics live."""
+"""Run coroutines from any thread or event loop on one background loop, where the critic's connections live."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class BackgroundLoop:
-    """The loop on which a critic lives. Trainers call rewards from threads, from loops of their own and from processes they
-    forked, but connections belong to the loop that opened them: so all of it happens here. Started when it is first needed;
-    a copy that was pickled, or forked into another process, starts its own."""
+    """An event loop in its own thread, for a critic and its connections. Trainers call rewards from threads, from their own
+    event loops and from forked processes, but a connection belongs to the loop that opened it. The loop is started on first
+    use; a pickled or forked copy starts a new one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,17 +23,17 @@ class BackgroundLoop:
         self._thread: threading.Thread | None = None
         self._process = 0
         self.kept: dict[str, Any] = {}
-        """What lives here from one call to the next."""
+        """Objects kept between calls."""
 
     def __reduce__(self) -> tuple[type[BackgroundLoop], tuple[()]]:
         return BackgroundLoop, ()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run `work` here; the future may be waited for in any thread, or through `asyncio.wrap_future`."""
+        """Run `work` on the loop. Wait for the future in any thread, or through `asyncio.wrap_future`."""
         return asyncio.run_coroutine_threadsafe(work, self._running())
 
     def stop(self) -> None:
-        """End the loop. What lives here should be closed before; a later call starts another."""
+        """Stop the loop. Close the objects in `kept` first; a later call starts a new loop."""
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
             self.kept.clear()

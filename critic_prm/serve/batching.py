@@ -1,4 +1,4 @@
-"""Trajectories of many requests in, labels out: what waits while the critic works goes to it together."""
+"""Batch trajectories from concurrent requests: those that arrive while the critic works form the next batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from critic_prm.errors import CriticPrmError
 from critic_prm.serve.settings import ServeSettings
 
 SPARED = 32
-"""The largest batch of a critic that computes, whatever it likes: larger ones gain little and make everyone wait for all."""
+"""Maximum batch size of a local critic. Larger batches gain little and increase the latency of every request in them."""
 
 LONG = 64
-"""Steps of a solution after which the loop looks at other requests before the next solution's label is made."""
+"""After judging a solution with this many steps, yield to the event loop before building the next label."""
 
 
 class Full(CriticPrmError):
-    """The queue is full. `retry_after` is a guess, in whole seconds, of when there will be room."""
+    """The queue is full. `retry_after` estimates, in whole seconds, when there will be room."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
         self.retry_after = retry_after
@@ -32,7 +32,7 @@ class Full(CriticPrmError):
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """One request: its trajectories, the labels that are there, and who waits for them."""
+    """One request: its trajectories, the labels so far, and the future that the client waits for."""
 
     trajectories: Sequence[Trajectory]
     done: asyncio.Future[list[Label]]
@@ -42,10 +42,10 @@ class _Ticket:
 
 @dataclass(slots=True)
 class Batcher:
-    """Collects trajectories and gives them to the critic, first come first served.
+    """Queues trajectories and passes them to the critic in batches, first come, first served.
 
-    Nothing waits for a batch to fill: a batch is what has come in while the one before was judged. `judged` is told the size
-    of every batch. Requests whose client is gone are left out of the next batch.
+    A batch never waits to fill up: it consists of what arrived while the previous batch was judged. `judged` is called with the
+    size of every batch. Requests whose client has disconnected are left out of later batches.
     """
 
     critic: Critic
@@ -58,12 +58,12 @@ class Batcher:
     _speed: float = 0.0
 
     def start(self) -> None:
-        """Begin to work, on the running loop."""
+        """Start working on the running event loop."""
         crew = 1 if self.critic.batch > 1 else self.settings.workers
         self._tasks = [asyncio.create_task(self._work()) for _ in range(crew)]
 
     async def stop(self) -> None:
-        """Stop working; who still waits gets a CancelledError."""
+        """Stop working. Pending requests get a CancelledError."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -73,7 +73,7 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Trajectories that no batch has taken yet."""
+        """Number of queued trajectories that are not in a batch yet."""
         return self._waiting
 
     @property
@@ -81,9 +81,11 @@ class Batcher:
         return self.settings.batch or min(self.critic.batch, SPARED)
 
     def submit(self, trajectories: Sequence[Trajectory]) -> asyncio.Future[list[Label]]:
-        """The labels, in order, once they are there; cancel it when nobody wants them any more.
+        """Queue trajectories and return a future for their labels, in order. Cancel the future if the labels are no longer
+        needed.
 
-        Raises Full when more would wait than may. A request larger than the whole queue is taken when nothing waits.
+        Raises Full if the queue limit would be exceeded. A request larger than the whole queue is accepted if the queue is
+        empty.
         """
         future: asyncio.Future[list[Label]] = asyncio.get_running_loop().create_future()
         if not trajectories:
@@ -129,7 +131,7 @@ class Batcher:
                 ticket.done.cancel()
             raise
         except Exception as error:
-            if len(part) > 1 and not isinstance(error, CriticPrmError):  # one solution's fault is not its neighbours'
+            if len(part) > 1 and not isinstance(error, CriticPrmError):  # an error in one solution must not fail the others
                 for one in part:
                     await self._answer([one])
                 return

@@ -1,4 +1,4 @@
-"""Bodies of requests -> trajectories, and labels -> bodies of replies; one shape of each for every endpoint that scores."""
+"""Convert request bodies to trajectories and labels to reply bodies, for every scoring endpoint."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ Body: TypeAlias = Mapping[str, Any]
 
 
 class Unusable(CriticPrmError):
-    """A judgement that could not be read, in a shape that has no way to say so."""
+    """A judgement without a usable status, in a reply format that cannot represent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One way to ask for scores. `request` and `reply` name the schemas; `reply` gets the body, the labels and who judged."""
+    """One request and reply format. `request` and `reply` name the schemas; the reply is built from the body, the labels and
+    the name of the model."""
 
     name: str
     path: str
@@ -53,7 +54,7 @@ def _rank_trajectories(body: Body, settings: ServeSettings) -> list[Trajectory]:
 
 
 def _rank_answer(body: Body, labels: Sequence[Label], model: str, settings: ServeSettings) -> dict[str, Any]:
-    """The best first; candidates without a score come last, equal ones in the order they came."""
+    """Best first. Candidates without a score come last; ties keep the input order."""
     how = body.get("aggregation", settings.aggregation)
     rows = zip(body["candidates"], labels, strict=True)
     ranking = [{"index": index, **_scored(row, label, how)} for index, (row, label) in enumerate(rows)]
@@ -73,7 +74,7 @@ def _pooling_trajectories(body: Body, settings: ServeSettings) -> list[Trajector
 
 
 def _pooling_answer(body: Body, labels: Sequence[Label], model: str, settings: ServeSettings) -> dict[str, Any]:
-    """A row [P(incorrect), P(correct)] a step, nulls for a step that was not judged. Raises Unusable."""
+    """One row [P(incorrect), P(correct)] per step, nulls for a step that was not judged. Raises Unusable."""
     _refuse_unusable(labels)
     rows = [[[None if p is None else 1 - p, p] for p in label.p_correct] for label in labels]
     return {
@@ -96,7 +97,7 @@ def _reward_trajectories(body: Body, settings: ServeSettings) -> list[Trajectory
 
 
 def _reward_answer(body: Body, labels: Sequence[Label], model: str, settings: ServeSettings) -> dict[str, Any]:
-    """One number a query in every list, because the trainer makes tensors of them. Raises Unusable."""
+    """One number per query in every list, because the trainer builds tensors from them. Raises Unusable."""
     _refuse_unusable(labels)
     scores = [aggregate(label.p_correct, settings.aggregation) for label in labels]
     if None in scores:
@@ -121,7 +122,8 @@ SHAPES = (
 
 
 def _trajectory(problem: str, row: Body) -> Trajectory:
-    """What the critic is shown: problem, steps, the solution's own answer; no field that could tell the gold."""
+    """The trajectory for the critic: problem, steps and the solution's own answer, without any field that could reveal the gold
+    answer."""
     steps = tuple(Step(s) if isinstance(s, str) else Step(s["text"], s.get("observation")) for s in row["steps"])
     return Trajectory(id="", problem=problem, steps=steps, final_answer=row.get("final_answer"))
 

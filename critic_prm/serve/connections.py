@@ -1,4 +1,4 @@
-"""A connection in, one with limits out: a request's head must come in time, and a request learns when its client goes."""
+"""Limit connections: time and size of request heads, number of open connections, notice of disconnects."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Any
 import orjson
 
 CONNECTION: ContextVar[Connection | None] = ContextVar("critic_prm_connection", default=None)
-"""The connection that a request came in on; None where the server is not ours (tests in memory, another ASGI server)."""
+"""The connection of the current request; None if another server runs the app (in-memory tests, another ASGI server)."""
 
 HEAD = 32 << 10
-"""The most bytes of a request's head."""
+"""Maximum size of a request head in bytes."""
 
 PIECE = 8 << 10
-"""Bytes that the parser gets at once: after each piece the head is measured."""
+"""Bytes passed to the parser at once; the size of the head is checked after each piece."""
 
 
 def refusal(status: bytes, code: str, message: str, more: bytes = b"") -> bytes:
-    """A whole answer in the shape of all errors, for what is refused before there is a request; the connection is closed."""
+    """A complete error response in the common format, for a connection refused before there is a request. It closes the
+    connection."""
     body = orjson.dumps({"error": {"code": code, "message": message}})
     head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\n%sconnection: close\r\ncontent-length: %d\r\n\r\n"
     return head % (status, more, len(body)) + body
@@ -37,8 +38,8 @@ BROKEN = refusal(b"400 Bad Request", "bad_request", "the request is not valid HT
 
 
 def strict(protocol: Any) -> Any:
-    """One of uvicorn's two HTTP protocols with its own errors as JSON, and with a limit on the head of a request, which the one
-    on httptools does not have."""
+    """Extend one of uvicorn's two HTTP protocols: errors as JSON, and a limit on the request head, which the httptools one
+    lacks."""
 
     class Strict(protocol):  # type: ignore[misc]  # which of the two is known when the server starts
         _in_head, _head = hasattr(protocol, "on_headers_complete"), 0
@@ -78,7 +79,7 @@ def strict(protocol: Any) -> Any:
 
 @dataclass(slots=True)
 class Room:
-    """How many connections are open, and how many may be. `head` is how many seconds the head of a request may take."""
+    """Counts open connections and limits them. `head` is the time limit in seconds for the head of a request."""
 
     most: int
     head: float
@@ -87,10 +88,10 @@ class Room:
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """Stands between a socket and uvicorn's HTTP protocol, which does not bound how long a request's head may take.
+    """A protocol between the socket and uvicorn's HTTP protocol, which has no time limit for the head of a request.
 
-    An asyncio.Protocol by its methods. The clock runs while no request is being answered: from the first byte that could be
-    awaited until the head is whole.
+    It has the methods of asyncio.Protocol. The timer runs while no request is being answered: from when a request could begin
+    to arrive until its head is complete.
     """
 
     inner: Any
@@ -139,16 +140,16 @@ class Connection:
         self.inner.resume_writing()
 
     def begin(self) -> None:
-        """A request's head is whole."""
+        """Called when the head of a request is complete."""
         self._stop_clock()
 
     def end(self) -> None:
-        """A request was answered; the next one on this connection may begin."""
+        """Called when a request was answered; the next one on this connection may begin."""
         if self._admitted:
             self._wind()
 
     def when_lost(self, tell: Callable[[], object]) -> None:
-        """Call `tell` if the client goes."""
+        """Call `tell` if the client disconnects."""
         self._lost.append(tell)
 
     def forget(self, tell: Callable[[], object]) -> None:
@@ -156,7 +157,7 @@ class Connection:
             self._lost.remove(tell)
 
     def abort(self) -> None:
-        """Close without waiting for what is not sent yet: the client does not take it."""
+        """Close without waiting for unsent data, since the client does not read it."""
         if self._transport is not None:
             self._transport.abort()
 

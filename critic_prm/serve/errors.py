@@ -1,4 +1,4 @@
-"""What goes wrong in, the answer that says so out: every failure looks alike, and none repeats what a request said."""
+"""Map errors to uniform JSON responses that never echo the request."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("critic_prm.serve")
 
 DRAINED, DRAINING = 16 << 20, 1.0
-"""How many bytes of a body that is refused are still read, and for how many seconds."""
+"""How much of a refused body is still read: at most this many bytes, for at most this many seconds."""
 
 
 class Refused(Exception):
-    """A request that is answered with an error of openapi.ERRORS."""
+    """A request that is answered with one of openapi.ERRORS."""
 
     def __init__(self, status: int, message: str = "", headers: dict[str, str] | None = None) -> None:
         self.status, self.headers = status, headers or {}
@@ -36,8 +36,8 @@ class Refused(Exception):
 
 
 def refusal_of(error: Exception, name: str) -> Refused:
-    """What an exception is answered with. What a request said stays out of the log: of an unexpected exception only its type
-    and place are written."""
+    """The response for an exception. The content of a request is never logged: for an unexpected exception only its type and
+    location are."""
     from starlette.exceptions import HTTPException
 
     if isinstance(error, Refused):
@@ -57,7 +57,7 @@ def refusal_of(error: Exception, name: str) -> Refused:
 
 
 def place_of(error: BaseException) -> str:
-    """The type of an exception and where it was raised; of our own errors, which hold no request text, also the message."""
+    """The type of an exception and where it was raised; for our own errors, which contain no request text, also the message."""
     said = f": {error}" if isinstance(error, CriticPrmError) else ""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -74,8 +74,8 @@ async def refuse(refusal: Refused, scope: Scope, receive: Receive, send: Send) -
 
 
 async def drained(receive: Receive) -> bool:
-    """Whether the rest of a body that is refused has come within the limits: a client that is cut off while it sends may
-    never read why."""
+    """Read the rest of a refused body and return whether it ended within the limits. A client whose connection is closed while
+    it is sending may never read the error."""
     size = 0
     try:
         async with asyncio.timeout(DRAINING):

@@ -1,4 +1,4 @@
-"""Counts of a server in, the text that Prometheus scrapes out (exposition format 0.0.4)."""
+"""Server metrics in the Prometheus text format (exposition format 0.0.4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 @dataclass(slots=True)
 class Histogram:
-    """How often a value fell into each bucket (upper ends, inclusive; the last one is +Inf), and their sum."""
+    """Counts of values per bucket (inclusive upper bounds; the last one is +Inf), and their sum."""
 
     ends: tuple[float, ...]
     counts: list[int] = field(default_factory=list)
@@ -39,7 +39,8 @@ class Histogram:
 
 @dataclass(slots=True)
 class Meters:
-    """All that is counted. Labels are endpoint names, HTTP codes and statuses: a few dozen at most, none from requests."""
+    """All metrics of the server. Labels are endpoint names, HTTP codes and statuses: a few dozen at most, none from
+    requests."""
 
     build: dict[str, str]
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""The tables of endpoints and schemas in, the OpenAPI document out."""
+"""Build the OpenAPI document from the tables of endpoints and schemas."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ERRORS = {
     503: ("unavailable", "The server is stopping, full, or its critic cannot work (budget, key)"),
     504: ("timeout", "The critic did not answer in time"),
 }
-"""Every error there is: its HTTP status, its code and what it means."""
+"""All errors: HTTP status, code and meaning."""
 
 _ASKED = (400, 401, 405, 408, 413, 415, 421, 422, 429, 500, 502, 503, 504)
 _LOOKED = (401, 405, 421, 500, 503)
 
 
 def document(version: str, token: bool) -> dict[str, Any]:
-    """OpenAPI 3.1 for this server; with `token` every path but /health asks for it."""
+    """The OpenAPI 3.1 document of this server; with `token`, every path except /health requires it."""
     paths: dict[str, Any] = {shape.path: {"post": _post(shape)} for shape in SHAPES}
     paths["/health"] = {"get": _get("health", "Is the server up? Answers without a token", {"schema": ref("Health")})}
     paths["/metrics"] = {"get": _get("metrics", "Counts for Prometheus", {"schema": {"type": "string"}}, CONTENT_TYPE)}

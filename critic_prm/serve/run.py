@@ -1,4 +1,4 @@
-"""A critic and settings in, a server that runs until it is told to stop."""
+"""Run an HTTP server for a critic until it receives a signal to stop."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     import uvicorn
 
 SWITCH = 0.001
-"""Seconds after which a critic that computes in a thread lets the loop read and write; Python's 5 ms make every byte wait."""
+"""Interpreter switch interval in seconds while a local critic computes in a thread. The default of 5 ms delays all I/O of the
+event loop."""
 
 
 def require_extra() -> None:
-    """Raises ConfigError where uvicorn or starlette is not installed."""
+    """Raises ConfigError if uvicorn or starlette is not installed."""
     try:
         import starlette
         import uvicorn
@@ -36,7 +37,8 @@ def require_extra() -> None:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop where that is installed: it answers in one system call where asyncio takes two. None without it."""
+    """The event loop of uvloop if installed, which needs one system call per response where asyncio needs two; None
+    otherwise."""
     try:
         import uvloop
     except ImportError:
@@ -46,11 +48,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def serve(critic: Critic, settings: ServeSettings, ready: Callable[[str], None] = lambda url: None) -> None:
-    """Serve `critic` until SIGTERM, SIGHUP or SIGINT; what is being answered then is finished, for up to `settings.grace`
-    seconds.
+    """Serve `critic` until SIGTERM, SIGHUP or SIGINT, then finish the requests in flight for up to `settings.grace` seconds.
 
-    `ready` is told the address once it listens. The critic is closed at the end. Raises ConfigError for an address that is
-    public without a token or a missing extra, InputError for one that cannot be had.
+    `ready` is called with the address when the server is listening. The critic is closed at the end. Raises ConfigError for a
+    public address without a token or for a missing extra, InputError if the address cannot be bound.
     """
     check(settings)
     require_extra()
@@ -65,7 +66,7 @@ async def serve(critic: Critic, settings: ServeSettings, ready: Callable[[str], 
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # ours come first
         stopping = signals.told(asyncio.get_running_loop(), lambda: server.handle_exit(signal.SIGINT, None))
-        with stopping, reduced_gc():  # a body of 4 MB can hold a million lists, and each collection stops everything
+        with stopping, reduced_gc():  # a body of 4 MB can contain a million lists, and each collection stops all threads
             await server.serve(sockets=[listening])
     finally:
         sys.setswitchinterval(before)
@@ -73,7 +74,7 @@ async def serve(critic: Critic, settings: ServeSettings, ready: Callable[[str], 
 
 
 def server_of(app: Any, settings: ServeSettings) -> uvicorn.Server:
-    """uvicorn with the limits of `settings`; it logs neither paths nor bodies, nor every broken request."""
+    """A uvicorn server with the limits of `settings`. It logs neither paths nor bodies nor malformed requests."""
     import uvicorn
 
     config = uvicorn.Config(

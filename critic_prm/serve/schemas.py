@@ -1,4 +1,4 @@
-"""Requests and replies as JSON Schema: the tables that the OpenAPI document shows, and that requests are checked by."""
+"""JSON Schemas of requests and replies, for the OpenAPI document and for checking requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from critic_prm.data.judgement import STATUSES
 Schema: TypeAlias = dict[str, Any]
 
 STEPS, SOLUTIONS = 1024, 256
-"""The most steps of a solution and solutions of a request."""
+"""Maximum number of steps per solution and of solutions per request."""
 
 
 def ref(name: str) -> Schema:
@@ -158,17 +158,18 @@ _KINDS: dict[type, frozenset[str]] = {
     dict: frozenset({"object"}),
     type(None): frozenset({"null"}),
 }
-"""What JSON Schema calls the types that a JSON reader makes; a float that is whole is an integer besides."""
+"""JSON Schema types of the types that a JSON parser returns. A float with an integral value also counts as an integer."""
 
 
 def complaint(value: Any, schema: Schema, place: str = "the body") -> str | None:
-    """What is wrong with a JSON value, None if nothing is; it names places and sizes, never what the request says.
+    """Describe what is wrong with a JSON value, or return None. The description has locations and sizes, never content of the
+    request.
 
-    Knows the words of JSON Schema that the tables above use: $ref, anyOf, type, enum, properties, required,
-    additionalProperties, items, minItems, maxItems, minimum, maximum.
+    Supports the JSON Schema keywords used above: $ref, anyOf, type, enum, properties, required, additionalProperties, items,
+    minItems, maxItems, minimum, maximum.
     """
     if not schema:
-        return None  # anything goes, and may be nested deeper than Python can walk
+        return None  # any value is allowed, and it may be nested too deeply for recursion
     if "$ref" in schema:
         return complaint(value, SCHEMAS[schema["$ref"].rpartition("/")[2]], place)
     if "anyOf" in schema:

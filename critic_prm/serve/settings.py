@@ -1,4 +1,4 @@
-"""Options and environment in, settings of a server out: where it listens, who may ask, and how much at once."""
+"""Settings of a server: address, authentication, limits and scoring options."""
 
 from __future__ import annotations
 
@@ -12,41 +12,46 @@ from critic_prm.errors import ConfigError, UsageError
 
 TOKEN = "CRITIC_PRM_TOKEN"
 SHORTEST = 16
-"""The fewest characters of a token: less can be guessed."""
+"""Minimum number of characters of a token; a shorter one can be guessed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """How a server runs. Sizes are bytes, times seconds.
-
-    `token` is what a client must bring, None for no check. A request may hold `body` bytes and must have arrived `reading`
-    seconds after it began; it is answered within `timeout`. `queue` trajectories may wait, `held` bytes of requests may be in
-    memory, `connections` may be open: more is refused with 429 or 503. `batch` bounds how many trajectories the critic gets
-    at once, None for what it likes. `samples` judgements are asked of a critic that can give different ones, `workers` of
-    them at once where it waits for a network. `aggregation` makes a solution's score where a request does not say. `tag`
-    ends a step in the texts of /pooling and /get_reward.
-    """
+    """Settings of a server. Sizes are in bytes, times in seconds. Requests beyond a limit are refused with 429 or 503."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
+    """The bearer token that clients must send; None for no authentication."""
     batch: int | None = None
+    """Maximum number of trajectories per batch; None uses the critic's own batch size."""
     queue: int = 1024
+    """Maximum number of waiting trajectories."""
     body: int = 4 << 20
+    """Maximum size of a request body."""
     held: int = 256 << 20
+    """Maximum total size of the requests in memory."""
     connections: int = 512
+    """Maximum number of open connections."""
     reading: float = 10.0
+    """Time within which a request must have arrived."""
     timeout: float = 120.0
+    """Time within which a request is answered."""
     grace: float = 10.0
+    """Time to finish the requests in flight at shutdown."""
     samples: int = 1
+    """Judgements per trajectory, for a critic that is not deterministic."""
     workers: int = 64
+    """Trajectories judged concurrently by a critic that waits for the network."""
     aggregation: str = "min"
+    """Default aggregation of step scores into the score of a solution."""
     tag: str = "<extra_0>"
+    """Marks the end of a step in the texts of /pooling and /get_reward."""
 
 
 def find_token(file: Path | None, environment: Mapping[str, str] | None = None) -> str | None:
-    """The token from a file or the environment variable CRITIC_PRM_TOKEN, None without either; never from the command line,
-    where every user of the machine can read it. Raises ConfigError for one that is empty or too short."""
+    """The token from a file or the environment variable CRITIC_PRM_TOKEN; None without either. It is never taken from the
+    command line, which every user of the machine can read. Raises ConfigError if it is empty or too short."""
     environment = os.environ if environment is None else environment
     if file is not None:
         try:
@@ -66,7 +71,7 @@ def find_token(file: Path | None, environment: Mapping[str, str] | None = None) 
 
 
 def check(settings: ServeSettings) -> None:
-    """Raises ConfigError for an address that others can reach when there is no token, UsageError for what cannot be read."""
+    """Raises ConfigError for a public address without a token, and UsageError for invalid settings."""
     from critic_prm.data.aggregate import AGGREGATIONS
 
     if settings.token is None and not is_loopback(settings.host):
@@ -81,7 +86,7 @@ def check(settings: ServeSettings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. A name other than localhost may resolve to anything."""
+    """Whether an address is reachable only from this machine. A name other than localhost may resolve to anything."""
     if host == "localhost":
         return True
     try:

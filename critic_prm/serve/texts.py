@@ -1,4 +1,4 @@
-"""A prompt and response as one text, as RL trainers and pooling clients send them -> the problem and its steps."""
+"""Split a prompt and response in one text, as sent by RL trainers and pooling clients, into problem and steps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from critic_prm.errors import CriticPrmError
 from critic_prm.serve.schemas import STEPS
 
 TURNS = STEPS
-"""The most turns of a chat in one text."""
+"""Maximum number of chat turns in one text."""
 
 
 class TooManyParts(CriticPrmError):
-    """A text that would be cut into more parts than a request may have."""
+    """A text that would be split into more parts than a request may have."""
 
 
 _MARKERS = re.compile(
@@ -30,12 +30,12 @@ _NOISE = re.compile(
 )
 
 WINDOW, LONGEST = 1 << 14, 128
-"""Characters that one search looks through, and more than the longest match of the patterns above has."""
+"""Characters per regex search, and an upper limit on the length of a match of the patterns above."""
 
 
 def _found(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """What `finditer` finds, by searches of bounded length: a search holds the interpreter for as long as it takes, and all
-    other requests with it."""
+    """The matches of `finditer`, found by searches of bounded length. A regex search holds the GIL, so a long one would block
+    all other requests."""
     place = 0
     while place < len(text):
         match = pattern.search(text, place, place + WINDOW + LONGEST)
@@ -45,7 +45,7 @@ def _found(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
 
 
 def turns(text: str) -> list[tuple[str, str]]:
-    """The turns of a text in a chat template, as (role, what was said); none for a text without roles."""
+    """The turns of a text in a chat template, as (role, content); empty for a text without roles."""
     marks = list(islice(_found(_MARKERS, text), TURNS + 1))
     if len(marks) > TURNS:
         raise TooManyParts(f"a text has more than {TURNS} turns")
@@ -61,7 +61,7 @@ def _role(mark: re.Match[str]) -> str:
 
 
 def clean(text: str) -> str:
-    """A text without the tokens that begin, end or pad it."""
+    """The text without its begin, end and padding tokens."""
     kept, end = [], 0
     for match in _found(_NOISE, text):
         kept.append(text[end : match.start()])
@@ -70,9 +70,10 @@ def clean(text: str) -> str:
 
 
 def problem_and_response(text: str, prompt: str | None = None) -> tuple[str, str]:
-    """The last question and what answers it.
+    """The last question and the response to it.
 
-    By the roles of a chat template; else `prompt`, where the text begins with it; else the text up to its first blank line.
+    If the text begins with `prompt`, it is split there. Otherwise the roles of a chat template decide, then `prompt`, and
+    without one the first blank line separates problem and response.
     """
     if prompt is not None and text.startswith(prompt):
         asked = [said for role, said in turns(prompt) if role == "user" and said]
@@ -96,8 +97,9 @@ def _by_blank_line(text: str, prompt: str | None) -> tuple[str, str]:
 
 
 def steps_of(response: str, tag: str) -> list[str]:
-    """The steps of a response: each up to a `tag`, what follows the last one left out, as a PRM with step tags scores it;
-    without a tag by marks or blank lines. An empty response is one empty step: the critic says what it is worth."""
+    """The steps of a response. Each step ends with a `tag`, and text after the last tag is dropped, as a PRM with step tags
+    scores it. Without tags, steps are split at "Step k:" markers or blank lines. An empty response is one empty step, which the
+    critic judges."""
     if (found := response.count(tag)) > STEPS:
         raise TooManyParts(f"a solution has more than {STEPS} steps")
     if found:

@@ -1,4 +1,4 @@
-"""Rewards of the responses to one prompt in, advantages out: each response measured by the others."""
+"""Advantages of the responses to one prompt: each response is compared with the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Baseline = Literal["step", "token"]
 
 
 def leave_one_out(rewards: Sequence[float | None]) -> list[float | None]:
-    """Each reward less the mean of the others (RLOO). None stays None and is in no mean; 0 where there is no other."""
+    """Each reward minus the mean of the others (RLOO). None stays None and is excluded from the means; 0 if there are no
+    others."""
     known = [r for r in rewards if r is not None]
     total, n = math.fsum(known), len(known)
     return [None if r is None else r - (total - r) / (n - 1) if n > 1 else 0.0 for r in rewards]
@@ -27,12 +28,12 @@ def process_advantages(
     gamma: float = 1.0,
     form: Form = "leave-one-out",
 ) -> list[list[float]]:
-    """PRIME's advantages of each token or step (Cui et al. 2025, 2502.01456), before whitening.
+    """Advantages of each token or step in PRIME (Cui et al. 2025, 2502.01456), before whitening.
 
-    `rewards[i]` are those of response i; each is measured by the mean over the other responses of their mean reward, and summed
-    from there on. With `outcomes`, one a response, their leave-one-out advantage is added at the end. "prime" is the released
-    code's form: the same return of the whole response, shared out a little differently. Raises UsageError for fewer than two
-    responses or an empty one.
+    `rewards[i]` are those of response i. The baseline is the mean, over the other responses, of their mean reward; the
+    differences are summed from each position on. With `outcomes`, one per response, their leave-one-out advantage is added.
+    "prime" is the form of the released code: the return of the whole response is the same, but distributed slightly
+    differently. Raises UsageError for fewer than two responses or an empty one.
     """
     n = len(rewards)
     if n < 2 or not all(rewards):
@@ -55,10 +56,10 @@ def min_form_advantages(
     *,
     temperature: float = 0.1,
 ) -> list[list[float]]:
-    """PURE's advantages of each step: min-form returns against what the other responses get a step, or a token.
+    """Advantages of each step in PURE: min-form returns minus a baseline from the other responses, per step or per token.
 
     `rewards[i]` are the signed step rewards of response i. With `tokens`, the number of tokens of each step, the baseline is
-    the others' reward a token times the step's tokens; else the mean of the others' reward a step. Raises UsageError.
+    the others' reward per token times the step's tokens; otherwise the others' mean reward per step. Raises UsageError.
     """
     n = len(rewards)
     if n < 2 or not all(rewards):
@@ -79,7 +80,7 @@ def min_form_advantages(
 
 
 def whiten(advantages: Sequence[Sequence[float]], epsilon: float = 1e-8) -> list[list[float]]:
-    """The advantages of a batch with mean 0 and standard deviation 1 over all its tokens."""
+    """Normalize the advantages of a batch to mean 0 and standard deviation 1 over all its tokens."""
     flat = [value for row in advantages for value in row]
     middle = math.fsum(flat) / len(flat)
     scale = math.sqrt(math.fsum((value - middle) ** 2 for value in flat) / len(flat)) + epsilon

@@ -1,4 +1,4 @@
-"""A reward and the text it is for in, a reward that does not pay for cheating out: clipping, length and repetition."""
+"""Guard rewards against reward hacking: clipping, length limits and repetition penalties."""
 
 from __future__ import annotations
 
@@ -19,21 +19,27 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """Bounds on what may be rewarded.
+    """Limits on rewards. A guard never raises a reward. Raises UsageError.
 
-    Rewards are clipped to [`low`, `high`]. A solution with fewer than `least_steps` or more than `most_steps` steps, or of more
-    than `most_characters` characters, is drawn towards `low`: wholly where it is beyond a bound by the share `slack` of it, by
-    degrees before. So are solutions of which a share of the steps repeats earlier ones: more than the share `repeats` of their
-    n-grams of 4 words, None to allow all. No guard ever raises a reward. Raises UsageError.
+    A solution that violates a limit is moved linearly towards `low`, and gets `low` if it exceeds the limit by the share
+    `slack`.
     """
 
     low: float = 0.0
+    """Lower bound of the reward."""
     high: float = 1.0
+    """Upper bound of the reward."""
     least_steps: int = 1
+    """Minimum number of steps."""
     most_steps: int | None = None
+    """Maximum number of steps; None for no limit."""
     most_characters: int | None = None
+    """Maximum number of characters; None for no limit."""
     slack: float = 0.5
+    """Share by which a limit must be exceeded for the lowest reward."""
     repeats: float | None = 0.6
+    """A step repeats earlier ones if more than this share of its word 4-grams occurs in them. The share of such steps lowers
+    the reward. None for no limit."""
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -42,7 +48,7 @@ class Guards:
             raise UsageError(f"the slack is {self.slack:g}; it must be above 0")
 
     def allowed(self, steps: Sequence[str]) -> float:
-        """The share of its reward that a solution keeps, from 1 (within all bounds) to 0."""
+        """The share of its reward that a solution keeps, from 1 (within all limits) to 0."""
         repeated = sum(self.repeated(steps))
         return min(
             within(len(steps), self.least_steps, self.most_steps, self.slack),
@@ -57,21 +63,21 @@ class Guards:
         return [share > self.repeats for share in repetition(steps)]
 
     def apply(self, reward: float, steps: Sequence[str]) -> float:
-        """The reward after all guards: between `low` and what it was, and at most `high`."""
+        """The reward after all guards: between `low` and the original reward, and at most `high`."""
         kept = min(max(reward, self.low), self.high)
         return min(kept, self.low + (kept - self.low) * self.allowed(steps))
 
 
 def within(length: float, least: float, most: float | None, slack: float = 0.5) -> float:
-    """1 for a length from `least` to `most`, 0 beyond either by the share `slack` of it, in a straight line between."""
+    """1 for a length from `least` to `most`, 0 if it exceeds a limit by the share `slack`, linear in between."""
     short = (least - length) / (slack * least) if least else 0.0
     long = (length - most) / (slack * max(most, 1)) if most is not None else 0.0
     return 1 - min(max(short, long, 0.0), 1.0)
 
 
 def repetition(steps: Sequence[str], n: int = 4) -> list[float]:
-    """For each step the share of its n-grams of words that earlier steps have; 0 for a step with fewer than n words, unless an
-    earlier step says exactly the same: then 1."""
+    """For each step, the share of its word n-grams that occur in earlier steps. A step with fewer than n words gets 1 if it
+    equals an earlier step, otherwise 0."""
     seen: set[tuple[str, ...]] = set()
     said: set[tuple[str, ...]] = set()
     shares = []
@@ -85,8 +91,8 @@ def repetition(steps: Sequence[str], n: int = 4) -> list[float]:
 
 
 def length_correlation(rewards: Sequence[float], lengths: Sequence[float], groups: Sequence[Hashable]) -> float | None:
-    """Spearman's correlation of reward and length among solutions of one group (a prompt): what a policy that learns to please
-    by length shows first. None where one of them does not vary within any group."""
+    """Spearman correlation of reward and length among solutions of one group (a prompt). It is the first sign of a policy that
+    learns to exploit length. None if neither varies within any group."""
     import numpy as np
 
     sums = np.zeros(3)
@@ -106,11 +112,10 @@ def _centred_ranks(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def clipped(p_correct: Sequence[float], eta: float) -> list[float]:
-    """min(p - eta, 0): good steps earn nothing, so there is nothing to gain by making more of them (Gao et al. 2024,
-    2410.15115)."""
+    """min(p - eta, 0): correct steps earn nothing, so adding more of them does not pay (Gao et al. 2024, 2410.15115)."""
     return [min(p - eta, 0.0) for p in p_correct]
 
 
 def delta(p_correct: Sequence[float]) -> list[float]:
-    """p_t - p_(t+1), the last step keeping its own: returns are then p_t itself, however many steps follow (2410.15115)."""
+    """p_t - p_(t+1), with the last step unchanged: the return from step t is p_t, however many steps follow (2410.15115)."""
     return [here - after for here, after in pairwise([*p_correct, 0.0])]

@@ -1,4 +1,4 @@
-"""Log-ratios of two models' tokens in, rewards without step labels out: implicit process rewards as in PRIME."""
+"""Implicit process rewards from log-ratios of two models, without step labels, as in PRIME."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ def token_rewards(log_ratios: Sequence[float], beta: float = BETA) -> list[float
 
 
 def token_values(log_ratios: Sequence[float], beta: float = BETA) -> list[float]:
-    """Q after each token: the rewards so far. The last is the response's own reward r(y)."""
+    """Q after each token: the cumulative sum of rewards. The last value is the response-level reward r(y)."""
     return list(accumulate(token_rewards(log_ratios, beta)))
 
 
 def step_rewards(log_ratios: Sequence[float], ends: Sequence[int], beta: float = BETA) -> list[float]:
-    """The rewards of steps whose last tokens end at `ends` (exclusive, rising, the last one the length). Raises UsageError.
+    """The rewards of steps whose tokens end at `ends` (exclusive, increasing, the last one equal to the length). Raises
+    UsageError.
 
-    They are relative: 0 where both models agree, no probabilities, and no threshold of one half means anything.
+    The rewards are relative: 0 where both models agree. They are not probabilities, so a threshold of one half has no meaning.
     """
     if sorted({0, *ends}) != [0, *ends] or (ends or [0])[-1] != len(log_ratios):
         raise UsageError(
@@ -34,9 +35,9 @@ def step_rewards(log_ratios: Sequence[float], ends: Sequence[int], beta: float =
 
 
 def outcome_loss(log_ratios: Sequence[Sequence[float]], outcomes: Sequence[float], beta: float = BETA) -> float:
-    """The mean cross-entropy, in nats, of sigmoid(r(y)) with the outcomes (0 to 1): what an implicit PRM is trained by.
+    """The mean cross-entropy, in nats, of sigmoid(r(y)) and the outcomes (0 to 1): the training loss of an implicit PRM.
 
-    Made of log-sigmoids, so that no reward is too large for it.
+    Computed from log-sigmoids, so that large rewards do not overflow.
     """
     rewards = [beta * math.fsum(ratios) for ratios in log_ratios]
     pairs = zip(rewards, outcomes, strict=True)
@@ -44,7 +45,7 @@ def outcome_loss(log_ratios: Sequence[Sequence[float]], outcomes: Sequence[float
 
 
 def scaled(rewards: Sequence[Sequence[float]], epsilon: float = 1e-6) -> list[list[float]]:
-    """The rewards of a batch over the largest return-to-go in it: PRIME's batch normalisation (2502.01456)."""
+    """The rewards of a batch divided by the largest return-to-go in it: PRIME's batch normalization (2502.01456)."""
     most = max((abs(value) for row in rewards for value in accumulate(reversed(row))), default=0.0)
     return [[reward / (most + epsilon) for reward in row] for row in rewards]
 

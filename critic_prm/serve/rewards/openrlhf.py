@@ -1,4 +1,4 @@
-"""OpenRLHF's two shapes of a remote reward, a function file and HTTP: queries, prompts and labels in, lists of numbers out."""
+"""OpenRLHF rewards, as a Python function file or as a remote HTTP endpoint."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Reply = dict[str, Any]
 
 
 def reward_function(reward: Reward | str, *, missing: float | None = None) -> Callable[..., Reply]:
-    """A `reward_func` for the function file that `--reward.remote_url` names: it is one line long.
+    """A `reward_func` for the function file given to `--reward.remote_url`. The file has one line:
 
         reward_func = reward_function("reward.toml")
 
-    `queries` hold prompt and response with their special tokens, `labels` the gold answers. The trainer makes tensors of what
-    comes back: a missing judgement gets `missing`, by default the lowest reward, and "judged" 0.
+    `queries` contain prompt and response with their special tokens, `labels` the gold answers. The trainer converts the results
+    to tensors, so a missing judgement gets `missing`, by default the lowest reward, and "judged" 0.
     """
     opened = shared_reward(reward)
 
@@ -28,9 +28,9 @@ def reward_function(reward: Reward | str, *, missing: float | None = None) -> Ca
 
 
 async def answer(reward: Reward, body: Mapping[str, Any], *, missing: float | None = None) -> Reply:
-    """The reply to the body of a remote reward's request, for a server of one's own; `critic-prm serve` has it at /get_reward.
+    """The reply to a remote reward request, for use in a custom server; `critic-prm serve` offers it at /get_reward.
 
-    Lists may be empty: with several addresses the trainer sends all but the first nothing. Raises InputError.
+    Lists may be empty: with several addresses the trainer sends empty lists to all but the first. Raises InputError.
     """
     queries = body.get("query")
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
@@ -43,7 +43,7 @@ async def answer(reward: Reward, body: Mapping[str, Any], *, missing: float | No
 
 
 def _solutions(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> list[Solution]:
-    # The server reads the same texts; how chat templates are taken apart is written once, there.
+    # Imported from the server, which parses the same texts, so that chat templates are handled in one place.
     from critic_prm.serve.texts import problem_and_response
 
     out = []
@@ -55,7 +55,7 @@ def _solutions(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[
 
 
 def _reply(reward: Reward, found: Sequence[Rewarded], missing: float | None) -> Reply:
-    """`scores`, on which prompts are filtered, are in [0, 1] whatever the rewards are."""
+    """Build the reply. `scores`, which the trainer filters prompts by, are in [0, 1] whatever the range of the rewards."""
     if not found:
         return {"rewards": [], "scores": [], "extra_logs": {}}
     rewards = [reward.missing(missing) if one.reward is None else one.reward for one in found]

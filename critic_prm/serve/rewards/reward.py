@@ -1,4 +1,4 @@
-"""Solutions of a policy in, rewards out: what a critic says of the steps, what the gold answer says, guards over both."""
+"""Reward solutions of a policy from critic scores and the gold answer, with guards against reward hacking."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EMPTY, NO_GOLD, UNJUDGED = "empty", "no gold answer", "no step judged"
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What a policy wrote for a problem. `gold` is the reference answer, None where there is none; critics never see it."""
+    """A solution written by a policy. `gold` is the reference answer, None if there is none; critics never see it."""
 
     problem: str
     text: str
@@ -41,55 +41,60 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Rewarded:
-    """What a solution is worth.
-
-    `reward` is None where the judgement is missing, never a number made up for it. `score` is the aggregate of the steps,
-    `right` what the gold answer says, `kept` the share of the reward that the guards left. `p_correct` and `steps`, the dense
-    rewards, have one entry a step, None where it was not judged. `status` is the label's, "empty" for a solution without text
-    (which gets the lowest reward), "no gold answer" where one was needed, "no step judged" where the critic had nothing to say.
-    """
+    """The reward of a solution."""
 
     reward: float | None
+    """The reward; None if the judgement is missing. It is never imputed."""
     status: str
+    """The status of the label, or "empty" for a solution without text (which gets the lowest reward), "no gold answer" if one
+    was needed, "no step judged" if the critic judged no step."""
     score: float | None = None
+    """The aggregate of the step scores."""
     right: bool | None = None
+    """Whether the answer matches the gold answer; None if unknown."""
     kept: float = 1.0
+    """The share of the reward left by the guards."""
     p_correct: tuple[float | None, ...] = ()
+    """One value per step, None for a step that was not judged."""
     steps: tuple[float | None, ...] = ()
+    """The dense rewards, one per step, None for a step that was not judged."""
     first_error: int | None = None
 
     @property
     def without_error(self) -> bool:
-        """Whether the solution was judged, and no step found wrong."""
+        """Whether the solution was judged and no step was found incorrect."""
         return self.reward is not None and self.first_error == -1
 
 
 @dataclass(frozen=True)
 class Reward:
-    """How solutions are rewarded.
+    """Computes the rewards of solutions.
 
-    `process` times the aggregate of the steps' P(correct), and `outcome` times 1 or 0 by the gold answer; then the guards. A
-    solution is split into steps at `separator`, by default at "Step k:" marks or blank lines. `critic` is a name as
-    `open_critic` takes it, or a critic.
-
-    `dense` says what the rewards of steps are: P(correct) itself, progress (from `start`, the value of having written nothing),
-    min-form credit (PURE), or potential-based shaping with P(correct) as the potential (the policy that is best stays the
-    best). `concurrent` solutions are with a judge at once. Whoever calls, the critic lives on one event loop; `close` ends it.
-    Raises UsageError for names that do not exist.
+    The reward is `process` times the aggregate of the steps' P(correct), plus `outcome` times 1 or 0 for a right or wrong
+    answer, with the guards applied to the sum. The critic runs on one background event loop, whichever thread or loop calls;
+    `close` stops it. Raises UsageError for unknown names.
     """
 
     critic: str | Critic
+    """A name as accepted by `open_critic`, or a critic."""
     judging: JudgeOptions = field(default_factory=JudgeOptions)
     aggregation: str = "min"
     process: float = 1.0
     outcome: float = 0.0
     dense: Dense = "progress"
+    """The reward of a step: P(correct), progress, min-form credit (PURE), or potential-based shaping with P(correct) as the
+    potential, which leaves the optimal policy unchanged."""
     start: float = 0.5
+    """The value before the first step, for progress and shaping."""
     gamma: float = 1.0
+    """Discount factor for shaping."""
     temperature: float = credit.TEMPERATURE
+    """Softmax temperature for min-form credit."""
     samples: int = 1
     concurrent: int = 64
+    """Maximum number of solutions that a judge works on concurrently."""
     separator: str = ""
+    """The text that separates steps; by default steps are split at "Step k:" markers or blank lines."""
     guards: Guards = field(default_factory=Guards)
     home: BackgroundLoop = field(default_factory=BackgroundLoop, repr=False, compare=False)
 
@@ -101,22 +106,22 @@ class Reward:
             raise UsageError(f"samples is {self.samples} and concurrent is {self.concurrent}; both must be at least 1")
 
     def of(self, solutions: Sequence[Solution]) -> list[Rewarded]:
-        """Reward solutions, in order, from any thread. What must stop a run (ConfigError, BudgetError) is raised."""
+        """Reward solutions, in order, from any thread. Raises errors that must stop a run (ConfigError, BudgetError)."""
         return self.home.submit(self._of(solutions)).result()
 
     async def of_async(self, solutions: Sequence[Solution]) -> list[Rewarded]:
-        """The same, from any event loop."""
+        """Like `of`, from any event loop."""
         return await asyncio.wrap_future(self.home.submit(self._of(solutions)))
 
     def close(self) -> None:
-        """Close the critic and what else was opened."""
+        """Close the critic and all other resources."""
         if self.home.kept:
             self.home.submit(self._close()).result()
         self.home.stop()
 
     def missing(self, floor: float | None) -> float:
-        """The number that stands for a missing judgement where a trainer insists on one: `floor`, or the lowest reward, so that
-        nothing is to be gained by a text that no judge can read."""
+        """The number to use for a missing judgement if a trainer requires one: `floor`, or else the lowest reward, so that
+        writing text that cannot be judged does not pay."""
         return self.guards.low if floor is None else floor
 
     async def _of(self, solutions: Sequence[Solution]) -> list[Rewarded]:
@@ -135,7 +140,7 @@ class Reward:
             kept["critic"] = open_critic(self.critic, self.judging) if isinstance(self.critic, str) else self.critic
             kept["turns"] = asyncio.Semaphore(self.concurrent)
         critic, turns = kept["critic"], kept["turns"]
-        if critic.batch > 1:  # it computes: one batch is cheaper than many
+        if critic.batch > 1:  # a local critic: one batch is cheaper than many
             return [found async for _, found in label(trajectories, critic, samples=self.samples)]
 
         async def one(trajectory: Trajectory) -> Label:
@@ -143,7 +148,7 @@ class Reward:
                 [found] = [found async for _, found in label([trajectory], critic, samples=self.samples)]
                 return found
 
-        outcomes = await asyncio.gather(*map(one, trajectories), return_exceptions=True)  # what is under way is paid for
+        outcomes = await asyncio.gather(*map(one, trajectories), return_exceptions=True)  # those in flight are paid for
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -156,7 +161,7 @@ class Reward:
         return await grader.same(final_answer(solution.text), solution.gold)
 
     def combine(self, steps: Sequence[str], found: Label, right: bool | None = None) -> Rewarded:
-        """One solution's reward from its label and whether its answer is right (None: unknown)."""
+        """Compute one solution's reward from its label and whether its answer is right (None: unknown)."""
         score = aggregate(found.p_correct, self.aggregation)
         status: str = found.status if found.status != "ok" or score is not None else UNJUDGED
         if status == "ok" and self.outcome and right is None:
@@ -169,8 +174,8 @@ class Reward:
         return Rewarded(reward, status, score, right, kept, found.p_correct, dense, found.first_error)
 
     def step_rewards(self, p_correct: Sequence[float | None], repeated: Sequence[bool]) -> tuple[float | None, ...]:
-        """The dense rewards. A step that repeats earlier ones gains nothing by it, except under shaping, which would no longer
-        be neutral."""
+        """The dense rewards. A step that repeats earlier ones gets no positive reward, except under shaping, which would then
+        no longer preserve the optimal policy."""
         p = [value for value in p_correct if value is not None]
         if not p:
             return (None,) * len(p_correct)
@@ -193,7 +198,7 @@ class Reward:
 
 
 def _trajectory(solution: Solution, separator: str) -> Trajectory:
-    """What the critic is shown; no steps where nothing was written."""
+    """The trajectory for the critic; without steps if the solution is empty."""
     texts = solution.text.split(separator) if separator else split_steps(solution.text)
     steps = tuple(Step(text.strip()) for text in texts if text.strip())
     answer = final_answer(solution.text)
@@ -201,11 +206,11 @@ def _trajectory(solution: Solution, separator: str) -> Trajectory:
 
 
 def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
-    """A Reward from a TOML file: its fields but `judging` at the top, [guards], and in [judging] those of `JudgeOptions`, with
-    `sampling` a table of its own. Paths in it are relative to it.
+    """Read a Reward from a TOML file: its fields except `judging` at the top level, [guards], and the fields of `JudgeOptions`
+    in [judging], with `sampling` as a subtable. Relative paths are resolved against the folder of the file.
 
-    `trust` are files that may name code, servers, and paths outside their folder: this one, or a cascade that it names. Raises
-    InputError for a file that cannot be read or names what it may not, UsageError for a name that does not exist.
+    `trust` lists files that may name code, servers, and paths outside their folder: this one, or a cascade that it names.
+    Raises InputError for a file that cannot be read or names something it may not use, UsageError for an unknown name.
     """
     origin = Origin(path, tuple(trust))
     try:
@@ -232,7 +237,8 @@ def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
 
 
 def _check_server(origin: Origin, critic: object, address: object) -> None:
-    """The user's key goes to the server: raises InputError unless it is the provider's own, or the file is trusted."""
+    """Raise InputError unless the server is the provider's own or the file is trusted, because the user's API key is sent to
+    it."""
     provider = str(critic).removeprefix("rollout:").partition("/")[0]
     if not origin.trusted and address not in official_addresses(provider):
         raise origin.refusal("base_url", address, "the provider's own address")
@@ -254,7 +260,7 @@ _OPENED: dict[str, Reward] = {}
 
 
 def shared_reward(given: str | Reward) -> Reward:
-    """The Reward of a TOML file, opened once in this process; a Reward itself."""
+    """The Reward of a TOML file, opened once per process; a Reward is returned unchanged."""
     if isinstance(given, Reward):
         return given
     if given not in _OPENED:

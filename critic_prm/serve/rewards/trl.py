@@ -1,4 +1,4 @@
-"""TRL's reward functions (GRPOTrainer, RLOOTrainer): prompts and completions in, a number or None for each out."""
+"""Reward functions for TRL (GRPOTrainer, RLOOTrainer): one number or None per completion."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ LogExtra = Callable[[str, list[Any]], None]
 def reward_function(
     reward: Reward | str, *, name: str = "critic_prm", problem: str = "problem", gold: str = "gold_answer"
 ) -> Callable[..., Rewards]:
-    """A reward function for `reward_funcs=`, from a Reward or the path of its TOML file.
+    """Create a reward function for `reward_funcs=` from a Reward or the path of its TOML file.
 
-    `name` is what the trainer's metrics call it. The problem is taken from the data set's column `problem` where there is one,
-    else it is the prompt (of a conversation: its last user message); the gold answer from the column `gold`. A completion whose
-    judgement is missing gets None: TRL leaves it out.
+    `name` is used in the trainer's metrics. The problem is the data set column `problem` if there is one, otherwise the prompt
+    (for a conversation, its last user message). The gold answer is the column `gold`. A completion without a usable judgement
+    gets None, and TRL leaves it out.
     """
     opened = shared_reward(reward)
 
@@ -44,7 +44,7 @@ def reward_function(
 def async_reward_function(
     reward: Reward | str, *, name: str = "critic_prm", problem: str = "problem", gold: str = "gold_answer"
 ) -> Callable[..., Awaitable[Rewards]]:
-    """The same as a coroutine function: TRL runs all of these at once, and it does not block the training process's thread."""
+    """The same as a coroutine function. TRL runs these concurrently, without blocking the thread of the training process."""
     opened = shared_reward(reward)
 
     async def critic_prm(
@@ -65,7 +65,7 @@ def async_reward_function(
 def _solutions(
     reward: Reward, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any], problem: str, gold: str
 ) -> list[Solution]:
-    """Raises UsageError where the outcome is to be rewarded and no column holds the gold answer."""
+    """Raises UsageError if the outcome is rewarded and no column has the gold answer."""
     if reward.outcome and gold not in columns:
         present = ", ".join(sorted(columns)) or "none"
         raise UsageError(f"the outcome is rewarded, but there is no column {gold!r} with the gold answer; columns: {present}")
@@ -79,7 +79,7 @@ def _solutions(
 
 
 def text_of(said: Any, role: str) -> str:
-    """A plain text itself; of a conversation the last message of a user, or all an assistant said."""
+    """The text itself if it is a string; for a conversation, the last user message or all assistant messages."""
     if isinstance(said, str):
         return said
     texts = [_content(message["content"]) for message in said if message["role"] == role]
@@ -87,7 +87,7 @@ def text_of(said: Any, role: str) -> str:
 
 
 def _content(content: Any) -> str:
-    """A message's text; of one in parts, the parts that are text."""
+    """The text of a message; for a message with parts, its text parts."""
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content or () if part.get("type") == "text")

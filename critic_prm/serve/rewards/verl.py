@@ -1,4 +1,4 @@
-"""verl's compute_score: one solution in, a dict with its score out, with the same keys for every sample."""
+"""Reward function for verl (compute_score): a dict with the score of one solution."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ async def compute_score(
     missing: float | None = None,
     **_: Any,
 ) -> dict[str, float]:
-    """What `reward.custom_reward_function.path` can point at; `recipe`, a Reward's TOML file, comes from its `reward_kwargs`.
+    """Reward function for `reward.custom_reward_function.path`. `recipe`, a Reward or its TOML file, comes from its
+    `reward_kwargs`.
 
-    The problem is `extra_info[problem]`, because verl hands over no prompt. verl needs a number for every sample: a missing
+    The problem is `extra_info[problem]`, because verl does not pass the prompt. verl needs a number for every sample: a missing
     judgement gets `missing`, by default the lowest reward, and "judged" 0. Requests to a judge are limited by the recipe's
-    `concurrent` and its judging's `rpm` and `tpm`. Other arguments verl passes are not needed. Raises UsageError.
+    `concurrent` and by `rpm` and `tpm` of its judging options. Other arguments that verl passes are ignored. Raises UsageError.
     """
     reward = shared_reward(recipe)
     [found] = await reward.of_async([_solution(reward, solution_str, ground_truth, extra_info, problem)])
@@ -51,7 +52,7 @@ def compute_score_sync(
 def score_function(
     reward: Reward | str, *, problem: str = "question", missing: float | None = None
 ) -> Callable[..., Awaitable[dict[str, float]]]:
-    """A compute_score around a Reward made in Python: a plain coroutine function, which is what verl looks for."""
+    """A compute_score for a Reward created in Python. It is a plain coroutine function, because verl checks for that."""
     opened = shared_reward(reward)
 
     async def compute(
@@ -75,7 +76,8 @@ def _solution(reward: Reward, text: str, gold: Any, extra: Mapping[str, Any] | N
 
 
 def _row(reward: Reward, found: Rewarded, missing: float | None) -> dict[str, float]:
-    """Floats only: verl averages every column, and takes its columns from the first sample alone."""
+    """Floats only: verl averages every column, and takes the set of columns from the first sample. Every row has the same
+    keys."""
     row = {
         "score": reward.missing(missing) if found.reward is None else found.reward,
         "judged": float(found.reward is not None),
