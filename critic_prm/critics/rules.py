@@ -40,4 +40,5 @@ class RuleCritic:
 
 
 def connect() -> RuleCritic:
+    """Open the rule checker; the entry point of the critic registry."""
     return RuleCritic()

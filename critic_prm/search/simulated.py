@@ -21,6 +21,7 @@ def chance(*key: object) -> float:
 
 
 def is_right(path: Sequence[str]) -> bool:
+    """Whether all steps of a simulated solution are correct."""
     return all(step.startswith("right") for step in path)
 
 

@@ -130,6 +130,7 @@ def share(hits: Sequence[bool], keys: Sequence[str]) -> dict[str, float | None] 
 
 
 def percent(value: Mapping[str, float | None] | None) -> str:
+    """A share and its interval in percent, "-" if unknown."""
     if value is None or value["value"] is None:
         return "-"
     shown = f"{100 * value['value']:.1f}%"

@@ -215,4 +215,5 @@ def open_tree(
     seed: int,
     samples: int,
 ) -> SearchTree:
+    """An empty tree for `problem`, with scores aggregated by `how` from `samples` judgements per prefix."""
     return SearchTree(problem, policy, Scorer(critic, problem, samples), how, budget, pricing, seed)

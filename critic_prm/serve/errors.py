@@ -67,6 +67,7 @@ def place_of(error: BaseException) -> str:
 
 
 async def refuse(refusal: Refused, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the error response."""
     from starlette.responses import Response
 
     content = orjson.dumps({"error": {"code": ERRORS[refusal.status][0], "message": refusal.message}})

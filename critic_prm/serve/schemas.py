@@ -14,6 +14,7 @@ STEPS, SOLUTIONS = 1024, 256
 
 
 def ref(name: str) -> Schema:
+    """A reference to a schema of the OpenAPI document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 

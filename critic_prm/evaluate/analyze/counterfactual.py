@@ -70,14 +70,17 @@ def corrupt(solution: Trajectory, at: int, first: int, rng: Random) -> Change | 
 
 
 def harmless(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
+    """Append a harmless sentence to the step."""
     return _with("harmless words", solution, at, first, solution.steps[at].text + HARMLESS)
 
 
 def mask(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
+    """Replace the step by a placeholder."""
     return _with("mask", solution, at, first, MASK)
 
 
 def drop(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
+    """Remove the step; None if it is the only one."""
     n = len(solution.steps)
     if n < 2:
         return None
@@ -86,6 +89,7 @@ def drop(solution: Trajectory, at: int, first: int, rng: Random) -> Change | Non
 
 
 def swap(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
+    """Swap the step with the next one; None if that is the first error or does not exist."""
     n = len(solution.steps)
     if at + 1 >= n or at + 1 == first:
         return None

@@ -19,7 +19,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """Limits on rewards. A guard never raises a reward. Raises UsageError.
+    """Limits on rewards. Apart from clipping to [`low`, `high`], a guard never raises a reward. Raises UsageError.
 
     A solution that violates a limit is moved linearly towards `low`, and gets `low` if it exceeds the limit by the share
     `slack`.

@@ -1,11 +1,11 @@
 
-// --- charts: SVG for eyes, a table of the same numbers for everyone -------------------------------------------------------------
+// --- charts: SVG with a table of the same numbers -------------------------------------------------------------------------------
 
 const W = 400, H = 270, LEFT = 44, RIGHT = 14, TOP = 12, BOTTOM = 42;
 const across = (x) => LEFT + x * (W - LEFT - RIGHT);
 const up = (y) => H - BOTTOM - y * (H - TOP - BOTTOM);
 
-/** A figure with heading, drawing, key and the numbers as a table. */
+/** A figure with heading, drawing, legend and data table. */
 function figure(title, said, drawing, head, rows, key) {
   return el("figure", { class: "chart", "aria-label": title },
     el("figcaption", {}, el("h3", {}, title), said && el("p", {}, said)),
@@ -109,7 +109,7 @@ function interval(metric, show = percent) {
   return metric[1] === null ? show(metric[0]) : `${show(metric[0])} [${show(metric[1])}, ${show(metric[2])}]`;
 }
 
-/** Bars side by side. `series` are [name, class, numbers]. */
+/** Grouped bars. `series` are [name, class, numbers]. */
 function bars(title, said, xTitle, labels, series, every = 1) {
   const most = Math.max(1, ...series.flatMap(([, , numbers]) => numbers));
   const step = (W - LEFT - RIGHT) / labels.length, wide = (step * 0.8) / series.length;
@@ -129,7 +129,7 @@ function bars(title, said, xTitle, labels, series, every = 1) {
     labels.map((text, i) => [text, ...series.map(([, , numbers]) => count(numbers[i]))]), series.map(([name, cls]) => [name, cls]));
 }
 
-/** A round number at or above `most` whose half is whole. */
+/** A round, even upper limit of an axis, at least `most`. */
 function niceTop(most) {
   if (most <= 10) return 2 * Math.ceil(most / 2);
   const power = 10 ** Math.floor(Math.log10(most));

@@ -63,7 +63,7 @@ function scoreOf(run, r, n, named) {
     all > 1 && el("small", {}, `${k} of ${all}`, hidden(" votes say correct")));
 }
 
-/** What was said of a step: open where it matters (the first error, a wrong step), else folded. */
+/** The critiques of a step: expanded at the first error and at incorrect steps, otherwise collapsed. */
 function critiquesOf(texts, shown, n, row) {
   const said = shown.flatMap((r) => texts.runs[r].judgements.flatMap((judgement) =>
     judgement.verdicts.filter((verdict) => verdict[0] === n && verdict[3]).map((verdict) => ({ r, judgement, verdict }))));

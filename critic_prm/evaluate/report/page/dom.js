@@ -3,7 +3,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes and children; strings become text. */
+/** Create an element with attributes and children; strings become text nodes. */
 function el(name, attributes, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
@@ -25,7 +25,7 @@ function fill(node, attributes, children) {
   return node;
 }
 
-/** Put children into an element in place of what it holds. */
+/** Replace the children of an element. */
 function show(node, ...children) {
   node.replaceChildren();
   return fill(node, {}, children);
@@ -34,7 +34,7 @@ function show(node, ...children) {
 const byId = (id) => document.getElementById(id);
 const hidden = (text) => el("span", { class: "sr" }, text);
 
-// --- numbers and words --------------------------------------------------------------------------------------------------------
+// --- formatting of numbers and labels -----------------------------------------------------------------------------------------
 
 const count = (n) => n.toLocaleString("en-US");
 const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many || one + "s"}`;
@@ -49,12 +49,12 @@ function money(usd) {
   return usd === 0 ? "$0" : usd < 0.01 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
 }
 
-/** Colours of a P(correct): `--end` is the colour it leans to, `--sure` how far, from 0 at one half to 1. */
+/** Colours for a P(correct): `--end` is the colour of the nearer verdict, `--sure` its strength, from 0 at one half to 1. */
 function hue(p) {
   return p === null ? null : { "--p": p.toFixed(3), "--end": p < 0.5 ? "var(--bad)" : "var(--good)", "--sure": Math.abs(2 * p - 1).toFixed(3) };
 }
 
-/** A first error in words; steps are counted from 1 on the page, from 0 in files. */
+/** A first error as text. Steps are 1-based on the page and 0-based in files. */
 function place(first) {
   return first === null ? "undecided" : first < 0 ? "no error" : `step ${first + 1}`;
 }
@@ -68,7 +68,7 @@ const WORDS = {
   provider_error: "provider error",
 };
 
-/** Who judged, in a few words. */
+/** A short name of the critic. */
 function judgeOf(card) {
   const names = [card.provider, card.model].filter((name, n, all) => name && !(n === 0 && all[1] === name));
   const model = names.join("/") || "unnamed critic";

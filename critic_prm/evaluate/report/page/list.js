@@ -4,7 +4,7 @@
 const PAGE = 50;
 const view = { show: "all", source: "", sort: "file", a: 0, b: 1, query: "", page: 0, found: [], selected: -1 };
 
-/** What can be shown. Each has a name, an explanation and a test; those that never hold are left out. */
+/** The filters. Each has a name, an explanation and a test; filters that match no row are left out. */
 const SHOWS = [
   { id: "all", name: "All", title: "Every trajectory", test: () => true },
   { id: "wrong", name: "Disagrees with gold", title: "The critic's first error is not the gold one", test: (row) => wrong(row, view.a) },
@@ -60,7 +60,7 @@ function choice(name, title, options) {
   return el("label", {}, el("span", {}, title), select);
 }
 
-/** Which trajectories are shown, in which order; how long it took is kept for whoever wants to know. */
+/** Select and sort the trajectories to show; the time this takes is recorded. */
 function find() {
   const began = performance.now();
   const show = SHOWS.find(({ id }) => id === view.show), words = view.query.split(/\s+/).filter(Boolean);
@@ -128,7 +128,7 @@ function rowOf(index) {
     hidden(`${plural(row[STEPS], "step")}; ${said ? `first error: ${place(said[FIRST])}` : "not judged"}${row[GOLD] === null ? "" : `; gold: ${place(row[GOLD])}`}`)));
 }
 
-/** The outcome of one run in a word. */
+/** The outcome of one run as a single word. */
 function badge(row, r) {
   const said = row[SAID][r];
   if (said === null) return el("span", { class: "badge none" }, "not in this run");
@@ -141,7 +141,7 @@ function badge(row, r) {
   return el("span", { class: fits ? "badge fits" : "badge differs" }, fits ? `${text} ✓` : `${text}, gold ${place(row[GOLD])}`);
 }
 
-/** A cell a step, coloured by P(correct); the critic's first error has a ring, the gold one a mark under it. */
+/** One cell per step, coloured by P(correct), with a ring at the critic's first error and a mark below the gold one. */
 function strip(row, r) {
   const said = row[SAID][r], percents = said === null ? new Array(row[STEPS]).fill(-1) : said[P];
   return el("span", { class: "strip", "aria-hidden": "true" }, percents.slice(0, 60).map((p, step) => el("i", {

@@ -9,7 +9,7 @@ function setTheme(name) {
   byId("theme").setAttribute("aria-label", `Colours: ${THEMES[name].toLowerCase()}`);
 }
 
-/** Show what the address says: #overview, #list or #t/NUMBER. */
+/** Show the view given by the URL fragment: #overview, #list or #t/NUMBER. */
 async function route() {
   const [where, which] = location.hash.slice(1).split("/"), index = Number(which);
   const one = where === "t" && Number.isInteger(index) && index >= 0 && index < store.rows.length;

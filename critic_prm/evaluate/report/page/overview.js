@@ -1,5 +1,5 @@
 
-// --- overview: what each run is worth, and how two differ ------------------------------------------------------------------------
+// --- overview: results of each run and differences between runs ------------------------------------------------------------------
 
 function renderOverview() {
   const runs = store.runs.map((run, n) => ({ run, cls: `run-${n % 8}`, n }));
@@ -37,7 +37,7 @@ function runCard({ run, cls, n }) {
 
 const range = (metric, show) => (metric[1] === null ? "" : `95%: ${show(metric[1])} to ${show(metric[2])}`);
 
-/** For every two runs with trajectories in common: how often they decide alike, and who is right when they do not. */
+/** For each pair of runs with common trajectories: how often they agree, and which is right when they disagree. */
 function comparisons(runs) {
   const pairs = [];
   for (const a of runs) for (const b of runs) if (a.n < b.n && a.run.counts.trajectories && b.run.counts.trajectories) pairs.push([a, b]);

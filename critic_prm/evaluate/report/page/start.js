@@ -1,3 +1,3 @@
 "use strict";
-// All texts from judges and datasets reach the page through textContent alone; nothing here builds markup from strings.
+// All texts from judges and datasets are inserted as textContent only; no code here builds markup from strings.
 const report = {};

@@ -1,7 +1,7 @@
 
-// --- data: an index at once, texts block by block when they are needed ---------------------------------------------------------
+// --- data: the index is loaded at the start, blocks of texts on demand ---------------------------------------------------------
 
-/** What a script element holds: base64 of gzipped JSON. The element is emptied, so that nothing is held twice. */
+/** Decode a script element: base64 of gzipped JSON. The element is removed, so that the data is not in memory twice. */
 async function unpack(element) {
   const text = element.textContent;
   element.remove();
@@ -35,7 +35,7 @@ const store = {
     return (await this.blockOf(Math.floor(index / this.block)))[index % this.block];
   },
 
-  /** Make everything searchable, a block at a time, letting the page breathe in between. */
+  /** Make all texts searchable, one block at a time, yielding to the page between blocks. */
   async prepareSearch(progress) {
     for (let number = 0; number < this.sealed.length; number++) {
       const rows = await this.blockOf(number);
@@ -49,7 +49,7 @@ const store = {
   },
 };
 
-/** All that can be found in a trajectory, in lower case. */
+/** The searchable text of a trajectory, in lower case. */
 function flat(row, head) {
   const parts = [head, row.problem, row.final_answer || ""];
   for (const step of row.steps) typeof step === "string" ? parts.push(step) : parts.push(...step);
@@ -59,7 +59,7 @@ function flat(row, head) {
   return parts.join("\n").toLowerCase();
 }
 
-// --- what is asked of a trajectory ---------------------------------------------------------------------------------------------
+// --- properties of a trajectory ------------------------------------------------------------------------------------------------
 
 const thresholdOf = (run) => (typeof run.card.threshold === "number" ? run.card.threshold : 0.5);
 const MARGIN = 0.15; // a step this near to the threshold is uncertain
@@ -68,7 +68,7 @@ const usable = (said) => said !== null && store.statuses[said[STATUS]] === "ok" 
 const wrong = (row, r) => row[GOLD] !== null && usable(row[SAID][r]) && row[SAID][r][FIRST] !== row[GOLD];
 const right = (row, r) => row[GOLD] !== null && usable(row[SAID][r]) && row[SAID][r][FIRST] === row[GOLD];
 
-/** How near the least certain judged step is to the threshold, in percent; 100 when nothing was judged. */
+/** Distance of the least certain judged step from the threshold, in percent; 100 if no step was judged. */
 function nearness(row, r) {
   const said = row[SAID][r];
   if (said === null) return 100;
@@ -85,7 +85,7 @@ function lowest(row, r) {
   return least;
 }
 
-/** How the decisions of two runs differ: "" alike, "fixed" or "broken" by the second where there is gold, else "changed". */
+/** Difference between the decisions of two runs: "" if equal, "fixed" or "broken" by the second if there is gold, else "changed". */
 function flip(row, a, b) {
   const one = row[SAID][a], other = row[SAID][b];
   if (one === null || other === null || one[FIRST] === other[FIRST]) return "";
