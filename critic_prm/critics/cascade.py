@@ -65,7 +65,7 @@ class Cascade:
 
     If nothing is in doubt, the result of the first critic stands. With "solution", the judgement of the asked judge replaces
     it. With "step", the judge decides only the steps in the band; steps whose P(error) is above the band are incorrect and
-    those below it are correct, without a request. A reply that cannot be parsed, or that has no first error, passes the
+    those below it are correct, without a request. A reply that cannot be parsed, or whose first error is unknown, passes the
     question to the next judge. If no judge decides, the result of the first critic stands and the trajectory is written to
     `escalations`.
     """

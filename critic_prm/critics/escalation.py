@@ -61,7 +61,7 @@ class Answer:
 
 @dataclass
 class Answers:
-    """Answers from a filled-in file, keyed by trajectory content. `used` holds the keys that were looked up."""
+    """Answers from a filled-in file, keyed by trajectory content. `used` holds the keys of answers that were used."""
 
     found: dict[str, Answer]
     open: int = 0
