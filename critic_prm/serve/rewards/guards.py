@@ -63,7 +63,7 @@ class Guards:
         return [share > self.repeats for share in repetition(steps)]
 
     def apply(self, reward: float, steps: Sequence[str]) -> float:
-        """The reward after all guards: between `low` and the original reward, and at most `high`."""
+        """The reward clipped to [`low`, `high`], then moved towards `low` by the share that `allowed` takes away."""
         kept = min(max(reward, self.low), self.high)
         return min(kept, self.low + (kept - self.low) * self.allowed(steps))
 
