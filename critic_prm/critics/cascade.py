@@ -221,7 +221,7 @@ def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) 
     """Build the cascade from the TOML table `[cascade]`.
 
     Keys: `first` (a critic, or several, which are combined into their mean and spread), `judges`, `low` and `high`; optional:
-    `spread`, `by`, `style`, `escalate`. Raises UsageError.
+    `spread`, `by`, `style`, `escalate`, and `tuned` (a record of the tuning, ignored here). Raises UsageError.
     """
     from critic_prm.critics.open import check
 
