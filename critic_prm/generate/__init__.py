@@ -1,1 +1,1 @@
-"""Make trajectories: sample policies, roll out, search trees, plant errors, exact problem families."""
+"""Generate trajectories: sampling, rollouts, tree search, planted errors and synthetic problem families."""

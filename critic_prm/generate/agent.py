@@ -1,5 +1,4 @@
-"""Runs of agents with a reward at their end -> what each step promises and how far it gets, by returns or by TD(lambda) -> step
-labels."""
+"""Assign credit for the final reward of agent runs to their steps, by returns or TD(lambda)."""
 
 from __future__ import annotations
 
@@ -20,36 +19,43 @@ Progress = Literal["diff", "gae"]
 Labels = Literal["promise", "progress"]
 
 REWARDS = ("reward", "score", "success", "outcome", "final_answer_correct", "is_correct", "resolved")
-"""Where a run's reward is looked for: in the row, then in its meta."""
+"""Fields that may hold the reward of a run, looked up first in the row and then in its meta."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """How the reward is shared out among the steps.
+    """Credit assignment options.
 
-    "td": AgentPRM's promise and progress (arXiv 2511.08325) by TD(`lam`) over values of the states; `values` are those of a
-    "table" (the mean outcome of all runs of the task with the same history, drawn to the task's mean as if by `prior` more
-    runs) or the p_correct of "labels" that a critic gave. "returns": discounted outcomes, averaged over equal histories (arXiv
-    2502.10325). With `discount` "to-go" a step counts gamma^(steps still to come); "elapsed" is gamma^(steps before it), as in
-    that paper's code, which trusts late steps least.
-
-    `progress` of a step is what it adds to the promise ("diff"), or the advantage itself ("gae", only with "td"). `labels` says
-    what becomes the label: the promise, a probability, or 1 where the progress is at least -`tolerance` and 0 elsewhere.
+    Method "td" is AgentPRM's promise and progress (arXiv 2511.08325). Method "returns" averages discounted outcomes over equal
+    histories (arXiv 2502.10325).
     """
 
     method: Method = "td"
     gamma: float = 1.0
     lam: float = 0.95
+    """Lambda of TD(lambda)."""
     discount: Discount = "to-go"
+    """For "returns": "to-go" weights a step by gamma^(steps after it). "elapsed" uses gamma^(steps before it), as the paper's
+    code does, which gives late steps the least weight.
+    """
     values: Values = "table"
+    """State values for "td". "table" is the mean outcome of all runs of the task with the same history, shrunk to the task
+    mean. "labels" is the p_correct that a critic gave.
+    """
     prior: float = 1.0
+    """Strength of the shrinkage in "table", as a number of pseudo-runs."""
     progress: Progress = "diff"
+    """"diff" is the change of the promise; "gae" is the advantage itself (only with "td")."""
     labels: Labels = "promise"
+    """"promise" labels a step with its promise, a probability. "progress" labels it 1 if its progress is at least -`tolerance`,
+    else 0.
+    """
     tolerance: float = 0.0
     reward: str | None = None
+    """Field that holds the reward; None tries all of REWARDS."""
 
     def check(self) -> None:
-        """Raises UsageError for what does not exist or does not go together."""
+        """Raise UsageError for an unknown or inconsistent option."""
         named = {"method": Method, "discount": Discount, "values": Values, "progress": Progress, "labels": Labels}
         for name, kind in named.items():
             if getattr(self, name) not in get_args(kind):
@@ -65,20 +71,26 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """One entry a step: `promise`, what the run is worth after it; `progress`, what the step added; `runs`, how many runs were
-    in this history. `start` is the promise before the first step."""
+    """Credit of the steps of one run; the tuples have one entry per step."""
 
     start: float
+    """Promise before the first step."""
     promise: tuple[float, ...]
+    """Expected outcome of the run after the step."""
     progress: tuple[float, ...]
+    """What the step added to the promise."""
     runs: tuple[int, ...]
+    """Number of runs with the same history."""
 
 
 def td_lambda(
     start: float, values: Sequence[float], rewards: Sequence[float], lam: float, gamma: float
 ) -> tuple[list[float], list[float]]:
-    """(advantages, promises) of each step: delta_t = r_t + gamma M_t - M_(t-1), with no M after the last step;
-    A_t = sum over k of (gamma lam)^k delta_(t+k); Q_t = A_t + M_(t-1). `start` is M before the first step."""
+    """Return (advantages, promises), one entry per step.
+
+    delta_t = r_t + gamma M_t - M_(t-1), without M after the last step; A_t = sum over k of (gamma lam)^k delta_(t+k); Q_t = A_t
+    + M_(t-1). `start` is M before the first step.
+    """
     before = [start, *values]
     advantages = [0.0] * len(values)
     later = 0.0
@@ -90,7 +102,7 @@ def td_lambda(
 
 
 def discounted(outcome: float, steps: int, gamma: float, discount: Discount) -> list[float]:
-    """A run's outcome in [0, 1] as each of its `steps` sees it: (1 + w (2 outcome - 1)) / 2 with w as `discount` says."""
+    """Discount a run's outcome in [0, 1] for each step: (1 + w (2 outcome - 1)) / 2, with weight w as `discount` says."""
     weights = [gamma**t for t in range(steps)]
     if discount == "to-go":
         weights.reverse()
@@ -98,8 +110,11 @@ def discounted(outcome: float, steps: int, gamma: float, discount: Discount) -> 
 
 
 def reward_of(run: Trajectory, name: str | None = None) -> float | None:
-    """The run's reward in [0, 1]: what the row says under `name` or one of REWARDS, else whether the final answer is the gold
-    answer, None where neither can be told. Raises InputError for one that is no number from 0 to 1."""
+    """Return the reward of a run in [0, 1], or None if it has none.
+
+    It is the field `name`, or one of REWARDS, or else whether the final answer equals the gold answer. Raises InputError for a
+    reward that is not a number from 0 to 1.
+    """
     for key in (name,) if name else REWARDS:
         for place in (run.extra, run.meta):
             value = place.get(key)
@@ -117,7 +132,7 @@ def reward_of(run: Trajectory, name: str | None = None) -> float | None:
 
 @dataclass
 class AgentStats:
-    """How many runs there were and what they came to, for the end of a run."""
+    """Counts of runs and their outcomes, for the run summary."""
 
     name: str = "agent"
     counts: Counter[str] = field(default_factory=Counter)
@@ -137,10 +152,9 @@ class AgentStats:
 
 
 def credited(runs: Iterable[Trajectory], credit: Credit, account: AgentStats | None = None) -> list[Trajectory]:
-    """The runs with step labels, in their order; those without a reward are left out and counted.
+    """Return the runs with step labels, in input order. Runs without a reward are dropped and counted.
 
-    meta["agent"] has `promise`, `progress`, `runs` and `start` of `Shares`, the reward and how it was shared out. Raises
-    InputError for rewards, or values, that cannot be read.
+    meta["agent"] holds the fields of `Shares`, the reward and the method. Raises InputError for invalid rewards or values.
     """
     credit.check()
     account = account or AgentStats()
@@ -163,7 +177,7 @@ def credited(runs: Iterable[Trajectory], credit: Credit, account: AgentStats | N
 
 
 class _Table:
-    """What all runs together say of each history."""
+    """Outcome statistics per history over all runs."""
 
     def __init__(self, runs: Sequence[tuple[Trajectory, float]], credit: Credit) -> None:
         self.credit = credit
@@ -206,9 +220,9 @@ class _Table:
 
 
 def histories(run: Trajectory) -> list[bytes]:
-    """A key for the history up to and with each step: the task, and all actions and observations before it, and the action.
+    """Return a key per step for its history: the task, all earlier actions and observations, and the action of the step.
 
-    What the action brings is not in it, so runs that part only by chance share the step at which they do.
+    The observation that follows the action is excluded, so runs that diverge only by a random outcome share that step.
     """
     digest = hashlib.sha256(run.problem.encode("utf-8", "surrogatepass"))
     keys = []

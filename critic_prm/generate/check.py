@@ -1,4 +1,4 @@
-"""From generated trajectories to the same with every label confirmed by a solver that knows nothing of how they were made."""
+"""Verify the labels of generated trajectories with an independent solver."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from critic_prm.registry import load, names
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The first wrong step from 0, -1 when all are right, None when the solver does not say; then `note` says why."""
+    """A checker's result: the first wrong step (0-based), -1 for none, or None if undecided, with the reason in `note`."""
 
     first_error: int | None
     note: str = ""
 
 
 class Checker(Protocol):
-    """A module in `checks/`: it reads problem and steps, never the label."""
+    """A module in `checks/`. It reads the problem and the steps, never the label."""
 
     def examine(self, trajectory: Trajectory) -> Finding: ...
 
 
 def checked_families() -> list[str]:
-    """The families whose labels a solver can confirm."""
+    """Return the families whose labels a solver can verify."""
     return names("check")
 
 
 def confirm(family: str, trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """Yield the trajectories of a family; a label that the solver could not decide, or whose premises contradict each other,
-    becomes None, for what is not known is not wrong.
+    """Yield the trajectories of a family after verifying their labels.
 
-    Raises UsageError for a family without a checker, ConfigError where the extra `formal` is not installed, and CriticPrmError
-    for a label that the solver contradicts.
+    If the solver cannot decide, or the premises contradict each other, the label becomes None: undecided is not wrong.
+
+    Raises UsageError for a family without a checker, ConfigError if the extra `formal` is not installed, and CriticPrmError for
+    a label that the solver contradicts.
     """
     if family.replace("_", "-") not in checked_families():
         raise UsageError(f"no solver checks the family {family!r}; those it can check are: {', '.join(checked_families())}")

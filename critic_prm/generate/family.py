@@ -1,4 +1,7 @@
-"""From a family's name and a seed to trajectories with exact labels: half of them right, the errors spread over all steps."""
+"""Generate trajectories with exact labels from a synthetic problem family.
+
+By default half of the solutions are wrong, and the errors are spread evenly over the steps.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,26 @@ from critic_prm.registry import load, names
 
 LEVELS = (1, 5)
 PULL = 0.15
-"""How strongly the share of wrong solutions so far is drawn to the one asked for."""
+"""How strongly the actual share of wrong solutions is pulled toward the requested one."""
 PATIENCE = 2000
-"""So many problems in a row that were there before, or take no error, and a family has run dry."""
+"""A family is exhausted after this many draws in a row that repeat a problem or fit no error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The steps of one solution and what it answers."""
+    """The steps of one solution and its answer."""
 
     steps: tuple[str, ...]
     answer: str
 
 
 class FamilyTask(Protocol):
-    """One problem with its right solution, and what can go wrong in it.
+    """One problem with its correct solution and the errors that can be planted in it.
 
-    `places` has one entry per step of the right solution: the kinds of error that fit there. `plant` writes the solution of
-    one who makes this error at this step (0-based) and goes on consistently from it; None when it does not work out
-    (it would change nothing, or lead to numbers nobody would write). Steps before `at` are those of the right solution.
-    `facts` go into the trajectory's meta.
+    `places` has one entry per step of the correct solution: the error kinds that fit there. `plant` returns a solution that
+    makes this error at step `at` (0-based) and continues consistently from it; the steps before `at` are those of the correct
+    solution. It returns None if the error is impossible there (it would change nothing, or give implausible numbers). `facts`
+    go into the trajectory's meta.
     """
 
     @property
@@ -48,22 +51,22 @@ class FamilyTask(Protocol):
 
 
 class Family(Protocol):
-    """A module in `families/`. `KINDS` are the kinds of error it can plant, each with its weight."""
+    """A module in `families/`. `KINDS` maps the error kinds it can plant to their weights."""
 
     KINDS: Mapping[str, float]
 
     def draw(self, rng: Random, level: int) -> FamilyTask:
-        """A problem of difficulty `level`, 1 (easy) to 5."""
+        """Draw a problem of difficulty `level`, 1 (easy) to 5."""
         ...
 
 
 def open_family(name: str) -> Family:
-    """The family called `name`. Raises UsageError that lists the others."""
+    """Open a family by name. Raises UsageError, listing the available families, for an unknown name."""
     return cast(Family, load("family", name))
 
 
 def family_names() -> list[str]:
-    """The names of all families."""
+    """Return the names of all families."""
     return names("family")
 
 
@@ -76,12 +79,13 @@ def generate_family(
     wrong: float = 0.5,
     kinds: Mapping[str, float] | None = None,
 ) -> Iterator[Trajectory]:
-    """Yield `n` trajectories of a family with exact labels; the same arguments always give the same ones.
+    """Yield `n` trajectories of a family with exact labels. The same arguments always give the same trajectories.
 
-    Every problem occurs once. `difficulty` is the lowest and the highest level, each as often as the others. `wrong` is the
-    share of solutions with a planted error; among solutions of one length every step is equally often the first wrong one.
-    `kinds` (kind of error to weight) replaces the family's own table. A smaller `n` gives the beginning of a larger one.
-    Raises UsageError for arguments that do not fit and CriticPrmError where the family has no more problems of this level.
+    Every problem occurs once. `difficulty` is the range of levels, each equally likely. `wrong` is the share of solutions with
+    a planted error; among solutions of equal length, every step is the first error equally often. `kinds` (error kind to
+    weight) replaces the family's defaults. A smaller `n` gives a prefix of a larger one.
+
+    Raises UsageError for invalid arguments and CriticPrmError if the family has no more problems of this level.
     """
     family = open_family(name)
     weights = _weights(name, family.KINDS, kinds)
@@ -97,7 +101,7 @@ def generate_family(
 
 
 def parse_levels(text: str) -> tuple[int, int]:
-    """Read "3" as (3, 3) and "2-4" as (2, 4). Raises UsageError."""
+    """Parse "3" as (3, 3) and "2-4" as (2, 4). Raises UsageError."""
     low, dash, high = text.partition("-")
     if not (low.isdecimal() and (high if dash else low).isdecimal()):
         raise UsageError(f"the difficulty is {text!r}; write a level from {LEVELS[0]} to {LEVELS[1]}, or two of them as in 2-4")
@@ -105,7 +109,7 @@ def parse_levels(text: str) -> tuple[int, int]:
 
 
 def parse_kinds(texts: Collection[str]) -> dict[str, float] | None:
-    """Read "slip" and "slip=3" as kinds of error with their weights; None for none at all. Raises UsageError."""
+    """Parse error kinds such as "slip" and "slip=3" to weights; None if `texts` is empty. Raises UsageError."""
     found = {}
     for text in texts:
         kind, equals, weight = text.partition("=")
@@ -124,11 +128,12 @@ def _generate(
     planted: Counter[tuple[int, int]] = Counter()
     for index in range(n):
         level = rng.randint(*levels)
-        # chance alone would leave a short file far from the share that was asked for
+        # without the pull, the share in a short file could be far from the requested one
         make_wrong = rng.random() < wrong + PULL * (wrong * index - planted.total())
         for _ in range(PATIENCE):
             task = family.draw(rng, level)
-            # every problem must take an error, also where the right solution is wanted: else its kind would tell the label
+            # every problem must admit an error, even if its correct solution is used; else the type of problem would reveal the
+            # label
             if task.problem not in seen and (error := _plant(task, rng, planted, weights)):
                 break
         else:
@@ -155,9 +160,9 @@ def _generate(
 def _plant(
     task: FamilyTask, rng: Random, planted: Counter[tuple[int, int]], weights: Mapping[str, float]
 ) -> tuple[int, str, Solution] | None:
-    """An error at a step that has had fewer so far than others among solutions of its length.
+    """Plant an error at a step that has had fewer errors so far than others among solutions of its length.
 
-    Where the error makes the solution shorter or longer, another step is tried as long as this one would be crowded.
+    An error may change the length of the solution; if its step is already overrepresented at the new length, try another one.
     """
     length = len(task.places)
     choices = {at: kinds for at, found in enumerate(task.places) if (kinds := [kind for kind in found if weights.get(kind)])}
@@ -178,7 +183,7 @@ def _plant(
 def _plant_at(
     task: FamilyTask, at: int, kinds: list[str], rng: Random, weights: Mapping[str, float]
 ) -> tuple[int, str, Solution] | None:
-    """An error of one of the kinds, likelier of a heavier one."""
+    """Plant an error of one of these kinds, drawn by weight."""
     while kinds:
         kind = rng.choices(kinds, [weights[k] for k in kinds])[0]
         if solution := task.plant(at, kind, rng):

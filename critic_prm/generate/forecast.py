@@ -1,4 +1,4 @@
-"""What a run would ask a policy -> how many requests that is, how many are paid already, and about what the rest costs."""
+"""Estimate the requests, cached replies and cost of a generation run before starting it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,28 @@ from critic_prm.providers.provider import Request, Usage, requested_tier
 TOKENS_PER_BYTE = (0.2, 0.35)
 """Of a prompt: English prose, and digits or Chinese."""
 LONG = 16
-"""Steps of a rollout that few are longer than."""
+"""Rollouts are assumed to have at most this many steps; few have more."""
 UNKNOWN_OUTPUT = (100, 1500)
-"""Tokens of a completion whose length nothing bounds."""
+"""Assumed tokens of a completion without a token limit."""
 
 
 @dataclass
 class Forecast:
-    """`low` and `high` bound the requests of a run; `stored` of those at most needed are in the cache. `tokens_in` and
-    `tokens_out` bound the tokens of what is not, in USD `usd`, None where the price is unknown."""
+    """Forecast of a run."""
 
     items: int = 0
     low: int = 0
+    """Minimum number of requests."""
     high: int = 0
+    """Maximum number of requests."""
     stored: int = 0
+    """How many of the requests that may be needed are in the cache."""
     tokens_in: tuple[int, int] = (0, 0)
+    """Bounds on the input tokens of the requests that are not in the cache."""
     tokens_out: tuple[int, int] = (0, 0)
+    """Bounds on their output tokens."""
     usd: tuple[float, float] | None = None
+    """Bounds on their cost in USD; None if the price is unknown."""
 
     def lines(self, noun: str) -> list[str]:
         exact = self.low == self.high
@@ -56,7 +61,7 @@ class Forecast:
 
 
 def forecast_samples(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[Problem], k: int) -> Forecast:
-    """Of `generate sample`: exactly k requests a problem."""
+    """Forecast `generate sample`: exactly k requests per problem."""
     found = Forecast()
     for problem in problems:
         found.items += 1
@@ -69,7 +74,7 @@ def forecast_samples(policy: LLMPolicy, judging: JudgeOptions, problems: Iterabl
 def forecast_rollouts(
     policy: LLMPolicy, judging: JudgeOptions, trajectories: Iterable[Trajectory], how: RolloutOptions
 ) -> Forecast:
-    """Of `generate rollout`: how many depends on what comes back, so a lowest and a highest number."""
+    """Forecast `generate rollout`. The number depends on the results, so there is a minimum and a maximum."""
     found = Forecast()
     most = max([n for _, n in how.table] or [how.enough.most])
     least = most if how.enough.rule == "all" else 1
@@ -93,7 +98,7 @@ def forecast_rollouts(
 
 
 def forecast_trees(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[Problem], growth: Growth) -> Forecast:
-    """Of `generate tree`: at least the rollouts of the problem itself, at most the budget and the search that it ends in."""
+    """Forecast `generate tree`: from the rollouts of the problem itself to the budget plus the last search."""
     found = Forecast()
     most = max(growth.budget, growth.rollouts) + growth.rollouts * (floor(log2(LONG)) + 1)
     for problem in problems:
@@ -107,7 +112,7 @@ def forecast_trees(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[
 
 
 def forecast_writing(policy: LLMPolicy, judging: JudgeOptions, plans: Iterable[Plan], what: Perturbing) -> Forecast:
-    """Of `generate perturb`: a request for each step a model writes, and one for each solution that it goes on with."""
+    """Forecast `generate perturb`: one request per step a model writes, and one per solution it continues."""
     found = Forecast()
     for plan in plans:
         if not plan.kind:
@@ -133,7 +138,7 @@ def _count(found: Forecast, policy: LLMPolicy, judging: JudgeOptions, requests: 
 def _measure(found: Forecast, policy: LLMPolicy, requests: Sequence[Request], each: int) -> None:
     size = sum(len(orjson.dumps(policy.client.provider.wire(request)["messages"])) for request in requests) * each
     found.tokens_in = (found.tokens_in[0] + size, found.tokens_in[1] + size)  # bytes until `_priced`
-    found.tokens_out = (found.tokens_out[0] + len(requests) * each, 0)  # all that could be asked, until `_priced`
+    found.tokens_out = (found.tokens_out[0] + len(requests) * each, 0)  # maximum number of completions until `_priced`
 
 
 def _priced(found: Forecast, policy: LLMPolicy, judging: JudgeOptions) -> Forecast:

@@ -1,4 +1,4 @@
-"""Right solutions -> each with one error planted at a known step, by a program or by a model, and checked to be one."""
+"""Plant one error at a known step of a correct solution, by rule or by model, and verify it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ LATER: tuple[Later, ...] = get_args(Later)
 
 @dataclass(frozen=True, slots=True)
 class Perturbing:
-    """What is planted. `kinds` are kinds of error with their weights; `each`, how many changed solutions a right one makes,
-    none of them with the same step and kind; `later`, what becomes of the steps after the error: kept, cut off, or written
-    anew by the policy. With `right`, the right solution is written too."""
+    """What to plant."""
 
     kinds: Mapping[str, float]
+    """Error kinds and their weights."""
     each: int = 1
+    """Perturbed solutions per correct solution; no two have the same step and kind."""
     later: Later = "keep"
+    """Steps after the error: "keep", "cut", or "regenerate" with the policy."""
     right: bool = False
+    """Also write the correct solution."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -52,8 +54,7 @@ class Perturbing:
 
 
 def parse_kinds(text: str) -> dict[str, float]:
-    """ "number,sign=2" as kinds with weights; "program" and "model" stand for all of the one and of the other. Raises
-    UsageError."""
+    """Parse error kinds such as "number,sign=2". "program" and "model" stand for all kinds of that group. Raises UsageError."""
     found: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, weight = part.partition("=")
@@ -69,14 +70,13 @@ def parse_kinds(text: str) -> dict[str, float]:
 
 
 def written_kinds() -> list[str]:
-    """The kinds that a model writes, one template in prompts/perturb each (PRMBench's nine, arXiv 2501.03124)."""
+    """Return the error kinds that a model writes, one template each in prompts/perturb (PRMBench's nine, arXiv 2501.03124)."""
     return prompt_names(FOLDER)
 
 
 @lru_cache(maxsize=32)
 def effect(kind: str) -> str:
-    """What a step of this kind is: "incorrect", "neutral" (needless), or "correct" (a change that must not be held against
-    it)."""
+    """Return the label of a step of this kind: "incorrect", "neutral" (redundant) or "correct" (a harmless change)."""
     if kind in KINDS:
         return "incorrect"
     match = re.match(r"\{#\s*label:\s*(incorrect|neutral|correct)\b", open_prompt(kind, FOLDER).source)
@@ -87,25 +87,25 @@ def effect(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A right solution and what is to be done to it: nothing (`kind` is empty), or the error `kind` at step `at` (0-based).
-    `text` is the changed step, None where it is left out or where a model is still to write it; `shown` is what shows that it
-    is wrong."""
+    """A planned change to a correct solution: error `kind` at step `at` (0-based), or no change if `kind` is empty."""
 
     solution: Trajectory
     number: int = 0
     at: int = -1
     kind: str = ""
     text: str | None = None
+    """The changed step. None if the step is removed, or if a model has yet to write it."""
     shown: str = ""
+    """The evidence that the step is incorrect; see `planting.Shown`."""
 
 
 DROPPED = ("no reply", "unreadable", "unchanged", "not confirmed", "not gone on with")
-"""Why a planned change is not written."""
+"""Reasons why a planned change is not written."""
 
 
 @dataclass
 class PerturbStats:
-    """What became of the solutions, for the end of a run."""
+    """Counts of solutions and planted errors, for the run summary."""
 
     name: str = "perturbed"
     counts: Counter[str] = field(default_factory=Counter)
@@ -126,7 +126,7 @@ class PerturbStats:
 
 
 def known_right(solution: Trajectory) -> bool:
-    """Whether gold says that every step is right or, where it says nothing of steps, that the final answer is."""
+    """Return whether gold labels say that every step is correct or, without step labels, that the final answer is."""
     first = solution.first_error()
     if first is not None:
         return first == -1
@@ -135,8 +135,11 @@ def known_right(solution: Trajectory) -> bool:
 
 
 def plans(solutions: Iterable[Trajectory], what: Perturbing, account: PerturbStats) -> Iterator[Plan]:
-    """What to do to each solution. Among solutions of one length every step is chosen equally often, as far as kinds fit there;
-    the same input and seed make the same plans."""
+    """Plan the changes to each solution.
+
+    Among solutions of equal length every step is chosen equally often, as far as the kinds fit. The same input and seed give
+    the same plans.
+    """
     chosen: Counter[tuple[int, int]] = Counter()
     for solution in solutions:
         account.counts["solutions"] += 1
@@ -186,8 +189,10 @@ def _plan(solution: Trajectory, at: int, what: Perturbing, rng: Random, used: se
 async def carry_out(
     plan: Plan, what: Perturbing, policy: Policy | None, confirm: Critic | None, account: PerturbStats
 ) -> Trajectory | None:
-    """The changed solution; None, and counted, where the change came to nothing or is not one. Raises what must stop the
-    run."""
+    """Carry out a plan. Returns None, and counts the reason, if the change fails or is not confirmed.
+
+    Raises errors that must stop the whole run.
+    """
     if not plan.kind:
         return plan.solution
     if plan.kind not in KINDS:
@@ -222,7 +227,7 @@ async def carry_out(
 
 
 async def _write(plan: Plan, policy: LLMPolicy, account: PerturbStats) -> Plan | None:
-    """Have the model write the step. What it writes must be another step, not the same in other words as far as can be told."""
+    """Have the model write the changed step. Discards rewordings of the same step, as far as these can be detected."""
     request = writing_request(plan, policy)
     answer = await policy.client.ask(request, plan.number)
     if answer.reply is None or answer.reply.finish != "stop":
@@ -234,7 +239,7 @@ async def _write(plan: Plan, policy: LLMPolicy, account: PerturbStats) -> Plan |
         return None
     old = plan.solution.steps[plan.at].text
     new = unmarked(found[0].strip())
-    if unmarked(old) != old.strip():  # the mark of the step stays what it was
+    if unmarked(old) != old.strip():  # keep the original step marker
         new = old[: len(old) - len(unmarked(old))] + new
     if not differs(old, new):
         account.counts["unchanged"] += 1
@@ -244,15 +249,18 @@ async def _write(plan: Plan, policy: LLMPolicy, account: PerturbStats) -> Plan |
 
 
 def writing_request(plan: Plan, policy: LLMPolicy) -> Request:
-    """The question that has a model write the step of a plan."""
+    """Build the request in which a model writes the changed step."""
     prompt = open_prompt(plan.kind, FOLDER)
     return Request(prompt.messages(plan.solution.problem, marked(plan.solution.texts), plan.at), policy.sampling)
 
 
 def changed_solution(plan: Plan) -> Trajectory:
-    """The solution with its changed step, labelled: `label` is the step of the error; one that is merely needless is neutral,
-    and a change that is right leaves all steps right. Exactly one step differs from the right solution, or one is missing.
-    The final answer is what the last step states; None where that was changed and states none that can be told."""
+    """Return the solution with its changed step and its labels.
+
+    `label` is the step of the error. A redundant step is labelled neutral; a harmless change leaves all steps correct. Exactly
+    one step differs from the correct solution, or one is missing. If the last step changed, the final answer is what it now
+    states, or None if it states none.
+    """
     old = plan.solution
     left_out = plan.text is None
     new = () if plan.text is None else (Step(plan.text, old.steps[plan.at].observation),)
@@ -272,7 +280,7 @@ def changed_solution(plan: Plan) -> Trajectory:
         "later": "keep",
         "from": old.id,
     }
-    # The steps that follow still end in the old answer. An error in the last one is where the answer was.
+    # Later steps still end in the old answer. An error in the last step changes the answer itself.
     keeps = says == "correct" or plan.at < len(old.steps) - 1
     answer = old.final_answer if keeps else final_answer(steps[-1].text) if steps else None
     return Trajectory(
@@ -290,7 +298,7 @@ def changed_solution(plan: Plan) -> Trajectory:
 
 
 def planted_error(trajectory: Trajectory) -> tuple[int, str] | None:
-    """The (step, kind) of an error that was planted, here or by ReasonEval's or PRMBench's makers; None where there is none."""
+    """Return (step, kind) of a planted error, from this module, ReasonEval or PRMBench; None if there is none."""
     at = trajectory.first_error()
     kind = next(
         (trajectory.meta[name] for name in ("error", "error_type", "classification") if trajectory.meta.get(name)), None
@@ -299,7 +307,7 @@ def planted_error(trajectory: Trajectory) -> tuple[int, str] | None:
 
 
 def _without_outcome(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What was known of the right solution's answer says nothing of another one's."""
+    """Drop the outcome of the correct solution, which does not apply to a solution with another answer."""
     return {name: value for name, value in meta.items() if name != "final_answer_correct"}
 
 

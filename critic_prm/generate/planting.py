@@ -1,4 +1,4 @@
-"""A right solution and one of its steps -> that step with a planted error, and what shows that the change is one."""
+"""Rules that plant an error in one step of a correct solution, with evidence that it is an error."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from critic_prm.generate.policy.policy import unmarked
 Item = TypeVar("Item")
 
 Shown = Literal["rules", "equality"]
-"""What shows that a change is an error: the rule critic calls the step false, or a value, a unit, a name that it states is not
-the one that it was."""
+"""Evidence that a change is an error.
+
+"rules": the rule critic calls the step false. "equality": the step now states a different value, unit or name.
+"""
 
 _NUMBER = re.compile(r"(?<![\w.\\^_,])(?<!\^\{)(?<!_\{)\d+(?:,\d{3})*(?:\.\d+)?(?![\w^]|\.\d|,\d{3})")
 _EQUATION = re.compile(
@@ -30,7 +32,7 @@ _EQUATION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """The new text of a step (None where the step is left out) and what shows that it is wrong."""
+    """The new text of a step (None if the step is removed) and the evidence that it is incorrect."""
 
     text: str | None
     shown: Shown
@@ -38,7 +40,7 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A step of a right solution. `known` are the numbers of the problem and of the steps before it."""
+    """A step of a correct solution. `known` holds the numbers of the problem and of the earlier steps."""
 
     trajectory: Trajectory
     at: int
@@ -53,7 +55,7 @@ class Place:
         return "\n".join([self.trajectory.problem, *self.trajectory.texts[: self.at]])
 
     def false_with(self, text: str) -> bool:
-        """Whether the rule critic says that this step, so worded, is the first error."""
+        """Return whether the rule critic finds its first error at this step if the step had this text."""
         steps = (*self.trajectory.steps[: self.at], Step(text))
         changed = Trajectory("", self.trajectory.problem, steps)
         return judge_one(changed).first_error == self.at
@@ -68,7 +70,7 @@ def place_of(trajectory: Trajectory, at: int) -> Place:
 
 
 def numbers(text: str) -> Iterator[tuple[re.Match[str], Fraction]]:
-    """The numbers of a text with their values; no exponents, indices, parts of words, and not the mark of a step."""
+    """Yield the numbers of a text and their values, except exponents, indices, parts of words and the step marker."""
     start = len(text) - len(unmarked(text)) if unmarked(text) != text.strip() else 0
     for match in _NUMBER.finditer(text, start):
         yield match, Fraction(match.group().replace(",", ""))
@@ -76,7 +78,7 @@ def numbers(text: str) -> Iterator[tuple[re.Match[str], Fraction]]:
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """A true equation whose right side is a number: where it stands, and where its number does."""
+    """A true equation whose right side is a number: its start, its left side, the span of the number and its value."""
 
     start: int
     left: str
@@ -85,7 +87,7 @@ class Equation:
 
 
 def equations(place: Place) -> list[Equation]:
-    """The equations of a step that hold and end in a number."""
+    """Return the true equations of a step whose right side is a number."""
     found = []
     for claim in check(place.text, place.trajectory.problem):
         match = _EQUATION.fullmatch(place.text, *claim.span) if _holds(claim) else None
@@ -102,15 +104,15 @@ def _holds(claim: Claim) -> bool:
 
 
 _HEDGE = re.compile(r"\b(?:try|suppose|assume|assuming|example|instance|let|say|about|approximately)\b", re.IGNORECASE)
-"""Where a number may be chosen freely."""
+"""Words after which a number may be chosen freely."""
 _LISTED = re.compile(
     r"(?:\b(?:part|step|case|equation|figure|type|method|number|no\.|answer)[ \t]*\(?|^[ \t]*)$", re.IGNORECASE | re.MULTILINE
 )
-"""What stands before a number that only counts."""
+"""Matches before a number that only enumerates, as in "Step 2"."""
 
 
 def number(place: Place, rng: Random) -> Planted | None:
-    """Another result of a calculation; where nothing is calculated, another number than the one that is copied."""
+    """Change the result of a calculation or, in a step without calculations, a number copied from the problem."""
     for equation in _shuffled(equations(place), rng):
         old = place.text[slice(*equation.right)]
         new = _another(old.lstrip("-"), rng, place.known)
@@ -124,7 +126,7 @@ def number(place: Place, rng: Random) -> Planted | None:
     copied = [(m, value) for m, value in numbers(place.text) if value in given and not _LISTED.search(place.text, 0, m.start())]
     for match, _ in _shuffled(copied, rng):
         new = _another(match.group(), rng, place.known)
-        # The same number may stand in a step twice; a reader would take one of them alone for a slip of the pen.
+        # Replace every occurrence in the step: changing only one would read as a typo.
         if new is not None:
             text = _everywhere(place.text, match.group(), new)
             return Planted(
@@ -138,7 +140,7 @@ _OPERATOR = re.compile(r"(?<=[\d)\s}$])(?:[-+*/×÷]|\\times|\\cdot|\\div)(?=[\s
 
 
 def operator(place: Place, rng: Random) -> Planted | None:
-    """One operation taken for another, its result left as it was."""
+    """Replace an operator and keep the result."""
     for equation in _shuffled(equations(place), rng):
         for match in _shuffled(list(_OPERATOR.finditer(equation.left)), rng):
             at = equation.start + match.start()
@@ -150,10 +152,10 @@ def operator(place: Place, rng: Random) -> Planted | None:
 
 
 def sign(place: Place, rng: Random) -> Planted | None:
-    """A result with the other sign."""
+    """Flip the sign of a result."""
     for equation in _shuffled(equations(place), rng):
         old = place.text[slice(*equation.right)]
-        # "$-5" is written by nobody
+        # nobody writes "$-5"
         if equation.value and not place.text[: equation.right[0]].rstrip().endswith("$"):
             text = _with_result(place.text, equation, old[1:] if old.startswith("-") else "-" + old)
             if place.false_with(text):
@@ -174,18 +176,18 @@ _UNITS: tuple[tuple[str, ...], ...] = (
 
 
 def _one(unit_name: str) -> str:
-    """The singular of a unit."""
+    """Return the singular of a unit."""
     return {"feet": "foot", "inches": "inch"}.get(unit_name, unit_name.removesuffix("s"))
 
 
 def unit(place: Place, rng: Random) -> Planted | None:
-    """Another unit of the same measure than the one that problem and steps have used so far."""
+    """Replace a unit with another of the same dimension that neither the problem nor the earlier steps use."""
     words = set(re.findall(r"[A-Za-z]+", place.text))
     before = set(re.findall(r"[A-Za-z]+", place.before))
     for family in _shuffled(list(_UNITS), rng):
         used = [word for word in family if word in words]
         others = [word for word in family if not before & {word, _one(word)}]
-        # A step that has two of them converts, and one that nobody had used before may be right in its own way.
+        # A step with two of these units converts between them; a unit that is new in this step may be correct.
         if len(used) != 1 or used[0] not in before or not others or _one(used[0]) in words - {used[0]}:
             continue
         amounts = re.findall(rf"(\d+(?:\.\d+)?)[ ]?(?:\\text\{{[ ]?)?{used[0]}(?![A-Za-z])", place.text)
@@ -202,7 +204,7 @@ _PLUS_MINUS = re.compile(r"(?:\\pm(?![a-z])|±)\s*(?=[\d(\\a-z{])")
 
 
 def dropped_case(place: Place, rng: Random) -> Planted | None:
-    """One of two cases forgotten: "x = 2 or x = -3" becomes "x = 2", a plus-minus a plus."""
+    """Drop one of two cases: "x = 2 or x = -3" becomes "x = 2", plus-minus becomes plus."""
     if (match := _EITHER.search(place.text)) is not None:
         one = match["one"]
         if match["two"] not in _rest(place.text, match):
@@ -226,18 +228,18 @@ _TOGETHER = re.compile(r"\b(?:both|together|total|altogether|sum|each|same|equal
 
 
 def swapped_names(place: Place, rng: Random) -> Planted | None:
-    """What holds of one is said of another: a name of the problem in place of the one in the step."""
+    """Replace the name in a step with another name from the problem."""
     names = sorted({name for name in _NAME.findall(place.trajectory.problem) if name not in _NO_NAME})
     here = [name for name in names if re.search(rf"\b{name}\b", place.text)]
     others = [name for name in names if name not in here]
-    # With two names in it, or of both together, a step may say the same after the exchange.
+    # A step about two people, or about both together, may stay true after the swap.
     if len(here) != 1 or not others or _TOGETHER.search(place.text):
         return None
     return Planted(re.sub(rf"\b{here[0]}\b", rng.choice(others), place.text), "equality")
 
 
 def substitution(place: Place, rng: Random) -> Planted | None:
-    """A calculation done rightly with a number that does not belong there; its result follows."""
+    """Redo a calculation with a wrong number; its result is consistent with that number."""
     for equation in _shuffled(equations(place), rng):
         for match in _shuffled(list(_NUMBER.finditer(equation.left)), rng):
             old = Fraction(match.group().replace(",", ""))
@@ -262,13 +264,13 @@ def substitution(place: Place, rng: Random) -> Planted | None:
 
 
 def skipped_step(place: Place, rng: Random) -> Planted | None:
-    """A step left out whose result the next one uses, so that it comes from nowhere."""
+    """Remove a step whose result the next step uses, so that the result has no source."""
     steps = place.trajectory.texts
     if place.at + 1 >= len(steps):
         return None
     brought = {equation.value for equation in equations(place)} - place.known
     used = {value for _, value in numbers(unmarked(steps[place.at + 1]))}
-    # What the next step works out for itself does not come from nowhere.
+    # A result that the next step computes itself still has a source.
     own = {e.value for e in equations(place_of(place.trajectory, place.at + 1))}
     return Planted(None, "equality") if (brought & used) - own else None
 
@@ -286,7 +288,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def differs(old: str, new: str) -> bool:
-    """Whether two wordings of a step differ in more than typography: in a number or sign, or in at least one word."""
+    """Return whether two wordings differ in more than typography: in a number, a sign or at least one word."""
     if [value for _, value in numbers(old)] != [value for _, value in numbers(new)]:
         return True
     return _content(old) != _content(new)
@@ -297,7 +299,7 @@ def _content(text: str) -> Counter[str]:
 
 
 def plant(kind: str, place: Place, rng: Random) -> Planted | None:
-    """An error of this kind at this place; None where it does not fit, or would change nothing but typography."""
+    """Plant an error of this kind; None if it does not fit or would change only typography."""
     planted = KINDS[kind](place, rng)
     return planted if planted and (planted.text is None or differs(place.text, planted.text)) else None
 
@@ -307,10 +309,10 @@ def _shuffled(items: Sequence[Item], rng: Random) -> list[Item]:
 
 
 def _with_result(text: str, equation: Equation, new: str) -> str:
-    """The text with another result; where it is used again further on in the step, that follows."""
+    """Replace a result, including its later uses in the step."""
     start, end = equation.right
     old = text[start:end]
-    # A single digit further on may well be something else.
+    # A single digit later in the step may be unrelated.
     rest = _everywhere(text[end:], old, new) if len(old.lstrip("-")) > 1 else text[end:]
     return text[:start] + new + rest
 
@@ -324,8 +326,7 @@ def _rest(text: str, match: re.Match[str]) -> str:
 
 
 def _another(written: str, rng: Random, avoided: frozenset[Fraction]) -> str | None:
-    """A number that somebody could have written instead, in the same form; None where there is none that is not known
-    already."""
+    """Return a plausible wrong number in the same format, or None. Numbers in `avoided` are not used."""
     value = Fraction(written.replace(",", ""))
     digits = [i for i, c in enumerate(written) if c.isdigit()]
     tries = [value + 1, value + 10, value * 10, value + 2]
@@ -342,7 +343,7 @@ def _another(written: str, rng: Random, avoided: frozenset[Fraction]) -> str | N
 
 
 def _written(value: Fraction, like: str) -> str | None:
-    """A number in the form of another: its thousands, its decimals; None where it takes more than two of those."""
+    """Format a number like another one (thousands separators, decimals); None if it needs more than two decimals."""
     if (value * 100).denominator != 1 or abs(value) >= 10**12:
         return None
     places = len(like.partition(".")[2])
@@ -352,7 +353,7 @@ def _written(value: Fraction, like: str) -> str | None:
 
 
 def _worth(left: str, place: Place) -> Fraction | None:
-    """What the left side of an equation comes to."""
+    """Evaluate the left side of an equation."""
     claims = check(f"{left}= 1", place.trajectory.problem)
     value = claims[-1].left if claims else None
     return Fraction(value) if isinstance(value, int | Fraction) else None

@@ -1,5 +1,4 @@
-"""Problems -> k solutions each by a policy -> those worth having: of problems neither too easy nor too hard, each once, right
-and wrong ones in balance."""
+"""Sample k solutions per problem, grade them, and select by pass rate, duplicates and balance."""
 
 from __future__ import annotations
 
@@ -21,28 +20,30 @@ _BAND = re.compile(r"(\d*\.?\d+)-(\d*\.?\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which of the solutions to keep.
-
-    `low` and `high` bound the problem's pass rate; with `mixed` problems solved always or never are left out. `once` drops
-    solutions of a problem that say the same. `balance` keeps as many right as wrong solutions of each problem, `most` at most
-    so many of either.
-    """
+    """Which solutions to keep."""
 
     low: float = 0.0
+    """Smallest pass rate of a problem."""
     high: float = 1.0
+    """Largest pass rate of a problem."""
     mixed: bool = True
+    """Drop problems that were always or never solved."""
     once: bool = True
+    """Drop duplicate solutions of a problem."""
     balance: bool = False
+    """Keep as many correct as incorrect solutions per problem."""
     most: int | None = None
+    """Maximum number of correct and of incorrect solutions per problem."""
     seed: int = 0
+    """Random seed for choosing among surplus solutions."""
 
     def takes(self, k: int, n: int) -> bool:
-        """Whether a problem with k right solutions of n is kept."""
+        """Return whether to keep a problem with k correct solutions of n."""
         return self.low <= k / n <= self.high and not (self.mixed and k in (0, n))
 
 
 def parse_keep(text: str) -> Keep:
-    """ "mixed" (neither all right nor all wrong), "all", or a band of pass rates as in "0.1-0.9". Raises UsageError."""
+    """Parse "mixed" (neither all nor none correct), "all", or a range of pass rates such as "0.1-0.9". Raises UsageError."""
     if text in ("mixed", "all"):
         return Keep(mixed=text == "mixed")
     match = _BAND.fullmatch(text)
@@ -53,7 +54,7 @@ def parse_keep(text: str) -> Keep:
 
 @dataclass
 class SampleStats:
-    """What became of the problems and solutions, for the end of a run and its run.json."""
+    """Counts of sampled and kept problems and solutions, for the run summary and run.json."""
 
     name: str = "kept"
     counts: Counter[str] = field(default_factory=Counter)
@@ -78,13 +79,13 @@ class SampleStats:
 async def sample(
     problem: Problem, policy: Policy, grader: Grader, k: int, keep: Keep, account: SampleStats
 ) -> list[Trajectory]:
-    """The solutions of one problem that are kept, in the order of their samples; `account` counts all of them.
+    """Sample k solutions of one problem and return those that `keep` selects, in sample order.
 
-    A trajectory's meta has `final_answer_correct`, `pass_rate` [right, all that came to an end], `sample`, `policy` and the
-    `key` of the stored reply. Raises what must stop the whole run.
+    `account` counts all of them. Each trajectory's meta has `final_answer_correct`, `pass_rate` [correct, finished], `sample`,
+    `policy` and the `key` of the stored reply. Raises errors that must stop the whole run.
     """
     found = await asyncio.gather(*(policy.complete(problem.text, (), s) for s in range(k)), return_exceptions=True)
-    for outcome in found:  # when one fails, the others are still brought in: they are paid for
+    for outcome in found:  # if one request fails, still await the others: they are paid for
         if isinstance(outcome, BaseException):
             raise outcome
     completions = [outcome for outcome in found if isinstance(outcome, Completion)]
@@ -132,7 +133,7 @@ async def _solution(problem: Problem, completion: Completion, grader: Grader) ->
 
 
 def _once(solutions: Sequence[Trajectory], account: SampleStats) -> list[Trajectory]:
-    """Each solution once: those that differ only in marks and spaces say the same."""
+    """Remove duplicates, ignoring case, whitespace and step markers."""
     seen: dict[str, Trajectory] = {}
     for solution in solutions:
         seen.setdefault("\n".join(re.sub(r"\s+", " ", unmarked(text)).lower() for text in solution.texts), solution)
@@ -151,5 +152,5 @@ def _balanced(solutions: Sequence[Trajectory], keep: Keep, account: SampleStats)
 
 
 def _draw(identity: str, seed: int) -> bytes:
-    """A place in an order that depends on nothing but the id and the seed."""
+    """Sort key that depends only on the id and the seed."""
     return hashlib.sha256(f"{seed} {identity}".encode("utf-8", "surrogatepass")).digest()

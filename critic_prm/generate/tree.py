@@ -1,5 +1,4 @@
-"""A problem -> OmegaPRM's tree of rollouts: the likeliest-looking wrong ones searched for their first error, each rollout used
-again -> labelled solutions."""
+"""OmegaPRM: binary-search promising incorrect rollouts for their first error, reusing rollouts."""
 
 from __future__ import annotations
 
@@ -21,18 +20,24 @@ from critic_prm.generate.policy.stopping import Enough
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a tree grows (OmegaPRM, arXiv 2406.06592): `rollouts` of each node, at most `searches` searches, none begun after
-    `budget` rollouts. `alpha`, `beta`, `length` (words) and `exploration` are those of Q and U. Rows of at most `least_words`
-    words are left out, as in MM-PRM."""
+    """Growth settings of a tree (OmegaPRM, arXiv 2406.06592)."""
 
     rollouts: int = 16
+    """Rollouts per node."""
     searches: int = 10
+    """Maximum number of binary searches."""
     budget: int = 100
+    """No search starts after this many rollouts."""
     alpha: float = 0.5
+    """Base of the share in Q; see `quality`."""
     beta: float = 0.9
+    """Base of the length in Q."""
     length: int = 500
+    """Length scale L of Q, in words."""
     exploration: float = 0.125
+    """Exploration constant c of U; see `urge`."""
     least_words: int = 10
+    """Drop solutions of at most this many words, as MM-PRM does."""
 
     def __post_init__(self) -> None:
         if min(self.rollouts, self.searches, self.budget, self.length) < 1:
@@ -42,29 +47,31 @@ class Growth:
 
 
 def quality(share: float, words: int, growth: Growth) -> float:
-    """Q(s, r) = alpha^(1 - MC(s)) * beta^(words(r) / L): a short wrong rollout of a prefix that mostly comes out right."""
+    """Q(s, r) = alpha^(1 - MC(s)) * beta^(words(r) / L): prefers short incorrect rollouts of prefixes that mostly succeed."""
     return float(growth.alpha ** (1 - share) * growth.beta ** (words / growth.length))
 
 
 def urge(visits: int, all_visits: int, growth: Growth) -> float:
-    """U(s) = c * sqrt(sum of N) / (1 + N(s)): prefixes that were seldom searched from."""
+    """U(s) = c * sqrt(sum of N) / (1 + N(s)): exploration bonus of prefixes that were rarely searched from."""
     return growth.exploration * sqrt(all_visits) / (1 + visits)
 
 
 @dataclass(eq=False)
 class RolloutNode:
-    """A prefix with its estimate. `visits` counts the searches that began here; `steps` are all steps from the problem on."""
+    """A prefix and its estimate."""
 
     steps: tuple[str, ...]
+    """All steps from the problem to this node."""
     estimate: Estimate
     parent: RolloutNode | None = None
     children: list[RolloutNode] = field(default_factory=list)
     visits: int = 0
+    """Number of searches that started at this node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """One rollout that was searched: all steps of the solution, what is known of its prefixes, its first error."""
+    """One searched rollout: all steps of the solution, the estimates of its prefixes, and its first error."""
 
     steps: tuple[str, ...]
     at: Mapping[int, Estimate]
@@ -73,7 +80,7 @@ class Searched:
 
 @dataclass
 class RolloutTree:
-    """The tree of one problem: its nodes by their steps, what was searched, and the right rollouts that were met."""
+    """The tree of one problem: its root, the searched rollouts, and the correct rollouts."""
 
     problem: Problem
     root: RolloutNode
@@ -82,7 +89,7 @@ class RolloutTree:
     rollouts: int = 0
 
     def solutions(self, growth: Growth) -> list[tuple[tuple[str, ...], PrefixEstimates]]:
-        """The solutions to write: every searched one, and at most as many right ones, no two with the same steps."""
+        """Return the solutions to write: all searched ones and at most as many correct ones, without duplicates."""
         wrong = [(s.steps, PrefixEstimates(s.at, s.first_error)) for s in self.searched]
         right = []
         for node, rollout in self.right:
@@ -101,8 +108,11 @@ class RolloutTree:
 
 
 async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth) -> RolloutTree:
-    """Grow the tree of one problem. At most `budget` + K * (floor(log2 T) + 1) rollouts for rollouts of T steps. Raises what
-    must stop the whole run."""
+    """Grow the tree of one problem.
+
+    Makes at most `budget` + K * (floor(log2 T) + 1) rollouts, with K rollouts per node and rollouts of T steps. Raises errors
+    that must stop the whole run.
+    """
     prefixes = Prefixes(policy, grader, problem.text, problem.gold)
     enough = Enough(growth.rollouts)
     root = RolloutNode((), await prefixes.estimate((), enough))
@@ -113,11 +123,11 @@ async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth)
     while pool and len(tree.searched) < growth.searches and prefixes.made < growth.budget:
         total = sum(node.visits for node in nodes.values())
         node, rollout = max(pool, key=lambda pair: _priority(pair, total, growth))
-        pool.remove((node, rollout))  # a rollout is searched once
+        pool.remove((node, rollout))  # each rollout is searched once
         at = {len(n.steps) - 1: n.estimate for n in _way(node) if n.steps}
         steps = node.steps + rollout.completion.steps
         current, low, high = node, len(node.steps), len(steps) - 1
-        at[high] = Estimate(0, 1, own=True)  # the whole rollout is known to be wrong
+        at[high] = Estimate(0, 1, own=True)  # the complete rollout is known to be incorrect
         while low < high:
             middle = (low + high) // 2
             prefix = steps[: middle + 1]
@@ -142,7 +152,7 @@ async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth)
 
 
 def tree_rows(tree: RolloutTree, growth: Growth, card: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tree's solutions as rows of a label file: a step has a label where its prefix was rolled out."""
+    """Convert the tree's solutions to label-file rows. A step has a label if its prefix was rolled out."""
     how = RolloutOptions(Enough(growth.rollouts), "halving")
     growing = {"searches": growth.searches, "budget": growth.budget, "alpha": growth.alpha, "beta": growth.beta}
     rows = []
@@ -162,7 +172,7 @@ def tree_rows(tree: RolloutTree, growth: Growth, card: Mapping[str, Any]) -> lis
 
 
 def tree_to_json(node: RolloutNode) -> dict[str, Any]:
-    """A node and what grew from it: the text that it adds, MC as k of n, visits, children."""
+    """Convert a subtree to JSON: the steps each node adds, k, n, visits and children."""
     before = len(node.parent.steps) if node.parent else 0
     row: dict[str, Any] = {
         "steps": list(node.steps[before:]),
@@ -176,7 +186,7 @@ def tree_to_json(node: RolloutNode) -> dict[str, Any]:
 
 
 def _offer(node: RolloutNode, pool: list[tuple[RolloutNode, Rollout]], tree: RolloutTree) -> None:
-    """A node's wrong rollouts may be searched, where some of its rollouts are right; right ones are solutions themselves."""
+    """Add the incorrect rollouts of a node to the search pool if some of its rollouts are correct; collect the correct ones."""
     tree.right += [(node, rollout) for rollout in node.estimate.rollouts if rollout.right and rollout.completion.steps]
     if 0 < node.estimate.k < node.estimate.n:
         pool += [(node, rollout) for rollout in node.estimate.rollouts if not rollout.right and rollout.completion.steps]
@@ -189,7 +199,7 @@ def _priority(pair: tuple[RolloutNode, Rollout], all_visits: int, growth: Growth
 
 
 def _way(node: RolloutNode) -> Sequence[RolloutNode]:
-    """From the problem to this node."""
+    """Return the path from the root to this node."""
     way = [node]
     while way[-1].parent is not None:
         way.append(way[-1].parent)

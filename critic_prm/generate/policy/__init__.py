@@ -1,1 +1,1 @@
-"""Ask a policy model for solutions, check their answers, and estimate step values by rollouts."""
+"""Sample solutions from a policy model, grade their answers and estimate step values by rollouts."""

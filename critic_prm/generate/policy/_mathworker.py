@@ -1,5 +1,8 @@
-"""Lines of JSON with an answer and the gold answer on stdin -> true or false on stdout, by math-verify; killed when it
-hangs."""
+"""Worker process that compares answers with math-verify.
+
+It reads one JSON pair [answer, gold answer] per line on stdin and writes true or false on stdout. The parent kills it when a
+comparison hangs.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ def main() -> None:
     for line in sys.stdin:
         answer, gold = json.loads(line)
         try:
-            # Without its own timeouts: the parent process keeps the time, and does not depend on signals.
+            # math-verify's own timeouts are off: the parent enforces the time limit without relying on signals.
             pair = [parse(_mathematics(text), parsing_timeout=None) for text in (gold, answer)]
             same = all(pair) and bool(verify(*pair, timeout_seconds=None))
-        except Exception:  # whatever a model wrote: an answer that cannot be compared is not the gold answer
+        except Exception:  # model output is arbitrary: an answer that cannot be compared counts as wrong
             same = False
         print(json.dumps(same), flush=True)
 
 
 def _mathematics(text: str) -> str:
-    """As LaTeX: a bare answer is only read as such between dollar signs."""
+    """Wrap a bare answer in dollar signs; math-verify reads LaTeX only inside them."""
     return text if "$" in text or "\\boxed" in text else f"${text}$"
 
 

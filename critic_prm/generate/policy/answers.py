@@ -1,5 +1,7 @@
-"""A solution's text -> its final answer -> whether that is the gold answer: by plain rules first, by math-verify where those
-cannot tell."""
+"""Extract the final answer of a solution and compare it with the gold answer.
+
+Plain normalization rules run first; math-verify decides what they cannot.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from fractions import Fraction
 from importlib.util import find_spec
 
 TIME_LIMIT = 10.0
-"""Seconds that one comparison may take in the worker; a worker that needs longer is ended and a new one started."""
+"""Seconds allowed per comparison in the worker. A worker that exceeds the limit is killed and replaced."""
 MOST_BOXES = 20
 LONGEST = 2000
-"""Characters of an answer that are compared; what is longer is no final answer."""
+"""Maximum length of an answer in characters. Longer text is not treated as a final answer."""
 
 PLAIN_ONLY = (
     "math-verify is not installed: answers are compared after normalising alone, so equal answers written differently count as"
@@ -30,8 +32,11 @@ _STATED = re.compile(
 
 
 def final_answer(text: str) -> str | None:
-    """The final answer that a solution states: its last \\boxed{...}, else what follows the last "####" or "the answer is",
-    else None. Numbers that merely stand in the last sentence are no answer: a guess would count wrong solutions as right."""
+    """Return the final answer that a solution states, or None.
+
+    The last \\boxed{...} wins, then what follows the last "####" or "the answer is". Numbers that merely occur in the last
+    sentence do not count: guessing would mark wrong solutions as correct.
+    """
     if (boxed := _last_box(text)) is not None:
         return boxed
     found = list(_STATED.finditer(text))
@@ -42,8 +47,11 @@ def final_answer(text: str) -> str | None:
 
 
 def plainly_same(answer: str, gold: str) -> bool | None:
-    """Whether two answers are the same as far as plain rules can tell: True when they normalise to the same text or number,
-    False when both are plain numbers and differ, None when it takes more to tell."""
+    """Compare two answers by plain rules.
+
+    Returns True when they normalize to the same text or number, False when both are plain numbers and differ, and None when the
+    rules cannot decide.
+    """
     left, right = _normal(answer), _normal(gold)
     if not left or not right:
         return False
@@ -57,10 +65,13 @@ def plainly_same(answer: str, gold: str) -> bool | None:
 
 @dataclass
 class Grader:
-    """Compares answers, each pair once. `counts` says how: plain, math-verify, timed out; `note` what a user should know.
+    """Compare answers with the gold answer, each pair only once.
 
-    math-verify runs in a process of its own, because it can take any amount of time and memory on what a model writes. Where a
-    comparison does not end in time, or math-verify is not installed, answers that plain rules cannot tell apart are different.
+    `counts` records how pairs were compared ("plain", "math-verify", "timed out", "failed", "not told apart"); `note` is a
+    warning for the user, or "".
+
+    math-verify runs in a separate process because arbitrary model output can cost it unbounded time and memory. If a comparison
+    times out or math-verify is not installed, answers that the plain rules cannot decide count as different.
     """
 
     limit: float = TIME_LIMIT
@@ -74,7 +85,7 @@ class Grader:
         return "" if available() or not self.counts["not told apart"] else PLAIN_ONLY
 
     async def same(self, answer: str | None, gold: str) -> bool:
-        """Whether `answer` is the gold answer; no answer is not."""
+        """Return whether `answer` equals the gold answer. A missing answer does not."""
         if answer is None or len(answer) > LONGEST:
             return False
         pair = (answer, gold)
@@ -83,7 +94,7 @@ class Grader:
         return self._known[pair]
 
     async def close(self) -> None:
-        """End the worker."""
+        """Stop the worker process."""
         async with self._turn:
             await self._end()
 
@@ -107,7 +118,7 @@ class Grader:
         return verdict
 
     async def _ask(self, answer: str, gold: str) -> bool:
-        """One question to the worker. Raises OSError or ValueError when it has died."""
+        """Send one comparison to the worker. Raises OSError or ValueError when the worker has died."""
         if self._worker is None:
             self._worker = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -133,13 +144,13 @@ class Grader:
 
 
 def available() -> bool:
-    """Whether math-verify is installed."""
+    """Return whether math-verify is installed."""
     return find_spec("math_verify") is not None
 
 
 def _last_box(text: str) -> str | None:
-    """What stands in the last \\boxed or \\fbox whose braces close."""
-    # A model that loops may open thousands of them and close none: each would be read to the end of the text.
+    """Return the content of the last \\boxed or \\fbox with balanced braces."""
+    # A looping model may open thousands of boxes without closing any; each would be scanned to the end of the text.
     for match in reversed(list(re.finditer(r"\\(?:boxed|fbox)[ \t]*\{", text))[-MOST_BOXES:]):
         depth = 1
         for place in range(match.end(), len(text)):
@@ -150,8 +161,7 @@ def _last_box(text: str) -> str | None:
 
 
 def _trimmed(said: str) -> str:
-    """An answer without the sentence around it: what a sentence goes on with after a full stop, marks of emphasis, a last
-    dot."""
+    """Strip the surrounding sentence from an answer: following sentences, emphasis marks and the final period."""
     said = re.split(r"\.[ \t]+(?=[A-Z])", said.strip())[0]
     return said.strip().strip("*").rstrip(".").strip().strip("*").strip()
 
@@ -169,19 +179,18 @@ _NAMED = re.compile(r"^[a-z](?:\([a-z]\))?=(?=[^=]+$)")
 
 
 def _normal(answer: str) -> str:
-    """One spelling for what is only typography: dollar signs, \\text, spaces, thousands, \\dfrac, a unit after a number, x =
-    5."""
+    """Normalize typography: dollar signs, \\text, spaces, thousands separators, \\dfrac, units after a number, "x = 5"."""
     text = answer.strip().strip("*").strip()
     text = _TEXT.sub(r"\1", text)
     text = _DROPPED.sub("", text).replace("−", "-").replace("\\{", "{").replace("\\}", "}").replace("\\%", "%")
     text = _SHORT_FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _FRACTION.sub(r"(\1)/(\2)", text)
-    if not re.search(r"[(\[{]", text):  # in a pair or a set the comma stands between two numbers
+    if not re.search(r"[(\[{]", text):  # in a tuple or set the comma separates two numbers
         text = _THOUSANDS.sub("", text)
     text = re.sub(r"\s+", "", text).lower().rstrip(".,;")
     text = _NAMED.sub("", text)
     text = _UNITS.sub("", text)
-    if re.fullmatch(r"\([a-z]\)", text):  # a choice
+    if re.fullmatch(r"\([a-z]\)", text):  # a multiple-choice letter
         text = text[1]
     return text
 
@@ -190,7 +199,7 @@ _NUMBER = re.compile(r"([+-]?)\(?([+-]?(?:\d+(?:\.\d*)?|\.\d+))\)?(?:/\(?([+-]?\
 
 
 def _numbers(text: str) -> set[Fraction]:
-    """What a plain number can mean: itself, and as a percentage both ways of saying it; nothing for any other text."""
+    """Return the possible values of a plain number; a percentage has two. Empty for any other text."""
     match = _NUMBER.fullmatch(text)
     if match is None or len(text) > 60:
         return set()

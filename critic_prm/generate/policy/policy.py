@@ -1,4 +1,4 @@
-"""A problem and the first steps of a solution -> a policy model -> the steps that it goes on with."""
+"""Complete solutions from a prefix of steps with a policy model."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SOLVE = "solve"
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a policy wrote after a prefix. `steps` are the new ones; none, and no text, where `came` is not "ok".
+    """What a policy wrote after a prefix.
 
-    `key` names the stored reply, `usage` is what it cost, whenever it was paid.
+    `steps` are the new steps. `text` and `steps` are empty unless `came`, the completion status, is "ok".
     """
 
     sample: int
@@ -36,18 +36,22 @@ class Completion:
     text: str = ""
     steps: tuple[str, ...] = ()
     key: str = ""
+    """Cache key of the stored reply."""
     usage: Usage = Usage()
+    """Tokens of the reply, also when it came from the cache."""
     note: str = ""
 
 
 class Policy(Protocol):
-    """Writes the rest of a solution. `card` says who: provider, model, prompt, sampling."""
+    """Completes solutions. `card` describes it: provider, model, prompt and sampling."""
 
     @property
     def card(self) -> Mapping[str, Any]: ...
 
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
-        """Go on from `steps`, to the end. `sample` tells repeated askings apart; equal askings give equal completions."""
+        """Complete the solution that starts with `steps`. `sample` distinguishes repeated requests; equal arguments give equal
+        results.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -55,10 +59,10 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class LLMPolicy:
-    """A policy behind a provider: every completion is kept in the cache under its prompt and sample, and never bought twice.
+    """A policy on a provider. Completions are cached by prompt and sample number, so none is paid for twice.
 
-    A provider that can go on with an answer is given the steps as the beginning of one, so that the policy continues as if
-    they were its own; any other is shown them in the question.
+    If the provider can continue an assistant message, the steps are sent as the beginning of one and the policy continues them
+    as its own text. Otherwise the prompt shows them.
     """
 
     client: Client
@@ -91,7 +95,7 @@ class LLMPolicy:
         await self.client.close()
 
     def request(self, problem: str, steps: Sequence[str] = ()) -> Request:
-        """The question for a completion from `steps` on."""
+        """Build the request for a completion after `steps`."""
         shown = marked(steps)
         if steps and "continue" in getattr(self.client.provider, "gives", ()):
             begun = Message("assistant", "\n\n".join(shown) + "\n\n")
@@ -99,7 +103,7 @@ class LLMPolicy:
         return Request(self.prompt.messages(problem, shown), self.sampling)
 
     def stored(self, db: Path, requests: Sequence[tuple[Request, int]]) -> int:
-        """How many of these (request, sample) the cache in `db` holds already."""
+        """Count how many of these (request, sample) pairs are already in the cache at `db`."""
         if not db.exists():
             return 0
         keys = [request_key(self.client.provider.wire(r), sample, self.client.settings.salt) for r, sample in requests]
@@ -111,12 +115,12 @@ class LLMPolicy:
 
 
 def open_policy(name: str, judging: JudgeOptions, prompt: str = SOLVE) -> LLMPolicy:
-    """Open the policy called "provider/model", asked as `judging` says. Raises UsageError and ConfigError."""
+    """Open the policy "provider/model" with the request options in `judging`. Raises UsageError and ConfigError."""
     return with_provider(open_provider(name, judging.base_url), judging, prompt)
 
 
 def with_provider(provider: Provider, judging: JudgeOptions, prompt: str = SOLVE) -> LLMPolicy:
-    """A policy over a provider that is already there: a scripted one in a test, one of the caller's own."""
+    """Build a policy on an existing provider, such as a scripted one in tests."""
     opened = open_prompt(prompt)
     check(provider.name, provider.model, judging.sampling)
     return LLMPolicy(open_client(provider, judging), opened, judging.sampling)
@@ -124,7 +128,7 @@ def with_provider(provider: Provider, judging: JudgeOptions, prompt: str = SOLVE
 
 @dataclass(frozen=True, slots=True)
 class PolicyPrompt:
-    """A template with the blocks `system` and `user`; see prompts/policy. `folder` is what packaged ones are opened from."""
+    """A prompt template with the blocks `system` and `user`; see prompts/policy."""
 
     name: str
     source: str = field(repr=False)
@@ -137,8 +141,9 @@ class PolicyPrompt:
         return sha256(self.source.encode()).hexdigest()[:12]
 
     def messages(self, problem: str, steps: Sequence[str] = (), asked: int | None = None) -> tuple[Message, ...]:
-        """The messages for a problem and steps; `asked` is the step (0-based) that is to be changed, in prompts that change
-        one."""
+        """Render the messages for a problem and steps. `asked` is the index (0-based) of the step to change, for prompts that
+        change one.
+        """
         template = compile_template(self.source, self.where)
         shown = [Shown(number, text, "") for number, text in enumerate(steps, 1)]
         variables = {
@@ -159,7 +164,7 @@ class PolicyPrompt:
 
 @lru_cache(maxsize=64)
 def open_prompt(name: str, folder: str = "policy") -> PolicyPrompt:
-    """A packaged prompt of prompts/`folder` by name, or a .jinja file by path. Raises UsageError, naming file and line."""
+    """Open a packaged prompt from prompts/`folder` by name, or a .jinja file by path. Raises UsageError with file and line."""
     own = "/" in name or name.endswith(".jinja")
     path = Path(name) if own else resource("prompts") / folder / f"{name}.jinja"
     if not own and not path.is_file():
@@ -174,7 +179,7 @@ def open_prompt(name: str, folder: str = "policy") -> PolicyPrompt:
 
 
 def prompt_names(folder: str) -> list[str]:
-    """The names of the packaged prompts in prompts/`folder`."""
+    """Return the names of the packaged prompts in prompts/`folder`."""
     return sorted(path.stem for path in (resource("prompts") / folder).glob("*.jinja"))
 
 
@@ -182,18 +187,18 @@ _MARKED = re.compile(r"[ \t]*(?:\*\*|#+[ \t]*)?(?:step[ \t]+\d+[ \t]*[:.)]|\d+[.
 
 
 def marked(steps: Sequence[str]) -> list[str]:
-    """The steps with the mark "Step k:" in front of those that have none of their own."""
+    """Prefix "Step k:" to steps that have no such marker."""
     return [text if _MARKED.match(text) else f"Step {k}: {text}" for k, text in enumerate(steps, 1)]
 
 
 def unmarked(text: str) -> str:
-    """A step without its mark."""
+    """Return the step without its "Step k:" marker."""
     return text[match.end() :].strip() if (match := _MARKED.match(text)) else text.strip()
 
 
 def continuation(text: str, before: int) -> tuple[str, ...]:
-    """The steps of a text that goes on after `before` steps; a policy that begins anew with Step 1 has its copy of them
-    dropped."""
+    """Split a completion after `before` steps into new steps. If the policy restarted at Step 1, drop its copy of the prefix.
+    """
     if before and re.match(r"\W*step[ \t]+1\W", text, re.IGNORECASE):
         whole = split_steps(text)
         return tuple(whole[before:]) or tuple(whole[-1:])

@@ -1,4 +1,4 @@
-"""A file of problems with their answers, in the layouts of the field -> problems, each once."""
+"""Read problems and gold answers from files in common layouts, removing duplicates."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ IDS = ("id", "problem_id", "unique_id", "idx")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem and the answer that is right. `meta` is what else its row says of it that is short: subject, level and the
-    like."""
+    """A problem and its gold answer. `meta` holds short fields of its row, such as subject and level."""
 
     id: str
     text: str
@@ -32,13 +31,15 @@ class Problem:
 def read_problems(
     path: str, *, skip_bad: bool = False, complain: Complain = lambda error: None, gold_needed: bool = True
 ) -> Iterator[Problem]:
-    """Stream problems: rows with the text under one of TEXTS and the answer under one of GOLDS, or in a worked solution that
-    ends in "#### 18" or \\boxed{18}. Solutions of one problem, as in a file of trajectories, make one problem.
+    """Stream the distinct problems of a file.
 
-    Raises InputError for a row without text or answer; with `skip_bad` it goes to `complain`. Where no answer is needed, one
-    that is not there is "".
+    The text is read from one of the fields TEXTS. The answer is read from one of GOLDS, or from a worked solution that ends in
+    "#### 18" or \\boxed{18}. Several solutions of one problem, as in a file of trajectories, give one problem.
+
+    Raises InputError for a row without a text or an answer; with `skip_bad` the error is passed to `complain` instead. With
+    `gold_needed` False a missing answer becomes "".
     """
-    seen: set[int] = set()  # hashes: a file may hold millions of problems
+    seen: set[int] = set()  # hashes, because a file may hold millions of problems
     for record in read_records(path, on_error="skip" if skip_bad else "stop", complain=complain):
         try:
             problem = _problem(record.data, record.where, gold_needed)
@@ -75,7 +76,7 @@ def _gold(row: Mapping[str, Any]) -> str | None:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
         if isinstance(value, str) and value.strip():
-            # GSM8K keeps the worked solution under "answer", its end behind four hashes
+            # GSM8K stores the worked solution under "answer", with the final answer after ####
             return final_answer(value) if "####" in value or "\\boxed" in value else value.strip()
     worked = next((row[name] for name in WORKED if isinstance(row.get(name), str)), None)
     return final_answer(worked) if worked else None

@@ -1,5 +1,7 @@
-"""Prefixes of a solution -> completions by a policy, each made once -> how many of them reach the gold answer, and where none
-does any more."""
+"""Label steps by Monte Carlo rollouts: sample completions of each prefix and count correct ones.
+
+Completions are made once per prefix and reused. A completion is correct if it reaches the gold answer.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from critic_prm.providers.provider import Usage
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One completion of a prefix, and whether it reaches the gold answer."""
+    """One completion of a prefix and whether it reaches the gold answer."""
 
     completion: Completion
     right: bool
@@ -29,29 +31,30 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """k of n completions of a prefix reach the gold answer. `lost` are those that came to no end (cut, refused, failed): they
-    say nothing and are in neither. `own` marks a solution's own outcome, k of 1, for which nothing was rolled out."""
+    """Monte Carlo estimate of a prefix: `k` of `n` completions reach the gold answer."""
 
     k: int
     n: int
     enough: Enough = field(default_factory=Enough)
     rollouts: tuple[Rollout, ...] = ()
     lost: tuple[Came, ...] = ()
+    """Status of completions that did not finish (truncated, refused, failed). They count in neither `k` nor `n`."""
     own: bool = False
+    """True for the outcome of the solution itself (k of 1), which needs no rollout."""
 
     @property
     def share(self) -> float:
-        """k / n: Math-Shepherd's soft label. Only with the rule "all" an unbiased estimate. n must not be 0."""
+        """k / n, Math-Shepherd's soft label. An unbiased estimate only under the rule "all". n must not be 0."""
         return self.k / self.n
 
     @property
     def good(self) -> bool:
-        """Whether the prefix can still be finished: Math-Shepherd's hard label. n must not be 0."""
+        """Math-Shepherd's hard label: whether the prefix can still reach the gold answer. n must not be 0."""
         return self.enough.good(self.k, self.n)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the chance of a right completion lies, at `enough.level`; see `stopping.interval`."""
+        """Confidence interval of the success probability at `enough.level`; see `stopping.interval`."""
         return interval(self.k, self.n, self.enough)
 
     @property
@@ -65,9 +68,9 @@ class Estimate:
 
 @dataclass
 class Prefixes:
-    """The rollouts of all prefixes of one problem, kept while it is worked on: more of one prefix go on where the first ended.
+    """Rollouts of all prefixes of one problem. Asking again for a prefix reuses its rollouts and adds only the missing ones.
 
-    `first` is the sample of the first rollout of each prefix: another one makes other rollouts.
+    `first` is the sample number of the first rollout of each prefix; a different value gives different rollouts.
     """
 
     policy: Policy
@@ -80,7 +83,7 @@ class Prefixes:
     _right: dict[str, bool] = field(default_factory=dict)
 
     async def estimate(self, steps: Sequence[str], enough: Enough) -> Estimate:
-        """Roll out from after `steps` until there are enough. Raises what must stop the whole run."""
+        """Roll out from `steps` until the stopping rule is satisfied. Raises errors that must stop the whole run."""
         kept = self._kept.setdefault(tuple(steps), [])
         seen: list[Rollout] = []
         lost: list[Came] = []
@@ -100,7 +103,7 @@ class Prefixes:
             used += wave
 
     async def outcome(self, trajectory: Trajectory) -> Estimate | None:
-        """The solution's own outcome; None where it states no final answer, and it takes rollouts to tell."""
+        """Return the outcome of the solution itself, or None where it states no final answer and rollouts are needed."""
         stated = trajectory.final_answer or final_answer(trajectory.texts[-1])
         if stated is None:
             return None
@@ -111,7 +114,7 @@ class Prefixes:
             return []
         self.made += count
         samples = range(self.first + start, self.first + start + count)
-        # When one fails, the others are still brought in: they are paid for.
+        # If one request fails, still await the others: they are paid for.
         found = await asyncio.gather(*(self.policy.complete(self.problem, steps, s) for s in samples), return_exceptions=True)
         for outcome in found:
             if isinstance(outcome, BaseException):
@@ -124,12 +127,13 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class PrefixEstimates:
-    """What rollouts said of a solution: an estimate for each step that was asked about (0-based), and the first error: -1 for
-    none, None where that cannot be told. `root` is the estimate of the problem itself, where it was asked for."""
+    """Rollout results of one solution: an estimate per evaluated step (0-based) and the first error."""
 
     at: Mapping[int, Estimate]
     first_error: int | None
+    """Index of the first error, -1 for none, None if it could not be determined."""
     root: Estimate | None = None
+    """Estimate of the problem itself (the empty prefix), if it was evaluated."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -148,8 +152,11 @@ class PrefixEstimates:
 async def every_step(
     prefixes: Prefixes, trajectory: Trajectory, enough: Enough, *, whole: bool = True, root: Estimate | None = None
 ) -> PrefixEstimates:
-    """Math-Shepherd (arXiv 2312.08935): rollouts from after every step; at the last one the solution's own outcome where it
-    states an answer. With `whole` all steps at once, else one after the other up to the first error."""
+    """Math-Shepherd (arXiv 2312.08935): roll out after every step.
+
+    The last step gets the outcome of the solution itself if it states an answer. With `whole`, all steps are rolled out
+    concurrently; otherwise one after the other up to the first error.
+    """
     texts = trajectory.texts
     own = await prefixes.outcome(trajectory)
     rolled = range(len(texts) - 1 if own else len(texts))
@@ -171,11 +178,13 @@ async def every_step(
 
 
 async def halving(prefixes: Prefixes, trajectory: Trajectory, enough: Enough, *, recheck: bool = False) -> PrefixEstimates:
-    """OmegaPRM's binary search (arXiv 2406.06592) for the first step after which no rollout reaches the gold answer.
+    """Find the first error by OmegaPRM's binary search (arXiv 2406.06592).
 
-    At most floor(log2(steps)) + 1 prefixes are rolled out. It rests on this: once a prefix cannot be finished, no longer one
-    can. So a solution whose own answer is right has no error, and steps between those asked about are not labelled. With
-    `recheck` both sides of the error found get twice the rollouts; where it would move, the first error is None.
+    The first error is the first step after which no rollout reaches the gold answer (generally, after which the prefix is not
+    good; see `Enough`). At most floor(log2(steps)) + 1 prefixes are rolled out. The search assumes monotonicity: once a prefix
+    cannot be completed, no longer prefix can. Hence a solution whose own answer is correct has no error. Steps that were not
+    evaluated get no label. With `recheck`, the prefixes on both sides of the error get twice the rollouts; if the error would
+    move, the first error is None.
     """
     texts = trajectory.texts
     own = await prefixes.outcome(trajectory)
@@ -184,7 +193,7 @@ async def halving(prefixes: Prefixes, trajectory: Trajectory, enough: Enough, *,
         at[len(texts) - 1] = own
         if own.good:
             return PrefixEstimates(at, -1)
-    low, high = 0, len(texts) - 1 if own else len(texts)  # the first error is here; `len(texts)` stands for none
+    low, high = 0, len(texts) - 1 if own else len(texts)  # the range of the first error; `len(texts)` means none
     while low < high:
         middle = (low + high) // 2
         at[middle] = await prefixes.estimate(texts[: middle + 1], enough)
@@ -216,7 +225,7 @@ def _first_bad(at: Mapping[int, Estimate], steps: int) -> int | None:
 
 
 def card_of(policy: Policy, enough: Enough, **how: Any) -> dict[str, Any]:
-    """Who rolled out and how, for label files."""
+    """Describe the policy and the rollout settings, for label files."""
     rule = {"rollouts": enough.most, "rule": enough.rule, "theta": enough.theta}
     return {"provider": "rollout", "policy": dict(policy.card), **rule, **how}
 
@@ -232,24 +241,25 @@ NEEDS_ALL = ("progress", "dual")
 
 @dataclass(frozen=True, slots=True)
 class RolloutOptions:
-    """How steps are labelled by rollouts.
-
-    `search`: "first" rolls out after one step after the other up to the first error, "every" after all of them, "halving"
-    finds the first error by binary search. `target`: what becomes a step's P(correct): "soft", the share of right completions;
-    "hard", 1 or 0; "progress", 1 or 0 by GenPRM's ratio; "dual", MedS3's label, clipped to [0, 1]. A verdict is "correct"
-    where the prefix is good (see `Enough`) or, by "progress", where the ratio is at least `epsilon`. `table` gives the
-    rollouts by pass rate, instead of `enough.most`.
-    """
+    """Options for labelling steps by rollouts."""
 
     enough: Enough = field(default_factory=Enough)
+    """Stopping rule per prefix. It also defines which prefixes are good, and so the verdict "correct"."""
     search: Search = "first"
+    """"first" evaluates steps in order up to the first error, "every" evaluates all, "halving" uses binary search."""
     target: Target = "soft"
+    """A step's P(correct): "soft", the share of correct completions; "hard", 1 or 0; "progress", 1 or 0 by GenPRM's ratio,
+    which also decides the verdict; "dual", MedS3's label clipped to [0, 1].
+    """
     epsilon: float = EPSILON
+    """Smallest GenPRM ratio of a correct step."""
     recheck: bool = False
+    """Verify the error found by "halving" with twice the rollouts."""
     table: tuple[tuple[float, int], ...] = ()
+    """Rollouts per prefix by pass rate of the problem, as (least pass rate, rollouts). Replaces `enough.most`."""
 
     def check(self) -> None:
-        """Raises UsageError for what does not exist or does not go together."""
+        """Raise UsageError for an unknown or inconsistent option."""
         for name, value, names in (("search", self.search, SEARCHES), ("target", self.target, TARGETS)):
             if value not in names:
                 raise UsageError(f"--{name} is {value!r}; it is {', '.join(names[:-1])} or {names[-1]}")
@@ -265,7 +275,7 @@ class RolloutOptions:
 
 
 def judgement_of(found: PrefixEstimates, how: RolloutOptions, steps: int, sample: int = 0) -> Judgement:
-    """What estimates say, as a judgement: a verdict for each step that was rolled out from, with its votes k of n."""
+    """Convert estimates to a judgement: one verdict per step that was rolled out from, with votes (k, n)."""
     told = {step: estimate for step, estimate in sorted(found.at.items()) if estimate.n}
     rolled = found.rollouts
     keys = tuple(dict.fromkeys(rollout.completion.key for rollout in rolled if rollout.completion.key))
@@ -280,7 +290,7 @@ def judgement_of(found: PrefixEstimates, how: RolloutOptions, steps: int, sample
     if found.lost and (not told or (len(told) < len(found.at) and found.first_error is None)):
         status: Status = Counter(found.lost).most_common(1)[0][0]
         return Judgement(status, sample=sample, keys=keys, notes=tuple(notes), usage=usage)
-    if not told:  # the policy never gets there: that was found out, and says nothing of the steps
+    if not told:  # the policy never solves the problem: a valid result that gives no verdict on the steps
         return Judgement("ok", sample=sample, keys=keys, notes=tuple(notes), usage=usage)
     verdicts = _verdicts(told, found.root, how)
     if how.search != "every" and found.first_error is not None and found.first_error >= 0:

@@ -1,5 +1,4 @@
-"""Rollouts so far, k right of n -> how many more to ask for, and when no more, an interval for the chance of a right one that
-allows for when it was stopped."""
+"""Sequential stopping rules for rollouts, and confidence intervals that account for them."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ Rule = Literal["all", "curtailed", "decided"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 LEVEL = 0.95
 SURE = 0.98
-"""Looked at after every rollout, 0.95 would cost a hundredth of the labels their rightness, 0.98 two thousandths."""
+"""Default for `Enough.sure`. Checked after every rollout, 0.95 would flip 1% of the labels, 0.98 flips 0.2%."""
 MOST = 512
 
 _SPEC = re.compile(r"(\d+)(?:@(\d*\.?\d+))?")
@@ -23,19 +22,25 @@ _SPEC = re.compile(r"(\d+)(?:@(\d*\.?\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """When there are enough rollouts of a prefix: at most `most` of them, fewer by `rule`.
+    """Stopping rule for the rollouts of a prefix.
 
-    A prefix is good when more than the share `theta` of its rollouts is right; 0 is Math-Shepherd's hard label: one of them.
-    "all" takes `most`. "curtailed" stops when no rollout that is still to come can change that: the hard label is that of all
-    `most`, the share is not estimated any more. "decided" stops also when the chance of a right rollout lies on one side of
-    `theta` with probability `sure`, under a uniform prior; with `theta` 0 that is "curtailed". `level` is that of intervals.
+    A prefix is good if more than the share `theta` of its rollouts is correct. With `theta` 0, one correct rollout is enough:
+    Math-Shepherd's hard label.
     """
 
     most: int = 8
+    """Maximum number of rollouts per prefix."""
     rule: Rule = "all"
+    """"all" always takes `most` rollouts. "curtailed" stops as soon as no further rollout can change the hard label: the label
+    is the same as after `most` rollouts, but the share is no longer an estimate. "decided" also stops when the success
+    probability lies on one side of `theta` with probability `sure`; with `theta` 0 it equals "curtailed".
+    """
     theta: float = 0.0
+    """Share of correct rollouts above which a prefix is good."""
     level: float = LEVEL
+    """Confidence level of intervals."""
     sure: float = SURE
+    """Posterior probability at which "decided" stops, under a uniform prior."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.most <= MOST:
@@ -46,11 +51,13 @@ class Enough:
             raise UsageError(f"the threshold is {self.theta}; it is a share of right rollouts, 0 or more and below 1")
 
     def good(self, k: int, n: int) -> bool:
-        """Whether k right rollouts of n make a prefix good. n must not be 0."""
+        """Return whether k correct rollouts of n make a prefix good. n must not be 0."""
         return k > self.theta * n
 
     def more(self, k: int, n: int) -> int:
-        """How many to ask for next, all at once: none of them could be spared. 0 when it is enough."""
+        """Return how many rollouts to request next, all concurrently, or 0 to stop. None of them can be saved by an earlier
+        stop.
+        """
         left = self.most - n
         if left <= 0 or self.rule == "all":
             return max(left, 0)
@@ -63,15 +70,15 @@ class Enough:
         return min(soonest, left)
 
     def ends(self, k: int, n: int) -> bool:
-        """Whether rollouts are stopped here."""
+        """Return whether sampling stops after k correct rollouts of n."""
         return self.more(k, n) == 0
 
     def _good_for_sure(self, k: int, n: int) -> int:
-        """Right rollouts in a row until good for sure, whatever comes after."""
+        """Correct rollouts in a row until the prefix is good whatever follows."""
         return int(self.theta * self.most) + 1 - k
 
     def _bad_for_sure(self, k: int, n: int) -> int:
-        """Wrong rollouts in a row until good is out of reach."""
+        """Incorrect rollouts in a row until the prefix can no longer become good."""
         return (self.most - n) - (int(self.theta * self.most) - k)
 
     def _side(self, k: int, n: int) -> bool:
@@ -80,13 +87,16 @@ class Enough:
 
 @lru_cache(maxsize=1 << 17)
 def _below(k: int, n: int, theta: float) -> float:
-    """P(p <= theta) after k of n, under a uniform prior: that of Beta(1 + k, 1 + n - k), exactly."""
+    """P(p <= theta) after k of n under a uniform prior: the exact CDF of Beta(1 + k, 1 + n - k)."""
     return sum(comb(n + 1, i) * theta**i * (1 - theta) ** (n + 1 - i) for i in range(k + 1, n + 2))
 
 
 def parse_rollouts(text: str) -> tuple[tuple[float, int], ...]:
-    """ "8" as ((0.0, 8),), and "128@0,64@0.1,32@0.9" as numbers of rollouts by the problem's pass rate, at least so high each.
-    Raises UsageError."""
+    """Parse the number of rollouts, optionally by pass rate of the problem.
+
+    "8" gives ((0.0, 8),). "128@0,64@0.1,32@0.9" gives 128 rollouts from pass rate 0, 64 from 0.1 and 32 from 0.9 upward. Raises
+    UsageError.
+    """
     found: dict[float, int] = {}
     for part in text.split(","):
         match = _SPEC.fullmatch(part.strip())
@@ -102,22 +112,23 @@ def parse_rollouts(text: str) -> tuple[tuple[float, int], ...]:
 
 
 def rollouts_for(table: tuple[tuple[float, int], ...], pass_rate: float) -> int:
-    """The number of rollouts for a problem with this pass rate."""
+    """Return the number of rollouts for a problem with this pass rate."""
     return [n for least, n in table if pass_rate >= least][-1]
 
 
 @lru_cache(maxsize=65536)
 def interval(k: int, n: int, enough: Enough | None = None) -> tuple[float, float]:
-    """The two-sided interval, at `enough.level` or 95%, for the chance of a right rollout after k of n.
+    """Two-sided confidence interval of the success probability after k correct rollouts of n, at `enough.level` or 95%.
 
-    Without `enough`, or where it takes all, that of Clopper and Pearson. A rule that stops earlier makes some results likelier
-    than a fixed number does; then the results it can end with are ordered by their share and the interval is exact for the
-    rule (Jennison and Turnbull, Group Sequential Methods, chapter 8). It covers the truth at least as often as it says.
+    Without `enough`, or with the rule "all", this is the Clopper-Pearson interval. Early stopping makes some results more
+    likely than a fixed number of rollouts does. The interval is then exact for the rule, with the possible final results
+    ordered by their share (Jennison and Turnbull, Group Sequential Methods, chapter 8). Its coverage is at least the nominal
+    level.
     """
     if n == 0:
         return 0.0, 1.0
     ends = _ends(enough) if enough is not None and enough.rule != "all" else {}
-    if (k, n) not in ends:  # a fixed number, or rollouts were lost on the way
+    if (k, n) not in ends:  # a fixed number of rollouts, or some were lost
         ends = {(i, n): comb(n, i) for i in range(n + 1)}
     tail = (1 - (enough.level if enough else LEVEL)) / 2
     here = k / n
@@ -129,7 +140,7 @@ def interval(k: int, n: int, enough: Enough | None = None) -> tuple[float, float
 
 
 def _root(results: list[tuple[int, int, int]], tail: float, *, rising: bool) -> float:
-    """The chance under which these results together have the probability `tail`, by bisection."""
+    """Find by bisection the success probability at which these results have total probability `tail`."""
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
@@ -143,7 +154,7 @@ def _root(results: list[tuple[int, int, int]], tail: float, *, rising: bool) -> 
 
 @lru_cache(maxsize=256)
 def _ends(enough: Enough) -> dict[tuple[int, int], int]:
-    """Every (k, n) a rule can stop at -> the number of sequences of rollouts that lead there."""
+    """Map every final (k, n) of a rule to the number of rollout sequences that lead to it."""
     ways: dict[tuple[int, int], int] = {(0, 0): 1}
     ends: dict[tuple[int, int], int] = {}
     for n in range(enough.most + 1):
