@@ -1,4 +1,4 @@
-"""Parse and check the arithmetic that is written in a step."""
+"""Parse and check the arithmetic written in solution steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two sides with variables to whether they are equal for all values, for none or for some; and linear equations solved."""
+"""Compare expressions with variables by evaluating them at sample points, and solve linear equations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from critic_prm.arithmetic.values import Value, distance, divide, subtract
 Agreement = Literal["always", "nearly", "never", "sometimes"]
 
 _FUNCTION_NAMES = frozenset("fghpqFGHPQSTACEVWNLRu")
-"""Letters that, right before a bracket, are rather applied than multiplied."""
+"""Letters that, directly before a bracket, are probably function names rather than factors."""
 _NUMBERS = frozenset({"π", "\\pi"})
 
 
 class _Probe(Mapping[str, Value]):
-    """Gives every letter a value, the same letter the same one: two expressions that agree at several probes are equal."""
+    """Assigns each letter a fixed value. Expressions that agree under several probes are treated as equal."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -38,7 +38,7 @@ class _Probe(Mapping[str, Value]):
 
 
 class _Everywhere(_Probe):
-    """Gives every letter the same value."""
+    """Assigns every letter the same value."""
 
     def __getitem__(self, letter: str) -> Value:
         return self.seed
@@ -50,7 +50,7 @@ _READINGS = (PLAIN, Reading(strong=True))
 
 
 def letters(side: Side) -> frozenset[str]:
-    """The variables in a side; none where a letter is a function or the imaginary unit: such a side is `opaque`."""
+    """Return the variables of a side; empty if a letter is a function or the imaginary unit (see `opaque`)."""
     found = {t.text for t in side.tokens if t.kind == "v"} - _NUMBERS
     if "i" in found:
         return frozenset()
@@ -61,12 +61,13 @@ def letters(side: Side) -> frozenset[str]:
 
 
 def opaque(side: Side) -> bool:
-    """Whether a side has letters, but none that can be given values."""
+    """Return whether a side has letters that cannot be assigned values."""
     return not letters(side) and any(t.kind == "v" and t.text not in _NUMBERS for t in side.tokens)
 
 
 def agreement(a: Side, b: Side) -> Agreement:
-    """Whether two sides with variables are equal always, within 2%, never (they differ by a constant) or sometimes.
+    """Return whether two sides with variables are equal always, nearly (within 2%), never (they differ by a constant) or
+    sometimes.
 
     Raises Unreadable.
     """
@@ -95,7 +96,7 @@ def _agreement(a: Side, b: Side, reading: Reading) -> Agreement:
 
 
 def solution(a: Side, b: Side) -> Value | None:
-    """The one solution of a linear equation in one variable; None for any other equation. Raises Unreadable."""
+    """Return the solution of a linear equation in one variable; None for any other equation. Raises Unreadable."""
     at = [_off(parse(a.tokens, PLAIN, point)[0], parse(b.tokens, PLAIN, point)[0]) for point in _POINTS]
     slope = subtract(at[1], at[0])
     if isinstance(slope, float) or not slope:
@@ -106,7 +107,7 @@ def solution(a: Side, b: Side) -> Value | None:
 
 
 def _off(left: Value, right: Value) -> Value:
-    """How far apart two values are; exactly 0 where only the rounding of floats separates them."""
+    """Return left - right; exactly 0 if the values differ only by float rounding."""
     off = subtract(left, right)
     return 0 if isinstance(off, float) and abs(off) <= 1e-9 * max(abs(float(left)), abs(float(right)), 1.0) else off
 

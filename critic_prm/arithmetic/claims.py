@@ -1,4 +1,4 @@
-"""Text to claims: every written equation and inequality, with what each side comes to and whether it holds."""
+"""Find every written equation and inequality in a text, evaluate its sides and check it."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ from critic_prm.arithmetic.sides import Side, sides
 from critic_prm.arithmetic.values import Unreadable, Value, say
 
 MAX_TEXT = 6_000
-"""Characters of one step that are looked at; what lies beyond is not checked."""
+"""Maximum number of characters read per step; the rest is not checked."""
 MAX_EFFORT = 20_000
-"""Tokens that are parsed for one step, repetitions counted; relations beyond are not checked."""
+"""Maximum number of tokens parsed per step, counting repetitions; later relations are not checked."""
 
 Finding = Literal["true", "false", "unclear", "unread"]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One relation between two expressions.
-
-    `finding`: true, it holds under a usual reading; false, it does not; unclear, the values differ, but what stands around
-    them may explain it; unread, it is no arithmetic that is evaluated here. `span` is where it stands in the text. `left` and
-    `right` are the values under the plain reading, None where there is none. A false or unclear claim has a critique.
-    """
+    """One relation between two expressions."""
 
     finding: Finding
+    """"true": holds under a usual reading. "false": does not hold. "unclear": the values differ, but the context may explain
+    it. "unread": not arithmetic that this package evaluates.
+    """
     relation: str
     span: tuple[int, int]
+    """Position in the text."""
     left: Value | None = None
+    """Value of the left side under the plain reading, if it has one."""
     right: Value | None = None
+    """Value of the right side under the plain reading, if it has one."""
     critique: str = ""
+    """Explanation of a false or unclear claim."""
 
 
 _HEDGE = re.compile(
@@ -47,26 +49,26 @@ _HEDGE = re.compile(
     r"should|\bbase\b|\bmod\b|\\pmod|\\equiv|≡",
     re.IGNORECASE,
 )
-"""Steps that may well write down what is not so."""
+"""Matches steps that may legitimately write down something false."""
 _UNUSUAL = re.compile(
     r"\bbase[ -]?(?:\$|\d|two|three|four|five|six|seven|eight|nine|ten|b\b)|_\{?\d+\}?\s*[+=]|binary|hexadecimal|octal|modulo|"
     r"\bmod\b|\\pmod|\\equiv|operation|clock|\\star|\\oplus|\\otimes|\\diamond|◇|⊕|@",
     re.IGNORECASE,
 )
-"""Problems in which digits or signs may not mean what they usually do."""
+"""Matches problems in which digits or operators may have an unusual meaning."""
 
 
 def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Claim]:
-    """Every written relation in `text`, in order. `problem` tells whether the usual meaning of the signs can be relied on.
+    """Return every written relation in `text`, in order. `problem` shows whether signs have their usual meaning.
 
-    A relation with variables is true when it holds for all values, and false when it can hold for none. `notes` carry what is
-    known of variables from one step of a solution to the next, and are added to.
+    A relation with variables is true if it holds for all values and false if it holds for none. `notes` carries what is known
+    of variables from step to step; this call adds to it.
 
-    Bounded: at most MAX_TEXT characters are read, numbers have bounds, and nothing is evaluated but + - * / ^ ! roots and
-    binomials. Never raises.
+    Cost is bounded: at most MAX_TEXT characters are read, numbers have bounds, and only + - * / ^ ! roots and binomials are
+    evaluated. Never raises.
     """
     if len(text) > MAX_TEXT:
-        # Only whole sentences: a number that is cut in two would be a false one.
+        # Keep whole sentences only: a number that is cut in two would have a wrong value.
         text = text[: max(text.rfind("\n", 0, MAX_TEXT), text.rfind(". ", 0, MAX_TEXT)) + 1]
     claims: list[Claim] = []
     effort = _Effort()
@@ -94,7 +96,7 @@ def _onward(notes: Notes, text: str) -> Iterator[Claim]:
 
 
 class _Effort:
-    """How many more tokens may be parsed for one step: what bounds the time that hostile text can take."""
+    """Remaining number of tokens that may be parsed for one step. Bounds the time that hostile text can take."""
 
     __slots__ = ("left",)
 
@@ -107,7 +109,7 @@ class _Effort:
 
 
 class _Place(NamedTuple):
-    """A chain in the text of its step, and what is known so far."""
+    """A chain in the text of its step, with what is known of variables."""
 
     text: str
     chain: Chain
@@ -126,7 +128,7 @@ class _Place(NamedTuple):
 
 
 def _chain(ends: Sequence[tuple[Side | None, Side | None]], place: _Place) -> list[Claim]:
-    """The claims of a = b = c, one for each relation."""
+    """Return the claims of a = b = c, one per relation."""
     relations = place.chain.relations
     claims: list[Claim] = []
     terms: dict[int, Term | None] = {}
@@ -140,7 +142,7 @@ def _chain(ends: Sequence[tuple[Side | None, Side | None]], place: _Place) -> li
         a, b = (_term(side, terms, place.values) for side in (left, right))
         inner = at > 0 and relations[at - 1].text == "="
         if relation.value == SPOKEN and (a is None or a.plain or a.shape.operations == a.shape.divides):
-            # "4/7 is equal to $24" says what a part amounts to: only a computation is sure to be one.
+            # "4/7 is equal to $24" states the amount of a fraction: only a computation is certainly a value.
             claims.append(Claim("unread", relation.text, place.span(left, right)))
             continue
         if a is not None and b is not None:
@@ -155,7 +157,7 @@ def _chain(ends: Sequence[tuple[Side | None, Side | None]], place: _Place) -> li
 
 
 def _term(side: Side, terms: dict[int, Term | None], known: Mapping[str, Value] | None) -> Term | None:
-    """The side evaluated, once though it belongs to two relations; None for what is no number."""
+    """Evaluate a side, once even if it belongs to two relations. None if it cannot be evaluated."""
     key = id(side)
     if key not in terms:
         try:
@@ -171,7 +173,7 @@ def _restated(
     place: _Place,
     claims: list[Claim],
 ) -> tuple[str, Side | None]:
-    """Compare "Total = 84" with the "Total = 22 + 19 + 43" before it; gives what the next chain is compared with."""
+    """Compare "Total = 84" with the preceding "Total = 22 + 19 + 43"; return what to compare the next chain with."""
     name, relations = place.chain.members[0], place.chain.relations
     right = ends[1][0]
     if len(relations) > 1 or relations[0].text != "=" or right is None or not right.readable:
@@ -225,7 +227,11 @@ def _critique(a: Term, relation: str, b: Term, place: _Place) -> str:
 
 
 def _variables(left: Side, right: Side, inner: bool, place: _Place) -> Claim:
-    """An equation with variables: an identity is true; false is what nothing solves, and a = b = c where b is not c."""
+    """Check an equation with variables.
+
+    An identity is true. An equation without a solution is false, and so is a later link of a = b = c whose sides are not
+    identical.
+    """
     span = place.span(left, right)
     if not place.effort.spend(left, right, 20):
         return Claim("unread", "=", span)
@@ -247,7 +253,7 @@ def _variables(left: Side, right: Side, inner: bool, place: _Place) -> Claim:
 
 
 def _repaired(claims: list[Claim]) -> list[Claim]:
-    """In a = b = c whose ends agree, a slip in the middle did not reach the result: unclear, not false."""
+    """Downgrade false claims to unclear in a = b = c with equal ends: the slip in the middle did not reach the result."""
     values = [value for claim in claims for value in (claim.left, claim.right) if value is not None]
     if len(values) < 4 or values[0] != values[-1] or any(claim.relation != "=" for claim in claims):
         return claims

@@ -1,4 +1,4 @@
-"""Text to chains: the clauses in which something is said to equal, exceed or approximate something."""
+"""Split a text into relation chains such as a = b = c."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CUT = re.compile(r"(?:[,;?]|(?<!\.)\.) ")
 
 
 def _clauses(text: str) -> Iterator[tuple[int, int]]:
-    """Where the clauses with a relation are, so that prose costs nothing."""
+    """Yield the spans of the clauses that contain a relation, so that prose costs nothing."""
     done = 0
     while (hint := _HINT.search(text, done)) is not None:
         before = max(_before(text, mark, done, hint.start()) for mark in _MARKS)
@@ -26,7 +26,7 @@ def _clauses(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _before(text: str, mark: str, start: int, end: int) -> int:
-    """Where the last such mark before `end` is, not counting the end of an ellipsis; -1 if nowhere."""
+    """Return the last position of this mark before `end`, ignoring the end of an ellipsis; -1 if there is none."""
     at = text.rfind(mark, start, end)
     while at > start and mark == ". " and text[at - 1] == ".":
         at = text.rfind(mark, start, at)
@@ -34,19 +34,19 @@ def _before(text: str, mark: str, start: int, end: int) -> int:
 
 
 class Chain(NamedTuple):
-    """a = b = c: its members, the relations between them, and where the clause that its tokens count from begins in the text.
-
-    `bullet` is the sign before it, if that was taken for the mark of a list item.
-    """
+    """A relation chain a = b = c."""
 
     members: list[list[Token]]
+    """The expressions between the relations."""
     relations: list[Token]
     bullet: Token | None
+    """The sign before the chain, if it was read as a list marker."""
     offset: int
+    """Start of the clause in the text; token positions are relative to it."""
 
 
 def chains(text: str) -> Iterator[Chain]:
-    """All chains of `text`, in order. Text without a digit or a relation costs a search and no more."""
+    """Yield all chains of `text`, in order. Text without a digit or a relation costs only a regex search."""
     if _HINT.search(text) is None or _DIGIT.search(text) is None:
         return
     for start, end in _clauses(text):
@@ -83,7 +83,7 @@ def _chains(tokens: Sequence[Token], offset: int) -> list[Chain]:
 
 
 def _item(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a bracket is the number of a list item: "(1) 3 + 4 = 7"."""
+    """Return whether a bracket starts a list number: "(1) 3 + 4 = 7"."""
     if at + 3 >= len(tokens) or (at and tokens[at - 1].kind not in "lb"):
         return False
     number, close, after = tokens[at + 1 : at + 4]
@@ -91,7 +91,7 @@ def _item(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _bullet(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a sign is the mark of a list item: at the start of a clause, with a space behind it."""
+    """Return whether a sign is a list marker: at the start of a clause and followed by a space."""
     token = tokens[at]
     if token.kind != "o" or token.text not in "-*+" or (at and tokens[at - 1].kind not in "lb"):
         return False

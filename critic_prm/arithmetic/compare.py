@@ -1,4 +1,4 @@
-"""Two evaluated sides to whether the relation between them holds, and whether anything around them may explain it if not."""
+"""Check whether a relation between two evaluated sides holds, and whether its context may explain a mismatch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from critic_prm.arithmetic.values import Unreadable, Value, distance
 
 
 class Term(NamedTuple):
-    """A side of a relation, what it comes to, and what it is made of."""
+    """A side of a relation, its value and its structure."""
 
     side: Side
     value: Value
@@ -22,7 +22,7 @@ class Term(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether it is a number and no computation."""
+        """Whether the side is a number without any operation."""
         return not self.shape.operations
 
 
@@ -37,7 +37,7 @@ _NUMBER = Shape(0, False, False, False, False, False, frozenset())
 
 
 def holds(a: Term, relation: str, b: Term) -> bool:
-    """Whether the relation holds, roundings forgiven. Raises Unreadable when the difference is beyond all bounds."""
+    """Return whether the relation holds, allowing for rounding. Raises Unreadable if the difference is too large."""
     if relation == "=":
         return _equal(a, b)
     close = a.value == b.value or _near(a.value, b.value)
@@ -52,9 +52,10 @@ def holds(a: Term, relation: str, b: Term) -> bool:
 
 
 def explained(a: Term, b: Term, inner: bool) -> bool:
-    """Whether a relation that does not hold may still mean something true: a label, another unit, a remark in brackets.
+    """Return whether a relation that does not hold may still be meant correctly: a label, a unit conversion, a remark in
+    brackets.
 
-    `inner`: the left side is itself the right side of an earlier relation.
+    `inner`: the left side is also the right side of an earlier relation.
     """
     return (
         a.side.doubtful
@@ -82,7 +83,7 @@ def _near(a: Value, b: Value) -> bool:
 
 
 def _equal(a: Term, b: Term) -> bool:
-    """Equal, or equal once rounded, up or down, to the places that the plainer side is stated to."""
+    """Return whether the values are equal, possibly after rounding up or down to the places of the plainer side."""
     if a.value == b.value or _near(a.value, b.value):
         return True
     off = distance(a.value, b.value)
@@ -94,14 +95,14 @@ def _equal(a: Term, b: Term) -> bool:
 
 
 def _inexact(a: Term) -> bool:
-    """Whether a whole number would be a rounding of it."""
+    """Return whether a whole number would be a rounding of this term."""
     if isinstance(a.value, float):
         return True
     return isinstance(a.value, Fraction) and (a.shape.divides or a.shape.percent or any(t.places > 0 for t in a.side.tokens))
 
 
 def _last_place(a: Term, inexact: bool) -> Fraction:
-    """One unit in the last place that a plain number is written to; 0 where a whole number has to be exact."""
+    """Return one unit in the last decimal place of a plain number; 0 where a whole number must be exact."""
     places = max((t.places for t in a.side.tokens if t.kind == "n"), default=0)
     if places < 0 or a.shape.fractions or (places == 0 and not inexact and not a.shape.percent):
         return Fraction(0)
@@ -112,19 +113,19 @@ _ROUNDED = words("3.14 1.41 1.73 2.72 0.33 0.67 0.66 0.17 0.83 33.3 66.7 16.7 33
 
 
 def _coarse(a: Term, b: Term) -> bool:
-    """Whether a number in them is itself a rounded one, so that what follows from it is too: 3.14, 0.333, 1.732."""
+    """Return whether a number in the terms is itself rounded, so that results from it are too: 3.14, 0.333, 1.732."""
     return any(t.places >= 3 or t.text in _ROUNDED for t in (*a.side.tokens, *b.side.tokens))
 
 
 def _label(a: Term, inner: bool) -> bool:
-    """Whether a left side names something rather than computes it: "Day 3 = 5 + 2", "5 apples = 5 * 2 = 10"."""
+    """Return whether a left side is a name rather than a computation: "Day 3 = 5 + 2", "5 apples = 5 * 2 = 10"."""
     if not a.plain or a.shape.letters:
         return False
     return bool(a.side.units) or a.shape.percent or a.side.prose or (a.shape.fractions and not inner)
 
 
 def _part(a: Term, b: Term) -> bool:
-    """Whether it says what a part of something amounts to: "so 3/4 = 15 apples"."""
+    """Return whether the relation states the amount of a fraction of something: "so 3/4 = 15 apples"."""
     return a.shape.operations == 1 and a.shape.divides and 0 < a.value < 1 <= b.value and b.plain
 
 
@@ -137,7 +138,7 @@ _MEASURES = words(
 
 
 def _conversion(a: Term, b: Term) -> bool:
-    """Whether a change of unit between the sides would explain the difference."""
+    """Return whether a unit conversion between the sides would explain the difference."""
     units = {*a.side.units, *b.side.units}
     if not a.value or not b.value or isinstance(a.value, float) or isinstance(b.value, float):
         return False
@@ -147,30 +148,30 @@ def _conversion(a: Term, b: Term) -> bool:
 
 
 def _mixed_units(a: Term) -> bool:
-    """Whether a sum adds up different measures: "1 hour + 5 minutes"."""
+    """Return whether a sum mixes units: "1 hour + 5 minutes"."""
     return len(set(a.side.units) & _MEASURES) > 1 and any(t.kind == "o" and t.text in "+-" for t in a.side.tokens)
 
 
 def _torn(a: Term) -> bool:
-    """Whether a side starts with a sign that stands between things: its beginning was cut off."""
+    """Return whether a side starts with a binary operator, that is, its beginning was cut off."""
     tokens = a.side.tokens
     return len(tokens) > 1 and tokens[0].kind == "o" and not tokens[1].tight
 
 
 def _aside(a: Term) -> bool:
-    """Whether what reads as a product may be a remark: "8 (4-4-0) wheels"."""
+    """Return whether an apparent product may be a remark: "8 (4-4-0) wheels"."""
     tokens = a.side.tokens
     return any(t.kind == "n" and after.text == "(" and not after.tight for t, after in pairwise(tokens))
 
 
 def _share(a: Term) -> bool:
-    """Whether a percentage is taken off a number that is none: "60 - 10%"."""
+    """Return whether a percentage is added to or subtracted from a plain number: "60 - 10%"."""
     signs = sum(t.text == "%" for t in a.side.tokens)
     return 0 < signs < sum(t.kind == "n" for t in a.side.tokens) and any(t.text in ("+", "-") for t in a.side.tokens)
 
 
 def second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value] | None) -> bool:
-    """Whether the relation holds when what is ambiguous in it is read another way."""
+    """Return whether the relation holds under another reading of its ambiguous parts."""
     either = [x or y for x, y in zip(a.shape, b.shape, strict=True)]
     shape = Shape(*either)  # type: ignore[arg-type]
     options = [PLAIN]

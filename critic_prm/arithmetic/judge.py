@@ -1,4 +1,4 @@
-"""Judge steps by their written arithmetic: the first step that states a false equation is the first error."""
+"""Judge steps by their written arithmetic: the first step with a false equation is the first error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = "no equation to check"
 
 
 def judge_one(trajectory: Trajectory, sample: int = 0) -> Judgement:
-    """The judgement of one trajectory. Never raises, whatever the text."""
+    """Judge one trajectory. Never raises, whatever the text."""
     verdicts: list[Verdict] = []
     checked = 0
     notes = Notes()

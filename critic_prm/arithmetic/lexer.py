@@ -1,4 +1,4 @@
-"""Text to tokens: numbers, operators, relations, words, letters; LaTeX, money and Unicode on the way."""
+"""Tokenize arithmetic in text, including LaTeX, currency and Unicode notation."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import NamedTuple
 from critic_prm.arithmetic.values import Value
 
 SPOKEN = 1
-"""The `value` of an operator or relation that was a word."""
+"""The `value` of an operator or relation that was written as a word."""
 MAX_DIGITS = 60
-"""A longer run of digits is no number that anyone computes with."""
+"""Maximum number of digits; longer strings are not treated as numbers."""
 
 
 class Token(NamedTuple):
     """One token. `kind` is a letter:
 
-    n number, o operator, r relation, w word, v letter (a variable), f function (frac, sqrt, binom), ( and ) brackets,
-    b boundary between clauses, l end of a line, x anything that makes its surroundings unreadable.
-    `tight` is true when nothing, not even a space, stands before it.
+    n number, o operator, r relation, w word, v letter (a variable), f function (frac, sqrt, binom), ( and ) brackets, b
+    boundary between clauses, l end of a line, x anything that makes its surroundings unreadable.
     """
 
     kind: str
@@ -29,17 +28,19 @@ class Token(NamedTuple):
     start: int
     end: int
     tight: bool
+    """Whether nothing, not even a space, precedes the token."""
     value: Value = 0
     places: int = 0
+    """Decimal places as written; -1 for a Unicode fraction such as ½."""
 
 
 def words(listing: str) -> frozenset[str]:
-    """The words of a listing."""
+    """Return the words of a space-separated list."""
     return frozenset(listing.split())
 
 
 def _table(rows: Mapping[str, str]) -> dict[str, str]:
-    """From "what it is": "all ways to write it" to the way written: what it is."""
+    """Invert a table of "symbol": "all its spellings" to spelling: symbol."""
     return {way: what for what, ways in rows.items() for way in ways.split()}
 
 
@@ -71,7 +72,7 @@ _SILENT = words(
     r"\limits \$ \( \) \[ \] \mathbf \bf \rm \phantom"
 ) | {"\\ "}
 _HUGGING = {"\\left", "\\right", "\\!", "\\boxed"}
-"""Silent commands behind which a token still touches the one before."""
+"""Silent commands after which a token still counts as adjacent to the previous one."""
 _ARROWS = words(
     r"\Rightarrow \implies \iff \to \rightarrow \Longrightarrow \Leftrightarrow \quad \qquad \therefore \because "
     r"\leadsto \longrightarrow \hfill \item \begin \end \land \lor"
@@ -119,9 +120,10 @@ _TOKEN = re.compile(
 
 
 def lex(text: str) -> list[Token]:
-    """All tokens of `text`, in order. Linear in its length; spaces, `$` and LaTeX spacing leave no token.
+    """Return all tokens of `text`, in order. Runs in linear time; spaces, `$` and LaTeX spacing produce no token.
 
-    What stands in a calculator mark (`<<3*4=12>>`) comes last, as clauses of its own, so that the text around it stays whole.
+    The content of calculator annotations (`<<3*4=12>>`) comes last, as separate clauses, so that the text around them stays
+    intact.
     """
     tokens: list[Token] = []
     marks: list[tuple[int, str]] = []
@@ -150,13 +152,13 @@ def lex(text: str) -> list[Token]:
             if word == "!=" and tight and tokens and tokens[-1].kind in "n)":
                 push(
                     Token("o", "!", start, start + 1, True)
-                )  # 5!=120; whether 5!=6 was meant is for the comparison to consider
+                )  # 5!=120; `compare` considers whether 5!=6 was meant as "not equal"
                 word = "="
             push(Token("r", _RELATIONS[word], start, end, tight))
         elif kind == "bracket":
             push(Token("(" if word in _OPEN else ")", word, start, end, tight))
         elif kind == "money":
-            # Two dollars with nothing but space between them close one formula and open the next.
+            # Two dollar signs separated only by whitespace close one formula and open the next.
             if word == "$" and closed >= 0 and not text[closed:start].strip() and closed != start:
                 push(Token("b", word, start, end, tight))
             closed, tight = end, False
@@ -244,7 +246,7 @@ def _command(word: str, start: int, end: int, tight: bool, emit: Callable[[Token
 
 
 def _number(word: str) -> tuple[Value, int]:
-    """The value and how many decimal places it is written to."""
+    """Return the value and the number of decimal places written."""
     digits = word
     if not word.isdigit():
         digits = re.sub(r"[,{}\\!]", "", word)

@@ -1,4 +1,4 @@
-"""What a solution says of its variables, from step to step: values that stay, and the last linear equation in each."""
+"""Track variables across steps: their fixed values, and the last linear equation in each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CASES = re.compile(
     r"choice|possib|\^|sqrt|solutions|roots|\||±|\\pm",
     re.IGNORECASE,
 )
-"""Steps in which a variable may rightly take another value than the equation before gave it."""
+"""Matches steps in which a variable may rightly take a value that differs from its last equation."""
 
 
 _ASKS = re.compile(
@@ -31,13 +31,13 @@ _PURE = re.compile(r"[-+*/×÷−·^().,\d\s$]+|[-+*/^().,\d\s$\\a-z{}]+")
 _ONWARD = re.compile(
     r"(?:expression (?:becomes|is now|simplifies to|reduces to)|what remains(?: is)?|which leaves|left with):?\s", re.IGNORECASE
 )
-"""Words behind which the whole of what is asked for stands again, further worked out."""
+"""Phrases after which a step repeats the whole expression, partly evaluated."""
 MAX_PROBLEM = 2_000
-"""Characters above which a problem is not looked at."""
+"""Maximum length of a problem in characters; longer ones are ignored."""
 
 
 class Solved(NamedTuple):
-    """A linear equation in one variable, the step it stands in, what the variable has to be, and whether it has decimals."""
+    """A linear equation in one variable: the step it stands in, its text, its solution, and whether it contains decimals."""
 
     step: int
     text: str
@@ -47,16 +47,16 @@ class Solved(NamedTuple):
 
 @dataclass(slots=True)
 class Notes:
-    """Kept by the reader of one solution and handed to `check` with each of its steps; `step` is counted up in between.
-
-    `values`: None, or what each variable is, where the problem is nothing but an expression, so that a name keeps its value.
-    `asked`: what that expression comes to.
-    """
+    """State that the reader of one solution passes to `check` with each of its steps. The reader sets `step` before each call."""
 
     values: dict[str, Value] | None = None
+    """Value of each variable if the problem is a bare expression, so that a name keeps its value; None otherwise."""
     asked: Value | None = None
+    """Value of the expression that the problem asks for, if it is a bare expression."""
     step: int = 0
+    """Index of the current step."""
     equations: dict[str, Solved] = field(default_factory=dict)
+    """The last linear equation in each variable."""
 
 
 @lru_cache(maxsize=4)
@@ -69,9 +69,9 @@ def rounded(left: Side, right: Side) -> bool:
 
 
 def follow(notes: Notes, left: Side, right: Side, shown: str, step: str) -> tuple[bool | None, str]:
-    """Compare a linear equation with the last one in the same variable, in this step or the one before, and remember it.
+    """Compare a linear equation with the last one in the same variable, from this or the previous step, and store it.
 
-    (True, "") when they have the same solution, (False, critique) when not, (None, "") when there is nothing to compare.
+    Returns (True, "") if both have the same solution, (False, critique) if not, and (None, "") if there is nothing to compare.
     """
     names = letters(left) | letters(right)
     if len(names) != 1 or left.doubtful or right.doubtful or _varies(step):
@@ -97,7 +97,7 @@ def follow(notes: Notes, left: Side, right: Side, shown: str, step: str) -> tupl
 
 
 def remember(notes: Notes, problem: str) -> None:
-    """Take down what a problem asks for, if it is nothing but an expression, or the equation that it is about, if just one."""
+    """Store what a problem asks for, if it is a bare expression, or its equation, if it has exactly one."""
     if len(problem) > MAX_PROBLEM:
         return
     notes.asked = _expression(problem)
@@ -126,7 +126,7 @@ def remember(notes: Notes, problem: str) -> None:
 
 
 def _expression(problem: str) -> Value | None:
-    """The value of a problem that is nothing but arithmetic: "Evaluate: (3 - -7) * 2 ="."""
+    """Return the value of a problem that is a bare expression, such as "Evaluate: (3 - -7) * 2 =", else None."""
     asks = _ASKS.match(problem)
     text = problem[asks.end() if asks else 0 :].strip().rstrip("=?. \n")
     if _PURE.fullmatch(text) is None:
@@ -139,7 +139,7 @@ def _expression(problem: str) -> Value | None:
 
 
 def onward(notes: Notes, text: str) -> Iterator[tuple[bool, tuple[int, int], Value]]:
-    """Where a step writes the whole expression again: (whether it still has the value, where it stands, the value it has)."""
+    """Yield each place where a step repeats the whole expression: (value unchanged, span, value found)."""
     if notes.asked is None:
         return
     for mark in _ONWARD.finditer(text):

@@ -1,4 +1,4 @@
-"""Tokens to a value: recursive descent with a bounded depth, under one of several readings of what is ambiguous."""
+"""Evaluate tokens by recursive descent with bounded depth, under a chosen reading of ambiguous notation."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ MAX_TOKENS = 400
 
 
 class Reading(NamedTuple):
-    """How to read what writers use in two ways.
-
-    `percent`: what % divides by (100, or 1 where it is only a unit). `mixed`: 1\\frac{1}{2} is a mixed number, else a product.
-    `strong`: an implicit product, a power of ten or a fraction without
-    spaces binds tighter than the division before it (1/2(3) is 1/6, 25 / 1/3 is 75). `signed`: -3^2 is (-3)^2.
-    """
+    """How to read ambiguous notation."""
 
     percent: int = 100
+    """What % divides by: 100, or 1 where it is only a unit."""
     mixed: bool = True
+    """Whether 1\\frac{1}{2} is a mixed number; otherwise a product."""
     strong: bool = False
+    """An implicit product, a power of ten or a fraction without spaces binds tighter than a preceding division: 1/2(3) is 1/6,
+    25 / 1/3 is 75.
+    """
     signed: bool = False
+    """Whether -3^2 is (-3)^2."""
 
 
 class Shape(NamedTuple):
-    """What an expression is made of: decides which tolerance is fair and which second readings there are."""
+    """The structure of an expression. It decides which tolerance applies and which alternative readings exist."""
 
     operations: int
     divides: bool
@@ -44,7 +45,7 @@ PLAIN = Reading()
 
 
 def parse(tokens: Sequence[Token], reading: Reading = PLAIN, letters: Mapping[str, Value] | None = None) -> tuple[Value, Shape]:
-    """The value of all of `tokens` and what they are made of. Raises Unreadable."""
+    """Evaluate all of `tokens`; return the value and its structure. Raises Unreadable."""
     if len(tokens) > MAX_TOKENS:
         raise Unreadable("too long")
     state = _Parser(tokens, reading, {} if letters is None else letters)
@@ -57,7 +58,7 @@ def parse(tokens: Sequence[Token], reading: Reading = PLAIN, letters: Mapping[st
 
 
 class _Parser:
-    """The place in the tokens and what has been seen so far."""
+    """Parser state: the position in the tokens and what has been seen so far."""
 
     __slots__ = (
         "at",
@@ -123,7 +124,7 @@ class _Parser:
         return value
 
     def joined(self) -> bool:
-        """Whether the next token multiplies what stands before it without a sign."""
+        """Return whether the next token continues an implicit product."""
         if self.at >= len(self.tokens):
             return False
         token, before = self.tokens[self.at], self.tokens[self.at - 1]
@@ -132,12 +133,12 @@ class _Parser:
         return token.kind == "n" and token.tight and (before.kind == ")" or before.text == "!")
 
     def slash(self) -> bool:
-        """Whether a fraction written without spaces goes on here: the 1/3 of 25 / 1/3."""
+        """Return whether a fraction without spaces continues here: the 1/3 of 25 / 1/3."""
         at, tokens = self.at, self.tokens
         return at + 1 < len(tokens) and tokens[at].text == "/" and tokens[at].tight and tokens[at + 1].tight
 
     def scale(self) -> bool:
-        """Whether a power of ten goes on with the number before it: the 10^8 of 3 / 2.4 x 10^8."""
+        """Return whether a power of ten continues the previous number: the 10^8 of 3 / 2.4 x 10^8."""
         at, tokens = self.at, self.tokens
         return at + 2 < len(tokens) and tokens[at].text == "*" and tokens[at + 1].value == 10 and tokens[at + 2].text == "^"
 
@@ -199,7 +200,7 @@ class _Parser:
         self.at += 1
 
     def mixed(self, token: Token, depth: int) -> Value:
-        """A number, or a whole number with the fraction right behind it: 1 1/2, 1½, 1\\frac{1}{2}."""
+        """Parse a number, including mixed numbers: 1 1/2, 1½, 1\\frac{1}{2}."""
         tokens, at = self.tokens, self.at
         after = tokens[at]
         if token.places or not isinstance(token.value, int):
@@ -250,7 +251,7 @@ class _Parser:
         return divide(above, below)
 
     def pair(self, depth: int) -> tuple[Value, Value]:
-        """Two arguments, in brackets or as single digits (\\frac12)."""
+        """Parse two arguments, in brackets or as single digits (\\frac12)."""
         if self.at < len(self.tokens):
             token = self.tokens[self.at]
             if token.kind == "n" and len(token.text) == 2 and token.text.isdigit():

@@ -1,4 +1,4 @@
-"""What stands between two relations to the expressions in it: words are units, prose or variables, by their neighbours."""
+"""Extract the expressions on both sides of a relation, classifying words as units, prose or variables."""
 
 from __future__ import annotations
 
@@ -19,27 +19,31 @@ _DOUBTFUL = words(
     "choose half halves third thirds quarter quarters fourths fifths tenths hundredths less fewer times than of pair "
     "pairs score am pm AM PM ratio to base through hundreds thousands tens ones sets into"
 )
-"""Words right behind a number that can change what it means: such a side can confirm, but not refute."""
+"""Words that can change the meaning of the number before them. Such a side can confirm a claim but not refute it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a relation: `tokens` without words, what it is counted in, and whether prose stands before it.
-
-    `doubtful` sides can hold but not refute a claim. `readable` is False for variables, functions and the like.
-    """
+    """One side of a relation."""
 
     tokens: tuple[Token, ...]
+    """Tokens without words."""
     start: int
     end: int
     prose: bool
+    """Whether prose precedes the expression."""
     units: tuple[str, ...]
+    """Words that count or measure the numbers."""
     doubtful: bool
+    """Whether the side can only confirm a claim, not refute it."""
     readable: bool
+    """False for variables, functions and other parts without a value."""
 
 
 def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
-    """(what the member begins with, what it ends with): a right side for the relation before, a left side for the one after."""
+    """Return (first, last) expression of a chain member: the right side of the relation before it and the left side of the one
+    after.
+    """
     if not member:
         return None, None
     if len(member) == 1 and member[0].kind == "n":
@@ -50,7 +54,7 @@ def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
     if first is not None and first.prose:
         first = None
     if first is not None:
-        # "= 360 divided by 5 is 72": how far a spoken sum belongs to the relation before it cannot be told.
+        # "= 360 divided by 5 is 72": it is unknown how much of a spoken calculation belongs to the relation before it.
         spoken = any(t.kind == "o" and t.value == SPOKEN and t.text != "%" for t in first.tokens)
         first = _balance(replace(first, doubtful=True) if spoken else first, left=False)
     if last is not None:
@@ -61,7 +65,7 @@ def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
 
 
 def _word(tokens: Sequence[Token], at: int) -> bool:
-    """Whether the token reads as a word; a lone "a" between spaces is the article, not a variable."""
+    """Return whether the token is a word. A lone "a" between spaces is the article, not a variable."""
     token = tokens[at]
     if token.kind == "w":
         return True
@@ -78,7 +82,7 @@ def _word(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _note(tokens: Sequence[Token], at: int) -> int:
-    """The index behind a bracket that holds words alone, "(price per ticket)", if one starts here; else `at`."""
+    """Return the index after a bracket that contains only words, "(price per ticket)", if one starts at `at`; else `at`."""
     if tokens[at].kind != "(" or tokens[at].text != "(":
         return at
     end = at + 1
@@ -100,7 +104,7 @@ def _operand_starts(token: Token) -> bool:
 
 
 class _Piece:
-    """A run of tokens being collected."""
+    """A run of tokens that is being collected."""
 
     __slots__ = ("doubtful", "prose", "readable", "tokens", "units")
 
@@ -117,9 +121,9 @@ class _Piece:
 
 
 def _split(member: Sequence[Token]) -> list[Side | None]:
-    """The runs of arithmetic in a member, with words dropped where they are units and a cut where they are prose.
+    """Split a member into runs of arithmetic. Unit words are dropped; prose separates runs.
 
-    A None at either end says that the member begins or ends with words that are not part of any arithmetic.
+    None at either end means that the member begins or ends with words that are not part of any arithmetic.
     """
     out: list[Side | None] = []
     piece = _Piece(False)
@@ -156,7 +160,7 @@ def _split(member: Sequence[Token]) -> list[Side | None]:
                 if after is not None and after.text == "^" and end + 1 < count:
                     end += 2
                 elif after is None and any(word[0].isupper() for word in named[1:]):
-                    # "= 5 * 4 apples Total cost = 12": a new sentence began, and names what comes next.
+                    # "= 5 * 4 apples Total cost = 12": a new sentence began and names the next quantity.
                     out.append(piece.side())
                     out.append(None)
                     return out
@@ -185,12 +189,12 @@ def _split(member: Sequence[Token]) -> list[Side | None]:
 
 
 def words_are_units(named: Sequence[str]) -> bool:
-    """Whether words glued to a number ("5km") are a unit and not a product of variables ("5ab")."""
+    """Return whether letters attached to a number ("5km") are a unit rather than a product of variables ("5ab")."""
     return bool(named) and (named[0] in _SHORT_UNITS or len(named[0]) > 3)
 
 
 def _words_end(member: Sequence[Token], at: int, piece: _Piece) -> int:
-    """The index behind the words that start here, with "/hour" and "(per ticket)" among them."""
+    """Return the index after the words that start here, including "/hour" and "(per ticket)"."""
     end = at
     while end < len(member):
         token = member[end]
@@ -212,7 +216,7 @@ def _words_end(member: Sequence[Token], at: int, piece: _Piece) -> int:
 
 
 def _is_times(member: Sequence[Token], at: int, piece: _Piece) -> bool:
-    """Whether an x is the sign: 3 x 4, 3x4, 5 hours x $4."""
+    """Return whether an x is a multiplication sign: 3 x 4, 3x4, 5 hours x $4."""
     if at + 1 >= len(member) or not piece.tokens or not _operand_ends(piece.tokens[-1]):
         return False
     after = member[at + 1]
@@ -222,14 +226,14 @@ def _is_times(member: Sequence[Token], at: int, piece: _Piece) -> bool:
 
 
 def _signed(member: Sequence[Token], at: int) -> bool:
-    """Whether a sign at `at` belongs to the number behind it: "is -5 + 8"."""
+    """Return whether a sign at `at` belongs to the number after it: "is -5 + 8"."""
     if at + 1 >= len(member) or member[at].kind != "o" or member[at].text not in "+-":
         return False
     return member[at + 1].tight and not member[at].tight
 
 
 def _operator(named: Sequence[str], before: Token | None, after: Token | None) -> tuple[str, int] | None:
-    """The operator that the words end in, and how many words it takes."""
+    """Return the operator that the words end in and how many words it takes."""
     if not named or before is None or not _operand_ends(before):
         return None
     if named[-1] == "percent":
@@ -258,7 +262,7 @@ def _unit(piece: _Piece, named: Sequence[str], before: Token) -> None:
 
 
 def _balance(side: Side, left: bool) -> Side | None:
-    """Cut brackets that the other side of the relation closes or opens: "(3 + 4 = 7)" is 3 + 4 and 7."""
+    """Remove brackets whose partner is across the relation: "(3 + 4 = 7)" gives 3 + 4 and 7."""
     tokens = side.tokens
     if not any(t.kind in "()" for t in tokens):
         return side

@@ -1,4 +1,4 @@
-"""Numbers with bounds: int and Fraction where exact, float where a root or pi comes in, a refusal where it would be huge."""
+"""Bounded numeric values: exact int and Fraction, float for irrational results, an error for huge ones."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TypeAlias
 Value: TypeAlias = int | Fraction | float
 
 MAX_BITS = 2048
-"""No number grows beyond this many bits: a step is hostile input, and 9**9**9 must cost nothing."""
+"""Maximum bit length of a number. Steps are untrusted input: evaluating 9**9**9 must cost nothing."""
 MAX_EXPONENT = 1000
 MAX_FACTORIAL = 60
 
 
 class Unreadable(Exception):
-    """The tokens are no arithmetic that this package evaluates; the reason is for tests and debugging."""
+    """These tokens cannot be evaluated. The message is for tests and debugging."""
 
 
 def tidy(value: Value) -> Value:
-    """An int where the value is whole and exact; refuses what has grown too large or left the reals."""
+    """Convert whole fractions to int. Raises Unreadable for a number that is too large or not finite."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise Unreadable("too large")
@@ -45,7 +45,7 @@ def subtract(a: Value, b: Value) -> Value:
 
 
 def distance(a: Value, b: Value) -> Value:
-    """How far apart they are."""
+    """Return |a - b|."""
     off = subtract(a, b)
     return -off if off < 0 else off
 
@@ -63,7 +63,7 @@ def divide(a: Value, b: Value) -> Value:
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """`base` to the `exponent`; roots are exact where the root is rational."""
+    """Return `base` to the power `exponent`. Roots are exact where the root is rational."""
     if isinstance(exponent, Fraction) and exponent.denominator <= 12 and not isinstance(base, float):
         return power(root(base, exponent.denominator), exponent.numerator)
     if isinstance(base, float) or not isinstance(exponent, int):
@@ -82,7 +82,7 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def root(value: Value, degree: int) -> Value:
-    """The real root: exact for perfect powers, else a float."""
+    """Return the real root: exact for perfect powers, otherwise a float."""
     if value < 0 and degree % 2 == 0:
         raise Unreadable("a root of a negative number")
     if not 2 <= degree <= 12:
@@ -116,7 +116,7 @@ def binomial(n: Value, k: Value) -> Value:
 
 
 def say(value: Value) -> str:
-    """The value as a person would write it: whole, as a short decimal, or as a fraction."""
+    """Format a value as a person would: whole number, short decimal, or fraction."""
     if isinstance(value, int):
         return str(value) if value.bit_length() < 200 else f"a number of {len(str(value))} digits"
     if isinstance(value, float):
@@ -133,7 +133,7 @@ def say(value: Value) -> str:
 
 
 def _mixed(a: Value, b: Value) -> Value:
-    """`a`, as a float where `b` is one: Python mixes them itself, but raises OverflowError on the way."""
+    """Convert `a` to float if `b` is one; Python's own conversion could raise OverflowError inside the operation."""
     if isinstance(b, float) and not isinstance(a, float):
         try:
             return float(a)

@@ -197,8 +197,7 @@ def unmarked(text: str) -> str:
 
 
 def continuation(text: str, before: int) -> tuple[str, ...]:
-    """Split a completion after `before` steps into new steps. If the policy restarted at Step 1, drop its copy of the prefix.
-    """
+    """Split a completion after `before` steps into new steps. If the policy restarted at Step 1, drop its copy of the prefix."""
     if before and re.match(r"\W*step[ \t]+1\W", text, re.IGNORECASE):
         whole = split_steps(text)
         return tuple(whole[before:]) or tuple(whole[-1:])
