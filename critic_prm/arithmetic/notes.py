@@ -47,7 +47,7 @@ class Solved(NamedTuple):
 
 @dataclass(slots=True)
 class Notes:
-    """State that the reader of one solution passes to `check` with each of its steps. The reader sets `step` before each call."""
+    """State that the reader of a solution passes to `check` with each step. The reader sets `step` before each call."""
 
     values: dict[str, Value] | None = None
     """Value of each variable if the problem is a bare expression, so that a name keeps its value; None otherwise."""

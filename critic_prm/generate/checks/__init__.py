@@ -1,1 +1,1 @@
-"""Checkers that read the words of generated solutions and find the first error with a solver; one family a file."""
+"""Checkers that verify generated solutions with a solver, one module per family."""

@@ -1,4 +1,4 @@
-"""From assumptions and a conclusion, as z3 formulas, to whether the one gives the other."""
+"""Check satisfiability and entailment of z3 formulas within a deterministic effort limit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from critic_prm.errors import ConfigError
 
 EFFORT = 2_000_000
-"""z3's own count of its work (rlimit), about a second: unlike a time limit it gives the same outcome on every machine."""
+"""z3's resource limit (rlimit), about one second. Unlike a time limit it gives the same outcome on every machine."""
 FEW = 6
 
 
 @cache
 def z3() -> Any:
-    """The module z3. Raises ConfigError where it is not installed."""
+    """Return the z3 module. Raises ConfigError if it is not installed."""
     try:
         import z3 as module
     except ImportError as error:
@@ -25,10 +25,10 @@ def z3() -> Any:
 
 
 def satisfiable(formulas: Sequence[Any], effort: int = EFFORT) -> bool | None:
-    """Whether all can be true at once; None when the solver gave up.
+    """Return whether all formulas can be true at once; None if the solver gave up.
 
-    Where "each has one it is related to" leads the search on and on to new individuals, models with a few are tried: what is
-    true of a few individuals is possible.
+    A statement such as "each has one it is related to" can make the search introduce new individuals forever. The solver then
+    tries models with at most FEW individuals: what holds in a small model is possible.
     """
     found = _checked(formulas, effort // 20)
     if found is None and (sort := _sort(formulas)) is not None:
@@ -45,7 +45,7 @@ def _checked(formulas: Sequence[Any], effort: int) -> bool | None:
 
 
 def _sort(formulas: Sequence[Any]) -> Any:
-    """The sort that the first quantifier found ranges over, None where there is no quantifier."""
+    """Return the sort that the first quantifier ranges over, or None without a quantifier."""
     waiting = list(formulas)
     while waiting:
         formula = waiting.pop()
@@ -56,15 +56,15 @@ def _sort(formulas: Sequence[Any]) -> Any:
 
 
 def entails(assumptions: Sequence[Any], conclusion: Any, effort: int = EFFORT) -> bool | None:
-    """Whether assumptions and the denied conclusion cannot all be true, as FoVer labels its steps (arXiv 2505.15960).
+    """Return whether assumptions and negated conclusion are unsatisfiable, which is how FoVer labels steps (arXiv 2505.15960).
 
-    None when the solver gave up: not known is not wrong. Assumptions that contradict each other entail everything; ask
-    `satisfiable` whether they do.
+    None if the solver gave up: undecided is not wrong. Contradictory assumptions entail everything; check them with
+    `satisfiable`.
     """
     denied = satisfiable([*assumptions, z3().Not(conclusion)], effort)
     return None if denied is None else not denied
 
 
 def unnumbered(text: str) -> str:
-    """A step without the number that stands before it."""
+    """Return the step without its leading number."""
     return re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text)

@@ -1,4 +1,4 @@
-"""A first-order derivation in words to its first unsound step, decided by z3 from the statements that each step cites."""
+"""Find the first unsound step of a first-order derivation in English, decided by z3 from the cited statements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _symbol(name: str, places: int) -> Any:
 
 
 def p(text: str | None, x: Any) -> Any:
-    """What a text like "does not play chess" says of x; True for no text at all."""
+    """Formula of a predicate such as "does not play chess" applied to x; True for an empty text."""
     if text is None:
         return z3().BoolVal(True)
     name, true = UNARY[text]
@@ -125,7 +125,7 @@ def _patterns() -> list[tuple[re.Pattern[str], Callable[..., Any]]]:
 
 @lru_cache(100_000)
 def statement(text: str) -> Any:
-    """The formula of one statement, None for a text that is none."""
+    """Return the formula of one statement; None if the text is not a statement."""
     for pattern, build in _patterns():
         if match := pattern.fullmatch(text):
             return build(*match.groups())
@@ -133,7 +133,7 @@ def statement(text: str) -> Any:
 
 
 def statements(text: str) -> list[Any]:
-    """The formulas of statements that are joined by commas and "and"; none for a text that does not end as one."""
+    """Return the formulas of statements joined by commas and "and"; empty if the text does not parse completely."""
     if (whole := statement(text)) is not None:
         return [whole]
     for joint in re.finditer(", | and ", text):
@@ -156,7 +156,9 @@ def _read(text: str, where: str) -> list[Any]:
 
 
 def examine(trajectory: Trajectory) -> Finding:
-    """The first step that does not follow from what it cites. One who is only said to exist may get a name that is new."""
+    """Return the first step that does not follow from what it cites. A step may give a new name to an individual known to
+    exist.
+    """
     _, *lines, question = trajectory.problem.split("\n")
     numbered = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""A walk through a graph in words to its first wrong step: what each step claims is compared with what networkx finds."""
+"""Find the first wrong step of a graph algorithm in English by comparing its claims with networkx."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = r"([A-Z][a-z]*)"
 
 
 def examine(trajectory: Trajectory) -> Finding:
-    """The first step with a claim that is not so. The form is told by the question."""
+    """Return the first step with a false claim. The wording of the solution decides which algorithm is checked."""
     try:
         import networkx
     except ImportError as error:
@@ -37,7 +37,7 @@ def _claims(said: str) -> dict[str, int]:
 
 
 def _shortest(networkx: Any, problem: str, steps: list[str]) -> int:
-    """Open distances after each step are those of the shortest ways through settled places alone."""
+    """Open distances after each step must be those of the shortest paths through settled places only."""
     told, asked = problem.rsplit(". ", 1)
     roads = networkx.Graph()
     roads.add_weighted_edges_from((a, b, int(n)) for a, b, n in re.findall(rf"{NAME}(?:-| to | and ){NAME}:? (\d+)", told))
@@ -88,7 +88,7 @@ def _reach(networkx: Any, problem: str, steps: list[str]) -> int:
 
 
 def _order(networkx: Any, problem: str, steps: list[str]) -> int:
-    """What is free is what nothing in the rest of the graph points to; the order taken is the first in the alphabet."""
+    """Free tasks are those without a predecessor in the remaining graph; the alphabetically first one must be taken."""
     needs = networkx.DiGraph()
     for clause in problem.split(": ", 1)[1].split(". ")[0].split("; "):
         task, *before = re.findall(NAME, clause)

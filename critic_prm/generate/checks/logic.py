@@ -1,4 +1,4 @@
-"""A propositional derivation in words to its first unsound step, decided by z3 from what each step cites."""
+"""Find the first unsound step of a propositional derivation in English, decided by z3 from what it cites."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ SAID = {text: (pair[0], text == pair[0]) for pair in (*ATOMS, *PREDICATES) for t
 LITERAL = re.compile("|".join([*(re.escape(text) for text in sorted(SAID, key=len, reverse=True)), r"¬?\b[A-Z]\b"]))
 
 
-@cache  # for ever: what z3 knows by its id must stay alive
+@cache  # unbounded: z3 identifies terms by id, so they must stay alive
 def _atom(name: str, true: bool) -> Any:
     atom = z3().Bool(name)
     return atom if true else z3().Not(atom)
 
 
 def literals(text: str) -> list[Any]:
-    """The literals that a text speaks of, in its order."""
+    """Return the literals that a text mentions, in order."""
     found = LITERAL.findall(text[:1].lower() + text[1:] if text[1:2].islower() else text)
     return [_atom(*SAID[word]) if word in SAID else _atom(word.lstrip("¬"), word[0] != "¬") for word in found]
 
 
 def premise(text: str) -> Any:
-    """A premise; what is said of everyone is read of the one person there is talk of."""
+    """Parse a premise. A premise about everyone is applied to the one person in question."""
     *before, last = literals(text)
     if text.startswith("No one who "):
         return z3().Implies(z3().And(before), z3().Not(last))
@@ -39,7 +39,7 @@ def premise(text: str) -> Any:
 
 
 def examine(trajectory: Trajectory) -> Finding:
-    """The first step that does not follow from the premise and the literals that it cites."""
+    """Return the first step that does not follow from the premise and the literals that it cites."""
     _, *lines, question = trajectory.problem.split("\n")
     premises = [premise(line.split(") ", 1)[1]) for line in lines]
     if not satisfiable(premises):

@@ -1,1 +1,1 @@
-"""Families of problems whose solutions, right or wrong at a known step, are written by a program; one family a file."""
+"""Problem families: programs that write problems with correct solutions, or wrong ones with a known first error."""

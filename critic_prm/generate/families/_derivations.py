@@ -1,4 +1,4 @@
-"""From a number of steps to premises with quantifiers and a derivation that goes through them, traps beside its way."""
+"""Draw premises with quantifiers, a derivation of a given length from them, and distracting premises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STARTS = ("fact", "fact", "some", "some", "all", "all", "each", "each", "one", "
 
 
 class Grown(NamedTuple):
-    """Premises, a derivation, the people whom the premises name, and how many predicates and relations there are."""
+    """Premises, a derivation, the individuals that the premises name, and the number of predicates and relations."""
 
     premises: tuple[Statement, ...]
     derivation: tuple[Move, ...]
@@ -26,7 +26,7 @@ class Grown(NamedTuple):
 
 
 class _Fresh:
-    """Predicates, relations and individuals that were not there before."""
+    """Generators of unused predicates, relations and individuals."""
 
     def __init__(self) -> None:
         self.predicate = count().__next__
@@ -35,7 +35,7 @@ class _Fresh:
 
 
 def grow(rng: Random, steps: int, spare: int) -> Grown | None:
-    """Premises that `steps` inferences, each from the one before, go through; None when that does not work out."""
+    """Draw premises and a derivation of `steps` inferences, each using the previous one; None if the draw fails."""
     fresh = _Fresh()
     current = _start(rng, fresh)
     premises, derivation, known, named = [current], list[Move](), [current], set[int]()
@@ -59,7 +59,7 @@ def grow(rng: Random, steps: int, spare: int) -> Grown | None:
 
 
 def _tidy(rng: Random, premises: list[Statement], derivation: list[Move]) -> Grown | None:
-    """The premises shuffled, and individuals and words numbered from 0: first the people whom the premises name."""
+    """Shuffle the premises and renumber individuals and words from 0, starting with the individuals named in the premises."""
     premises = list(dict.fromkeys(premises))
     rng.shuffle(premises)
     if least_model(premises) is None:
@@ -112,7 +112,7 @@ Way = tuple[list[Statement], Move]
 def _ways_on(
     rng: Random, s: Statement, known: Sequence[Statement], named: Collection[int], fresh: _Fresh, *, last: bool
 ) -> Iterator[Way]:
-    """Inferences from a statement, each with the premises it needs; these speak of nobody who is `named` on the way."""
+    """Yield inferences from a statement, each with the premises it needs. New premises never mention an individual in `named`."""
     words, who = s.words, s.who
     true = rng.random() < (0.6 if last else 0.85)
 
@@ -127,7 +127,7 @@ def _ways_on(
         yield by(Statement("toward", (p, r), (other,)), rel(r, who[0], other))
         yield by(Statement("from", (p, r), (other,)), rel(r, other, who[0]))
         if rests := [t for t in known if who[0] in named and t.kind == "rel" and t.true and t.who[1] == who[0]]:
-            rest = rng.choice(rests)  # one who got his name on the way is spoken of as somebody again
+            rest = rng.choice(rests)  # an individual that was named on the way is existentially quantified again
             yield [], Move((rest, s), (Statement("has", (rest.words[0], p), rest.who[:1]),))
         elif who[0] not in named:
             more = fact(fresh.predicate(), who[0])
@@ -188,12 +188,12 @@ def _ways_on(
         yield given, Move((*given, s), (new,))
     if s.kind in ("has", "some", "one") and not last:
         name = fresh.person()
-        # twice, as often as what else can be done with it: else the naming alone would tell a mistake
+        # twice, to match its other continuations: otherwise a naming step would indicate an error
         yield from [([], Move((s,), witness(s, name), name))] * 2
 
 
 def _trap(rng: Random, known: Sequence[Statement], named: Collection[int], fresh: _Fresh) -> list[Statement]:
-    """A rule and a fact that it does not apply to: without them some mistakes could only be made late in a derivation."""
+    """Draw a rule and a fact to which it does not apply. Without them some errors would be possible only late in a derivation."""
     people = [who for who in dict.fromkeys(who for s in known for who in s.who) if who not in named] or [fresh.person()]
     who, p, q = rng.choice(people), fresh.predicate(), fresh.predicate()
     shape = rng.choice(("converse", "converse", "converse", "inverse", "direction", "direction", "witness"))
@@ -208,7 +208,7 @@ def _trap(rng: Random, known: Sequence[Statement], named: Collection[int], fresh
 
 
 def _astray(rng: Random, s: Statement, named: Collection[int], fresh: _Fresh) -> list[Statement]:
-    """Idle premises near a statement that invite a mistake."""
+    """Draw unused premises about the statement's words that invite an error."""
     ends = s.words[-1] if s.kind in ("fact", "all", "some", "each", "has") and s.words[-1] != ANYONE and s.true else None
     if s.kind == "rel" and s.true:
         r = fresh.relation()

@@ -1,4 +1,4 @@
-"""Linear equations as parts of two sides, and the transformations that solve them, right or with one kind of error."""
+"""Linear equations as terms on two sides, and the transformations that solve them, optionally with one error."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 Number: TypeAlias = "int | Fraction"
-"""Whole numbers stay whole: arithmetic with fractions is many times slower, and there are few of them."""
+"""Integers stay int: Fraction arithmetic is many times slower, and few values need it."""
 
 
 class Part(NamedTuple):
-    """`factor` times (`x` times the unknown plus `c`), divided by `over`. A plain term has no more than one of x and c."""
+    """factor * (x * unknown + c) / over. In a plain term at most one of x and c is nonzero."""
 
     x: Number
     c: Number
@@ -39,7 +39,7 @@ def c_term(c: Number) -> Part:
 
 
 def total(side: Side) -> tuple[Number, Number]:
-    """The side as (times the unknown, constant)."""
+    """Return the side as (coefficient of the unknown, constant)."""
     x: Number = 0
     c: Number = 0
     for part in side:
@@ -49,7 +49,7 @@ def total(side: Side) -> tuple[Number, Number]:
 
 
 def off(value: Number, rng: Random) -> Number:
-    """A number that comes out wrong."""
+    """Return a wrong value near this number."""
     return value + rng.choice((-10, -2, -1, -1, 1, 1, 2, 10) if not -12 <= value <= 12 else (-2, -1, 1, 2))
 
 
@@ -72,7 +72,7 @@ def clear(equation: Equation, kind: str, rng: Random) -> Equation | None:
 
 
 def expand(equation: Equation, kind: str, rng: Random) -> Equation | None:
-    """Multiply the brackets out."""
+    """Expand the brackets."""
     brackets = [(s, i) for s, side in enumerate(equation) for i, part in enumerate(side) if part.bracket]
     if kind == "sign":
         brackets = [(s, i) for s, i in brackets if equation[s][i].factor < 0]
@@ -97,7 +97,7 @@ def expand(equation: Equation, kind: str, rng: Random) -> Equation | None:
 
 
 def collect(equation: Equation, kind: str, rng: Random) -> Equation | None:
-    """Add up like terms on each side."""
+    """Combine like terms on each side."""
     sides: list[Side] = []
     open_sides = [s for s, side in enumerate(equation) if len(side) > 2 or _alike(side)]
     spoilt = rng.choice(open_sides) if kind else -1
@@ -113,20 +113,20 @@ def collect(equation: Equation, kind: str, rng: Random) -> Equation | None:
 
 
 def move_unknown(equation: Equation, kind: str, rng: Random) -> Equation | None:
-    """All terms with the unknown to the left."""
+    """Move all terms with the unknown to the left."""
     (a, b), (c, d) = map(total, equation)
     x = a + c if kind == "sign" else off(a - c, rng) if kind == "slip" else a - c
     return (tuple([x_term(x)] * bool(x) + [c_term(b)] * bool(b)), (c_term(d),)) if x else None
 
 
 def move_constant(equation: Equation, kind: str, rng: Random) -> Equation | None:
-    """The constants to the right."""
+    """Move the constants to the right."""
     (a, b), (_, d) = map(total, equation)
     return (x_term(a),), (c_term(d + b if kind == "sign" else off(d - b, rng) if kind == "slip" else d - b),)
 
 
 def divide(equation: Equation, kind: str, rng: Random) -> Equation | None:
-    """By the factor of the unknown."""
+    """Divide by the coefficient of the unknown."""
     (a, _), (_, d) = map(total, equation)
     result = Fraction(d) / a
     if kind == "division":
@@ -150,11 +150,11 @@ STAGES: Mapping[str, tuple[Change, tuple[str, ...]]] = {
     "constant": (move_constant, ("slip", "sign")),
     "divide": (divide, ("slip", "sign", "division")),
 }
-"""Every transformation and the kinds of error that fit it, besides a number copied wrongly."""
+"""Each transformation and the error kinds that fit it, in addition to a miscopied number."""
 
 
 def following(equation: Equation) -> str:
-    """The name of the transformation that comes next; "" when the equation is solved."""
+    """Return the name of the next transformation; "" when the equation is solved."""
     left, right = equation
     (a, b), (c, _) = total(left), total(right)
     if any(p.over > 1 for p in left + right):
@@ -171,7 +171,7 @@ def solvable(equation: Equation) -> bool:
 
 
 def miscopied(equation: Equation, rng: Random) -> Equation:
-    """One number of the equation read wrongly: its sign, or its size."""
+    """Change the sign or the size of one number of the equation, as if misread."""
     sides = [list(side) for side in equation]
     s = rng.choice([s for s in (0, 1) if sides[s]])
     i = rng.randrange(len(sides[s]))

@@ -1,4 +1,4 @@
-"""From a level to an expression that is worked out one operation a step, each step saying what is left of it."""
+"""Draw arithmetic expressions that are evaluated one operation per step, each step writing the remainder."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def value(tree: Tree) -> Fraction:
 
 
 def size(tree: Tree) -> int:
-    """The number of operations."""
+    """Return the number of operations."""
     return 0 if isinstance(tree, Fraction) else 1 + size(tree[1]) + size(tree[2])
 
 
 def first(tree: Tree) -> tuple[str, Tree, Tree]:
-    """The operation that is worked out first: the leftmost one whose operands are both numbers."""
+    """Return the operation to evaluate first: the leftmost one with two numeric operands."""
     assert not isinstance(tree, Fraction)
     for part in tree[1:]:
         if not isinstance(part, Fraction):
@@ -51,16 +51,17 @@ def first(tree: Tree) -> tuple[str, Tree, Tree]:
 
 
 def swap(tree: Tree, old: Tree, new: Tree) -> Tree:
-    """The tree with the very node `old` put out for `new`."""
+    """Return the tree with the node `old` (compared by identity) replaced by `new`."""
     if tree is old:
         return new
     return tree if isinstance(tree, Fraction) else (tree[0], swap(tree[1], old, new), swap(tree[2], old, new))
 
 
 def out_of_order(tree: Tree) -> list[tuple[Tree, tuple[str, Tree, Tree], str, Tree]]:
-    """The places where working from left to right, or a minus sign seen as a bracket, goes against the order of operations.
+    """Find the places where a violation of the operator precedence is possible.
 
-    Each with the calculation that is done too early and how the rest hangs on its result: (place, calculation, sign, other).
+    The violations are evaluating from left to right, and reading a minus sign as if brackets followed it. Each entry is (place,
+    premature calculation, operator, other operand).
     """
     if isinstance(tree, Fraction):
         return []
@@ -77,12 +78,12 @@ def out_of_order(tree: Tree) -> list[tuple[Tree, tuple[str, Tree, Tree], str, Tr
 
 @dataclass(frozen=True)
 class ExpressionTask:
-    """An expression and one way to write down how it is worked out."""
+    """An expression and one way of writing its evaluation."""
 
     tree: Tree
     style: Style
     ask: str
-    words: tuple[tuple[str, str], ...]  # per step: how it begins, how it ends
+    words: tuple[tuple[str, str], ...]  # per step: its beginning and its end
 
     @property
     def problem(self) -> str:
@@ -135,7 +136,7 @@ class ExpressionTask:
     def _spoil(
         self, tree: Tree, node: tuple[str, Tree, Tree], kind: str, rng: Random
     ) -> tuple[tuple[str, Tree, Tree], Fraction, Tree] | None:
-        """The calculation as written, its result, and what is left after it."""
+        """Return the calculation as written, its result, and the remaining expression."""
         op, left, right = node
         assert isinstance(left, Fraction)
         assert isinstance(right, Fraction)
@@ -172,7 +173,7 @@ class ExpressionTask:
 
 
 def draw_expression(rng: Random, level: int) -> ExpressionTask:
-    """An expression whose intermediate results are all positive whole numbers."""
+    """Draw an expression whose intermediate results are all positive integers."""
     count = rng.randint(*OPERATIONS[level])
     while True:
         tree = _grow(rng, count, level)

@@ -1,4 +1,4 @@
-"""From statements that are known to those one sound inference gives, and to those that a natural mistake gives."""
+"""Sound inferences from quantified statements, and the unsound ones that resemble common mistakes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from critic_prm.generate.families._quantified import ANYONE, Statement, fact, rel
 
 GENERAL = ("each", "one", "toward", "from")
-"""Statements about all of whom their first word is true."""
+"""Kinds of statements about all individuals that satisfy their first word."""
 
 
 class Move(NamedTuple):
-    """Conclusions drawn from statements; `named` is the individual that gets its name here, if one does."""
+    """Conclusions drawn from cited statements. `named` is the individual that gets its name in this move, if any."""
 
     cites: tuple[Statement, ...]
     new: tuple[Statement, ...]
@@ -21,7 +21,7 @@ class Move(NamedTuple):
 
 
 def witness(s: Statement, who: int) -> tuple[Statement, ...]:
-    """What is true of one of those whom the statement says to exist."""
+    """Return what holds for a named witness of an existential statement."""
     if s.kind == "has":
         said = [rel(s.words[0], s.who[0], who), fact(s.words[1], who)]
     elif s.kind == "one":
@@ -32,7 +32,7 @@ def witness(s: Statement, who: int) -> tuple[Statement, ...]:
 
 
 def from_one(s: Statement, people: Sequence[int]) -> Iterator[Statement]:
-    """What follows from a statement alone about these people."""
+    """Yield what follows from a statement alone about these people."""
     if s.kind == "one":
         yield s._replace(kind="each")
     if s.kind == "toward":
@@ -50,7 +50,7 @@ def from_one(s: Statement, people: Sequence[int]) -> Iterator[Statement]:
 
 
 def from_two(s: Statement, t: Statement) -> Iterator[Statement]:
-    """What follows from a statement and a second, more general one."""
+    """Yield what follows from a statement and a second, more general one."""
     if s.kind in GENERAL and t.kind == "all" and t.true and s.words[0] == t.words[1]:
         yield s._replace(words=(t.words[0], *s.words[1:]))
     match s.kind, t.kind:
@@ -85,7 +85,7 @@ def from_two(s: Statement, t: Statement) -> Iterator[Statement]:
 
 
 def from_three(known: Sequence[Statement], rule: Statement) -> Iterator[tuple[Statement, Statement, Statement]]:
-    """The two statements that meet the conditions of a rule with two, and what the rule then gives."""
+    """Yield two statements that satisfy the conditions of a two-condition rule, and what the rule then gives."""
     if rule.kind == "both":
         one, other = ([s for s in known if s.kind == "fact" and s.true and s.words[0] == word] for word in rule.words[:2])
         for s in one:
@@ -101,7 +101,7 @@ def from_three(known: Sequence[Statement], rule: Statement) -> Iterator[tuple[St
 
 
 def moves(known: Sequence[Statement], people: Sequence[int], stranger: int) -> list[Move]:
-    """All sound inferences to something new. `stranger` is the name that one of whom we know only that he exists may get."""
+    """Return all sound inferences of something new. `stranger` is the name that an unnamed individual may get."""
     found = []
     for s in known:
         found += [Move((s,), (new,)) for new in from_one(s, people)]
@@ -113,7 +113,7 @@ def moves(known: Sequence[Statement], people: Sequence[int], stranger: int) -> l
 
 
 def mistakes(known: Sequence[Statement], people: Sequence[int]) -> list[tuple[str, Move]]:
-    """The unsound inferences, each with its kind."""
+    """Return the unsound inferences, each with its kind."""
     found = [(kind, Move((s,), new)) for s in known for kind, new in _from_one_wrongly(s, people)]
     found += [(kind, Move((s, t), (new,))) for s, t in permutations(known, 2) for kind, new in _from_two_wrongly(s, t)]
     named = [(kind, move) for kind, move in found if kind != "witness"]
@@ -164,7 +164,7 @@ def _from_two_wrongly(s: Statement, t: Statement) -> Iterator[tuple[str, Stateme
             yield "middle", s._replace(words=(*s.words[:-1], t.words[0]))
         case "fact", "both" if s.words[0] in t.words[:2]:
             yield "missing", fact(t.words[2], s.who[0], t.true)
-    # a fact that is not the one the rule asks for
+    # a fact other than the one the rule requires
     if s.kind == "fact" and s.words[0] not in t.words:
         if t.kind == "all":
             yield "missing", fact(t.words[1], s.who[0], t.true)

@@ -1,4 +1,4 @@
-"""Orders of a directed graph: tasks after what they need, and the search for a cycle by taking away what nothing leads to."""
+"""Topological ordering of tasks, and cycle detection by removing nodes without incoming arrows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from critic_prm.generate.families._words import NUMBERING, listed, numbered
 from critic_prm.generate.family import Solution
 
 Needs = Mapping[str, frozenset[str]]
-"""Task -> the tasks that have to come before it."""
+"""Maps each task to the tasks that must come before it."""
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """Tasks in an order that respects their needs, always the first in the alphabet of those that are free."""
+    """Topological order of tasks that always takes the alphabetically first free task."""
 
     needs: Needs
     told: str
@@ -61,7 +61,7 @@ class Ordering:
 
 
 def draw_order(rng: Random, level: int) -> RunTask:
-    """Every task needs at most three of those before it in some order."""
+    """Draw a task graph in which each task needs at most three earlier ones of a random order."""
     names = places_named(rng, rng.randint(*SIZES[level]))
     order = rng.sample(names, len(names))
     needs = {
@@ -82,7 +82,7 @@ def draw_order(rng: Random, level: int) -> RunTask:
 
 @dataclass(frozen=True)
 class CycleSearch:
-    """Whether arrows form a cycle: what no arrow ends at is taken away until nothing is left, or nothing more can go."""
+    """Cycle detection: remove nodes without incoming arrows until nothing is left or nothing can be removed."""
 
     needs: Needs
     told: str
@@ -99,7 +99,7 @@ class CycleSearch:
         return {"form": "cycle"}
 
     def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
-        # no right solution is shorter than three steps, so none gives up before the third
+        # correct solutions have at least three steps, so none stops before the third
         return (*((("early", "missed") if i > 1 else ("early",)) for i in range(steps - 1)), ("verdict",))
 
     def run(self, at: int, kind: str, rng: Random) -> Solution | None:
@@ -123,7 +123,7 @@ class CycleSearch:
 
 
 def draw_cycle(rng: Random, level: int) -> RunTask:
-    """Half of the graphs get one arrow back."""
+    """Draw a graph; about half of them get one backward arrow."""
     while True:
         names = places_named(rng, rng.randint(*SIZES[level]))
         order = rng.sample(names, len(names))

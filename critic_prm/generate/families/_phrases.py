@@ -1,4 +1,4 @@
-"""Statements with quantifiers and relations as sentences: several wordings for each kind, one of them drawn for a problem."""
+"""English wordings of quantified statements, several per kind, with one drawn per problem."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RELATIONS = (
     ("avoids", "does not avoid"),
     ("owes money to", "does not owe money to"),
 )
-"""What one person can do to another, and its negation."""
+"""Relations between two people, each with its negation."""
 
-# {0} {1} {2} are the words, {a} {b} the names; the last word is denied where the statement is, but not as {1+}
+# {0} {1} {2} are the words, {a} {b} the names. The last word is negated if the statement is, except in the form {1+}.
 AFFIRMED: Mapping[str, tuple[str, ...]] = {
     "fact": ("{a} {0}",),
     "rel": ("{a} {0} {b}",),
@@ -60,12 +60,12 @@ DENIED: Mapping[str, tuple[str, ...]] = {
 }
 BINARY = {"rel": (0,), "each": (1,), "one": (1,), "has": (0,), "toward": (1,), "from": (1,), "turn": (0, 1), "along": (0, 1),
           "subject": (0,), "object": (0,), "chain": (0, 1, 2)}  # fmt: skip
-"""Which words of a statement are relations."""
+"""Positions of relations among the words of a statement, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """Names for individuals, and for each word the number of a predicate or relation; `style` picks the wordings."""
+    """Names of individuals, and the predicate or relation number of each word. `style` selects the wordings."""
 
     names: Sequence[str]
     predicates: Sequence[int]
@@ -73,7 +73,7 @@ class Phrases:
     style: Mapping[str, int]
 
     def text(self, s: Statement) -> str:
-        """The statement with a small letter at the front, but for a name."""
+        """Return the statement as text, in lower case at the start unless it starts with a name."""
         template = (AFFIRMED if s.true else DENIED)[s.kind][self.style[s.kind]]
         said: dict[str, str] = {}
         for place, word in enumerate(s.words):
@@ -93,5 +93,5 @@ class Phrases:
 
 
 def draw_style(rng: Random) -> dict[str, int]:
-    """One wording for each kind of statement."""
+    """Draw one wording for each kind of statement."""
     return {kind: rng.randrange(len(choices)) for kind, choices in AFFIRMED.items()}

@@ -1,4 +1,4 @@
-"""Propositions: literals and premises, as symbols, as sentences or about everyone, and their truth tables as bit masks."""
+"""Propositional literals and premises, their wordings, and their truth tables as bit masks."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ PREDICATES = (
     ("reads the paper", "does not read the paper"),
     ("can swim", "cannot swim"),
 )
-"""What can be said of a person, and its negation."""
+"""Predicates of a person and their negations."""
 
 
 class Literal(NamedTuple):
-    """An atom by its number, or its negation."""
+    """An atom, given by its number, or its negation."""
 
     atom: int
     true: bool = True
@@ -70,7 +70,9 @@ class Literal(NamedTuple):
 
 
 class Premise(NamedTuple):
-    """`kind` is "fact" (the last literal), "if" (the last follows from the others together) or "or" (one of both holds)."""
+    """A premise. `kind` is "fact" (the last literal), "if" (all others together imply the last) or "or" (at least one of both
+    holds).
+    """
 
     kind: str
     literals: tuple[Literal, ...]
@@ -85,7 +87,7 @@ class Wording(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """A letter for each atom."""
+    """Writes each atom as a letter."""
 
     letters: str
 
@@ -101,7 +103,7 @@ class Symbols:
 
 @dataclass(frozen=True, slots=True)
 class Sentences:
-    """For each atom the number of a statement of ATOMS."""
+    """Writes each atom as a sentence; holds the index into ATOMS per atom."""
 
     atoms: Sequence[int]
 
@@ -117,7 +119,7 @@ class Sentences:
 
 @dataclass(frozen=True, slots=True)
 class Everyone:
-    """For each atom the number of one of PREDICATES: facts are about one person, the other premises about everyone."""
+    """Writes atoms as predicates (indices into PREDICATES): facts are about one person, the other premises about everyone."""
 
     person: str
     atoms: Sequence[int]
@@ -139,7 +141,7 @@ class Everyone:
 
 
 class Table:
-    """The truth table over `atoms` atoms: a proposition is an integer with one bit for every row, set where it is true."""
+    """Truth table over `atoms` atoms. A proposition is an integer with one bit per row, set where the proposition is true."""
 
     def __init__(self, atoms: int) -> None:
         self.all = (1 << (1 << atoms)) - 1
@@ -159,7 +161,7 @@ class Table:
         return (self.all & ~rows) | last
 
     def models(self, premises: Sequence[Premise]) -> int:
-        """The rows in which all premises hold."""
+        """Return the rows in which all premises hold."""
         rows = self.all
         for premise in premises:
             rows &= self.premise(premise)

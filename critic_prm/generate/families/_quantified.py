@@ -1,4 +1,4 @@
-"""Statements about people with quantifiers and relations, and finite models in which premises hold and a conclusion fails."""
+"""Statements with quantifiers and relations, and finite models that refute a conclusion from premises."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 ANYONE = -1
-"""The predicate that is true of everybody: "everyone", where others say "everyone who plays chess"."""
+"""The predicate that is true of everyone: "everyone" instead of "everyone who plays chess"."""
 STRANGER = 1000
-"""An individual that no premise speaks of."""
+"""An individual that no premise mentions."""
 FIRST_UNNAMED = 2000
 
 
 class Statement(NamedTuple):
-    """One statement. `words` are predicates P, Q and relations R, S, T by number, `who` individuals, by its kind:
+    """One statement. `words` holds the numbers of predicates P, Q and relations R, S, T; `who` holds individuals. By kind:
 
-    fact P(a); rel R(a,b); all P are Q; both: all P that are Q are the third; some P is Q; each P has some Q it is related to
-    (P, R, Q); one: some Q to which each P is related (P, R, Q); has: a is related to some Q (R, Q); toward: each P is related
-    to a (P, R); from: a is related to each P (P, R); turn: R(x,y) gives S(y,x); along: R(x,y) gives S(x,y); subject: R(x,y)
-    gives P(x) (R, P); object: R(x,y) gives P(y) (R, P); chain: R(x,y) and S(y,z) give T(x,z).
-    `true` is False where the last predicate, or the fact, is denied; only fact, rel, all, both and some can be.
+    fact: P(a). rel: R(a,b). all: every P is Q. both: everyone who is the first two is the third. some: some P is Q. each: each
+    P has some Q it is related to (P, R, Q). one: there is a Q to which each P is related (P, R, Q). has: a is related to some Q
+    (R, Q). toward: each P is related to a (P, R). from: a is related to each P (P, R). turn: R(x,y) implies S(y,x). along:
+    R(x,y) implies S(x,y). subject: R(x,y) implies P(x) (R, P). object: R(x,y) implies P(y) (R, P). chain: R(x,y) and S(y,z)
+    imply T(x,z).
+
+    `true` is False if the last predicate, or the fact, is negated; only fact, rel, all, both and some can be.
     """
 
     kind: str
@@ -43,14 +45,14 @@ def rel(relation: int, a: int, b: int, *, true: bool = True) -> Statement:
 
 @dataclass(slots=True)
 class Model:
-    """Who there is, which predicates are true of whom, and who stands in which relation to whom."""
+    """A finite model: individuals, the extension of each predicate, and the pairs of each relation."""
 
     people: set[int] = field(default_factory=set)
     has: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     pairs: defaultdict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
 
     def holds(self, s: Statement) -> bool:
-        """Whether the statement is true in this model."""
+        """Return whether the statement is true in this model."""
         words, who = s.words, s.who
         match s.kind:
             case "fact":
@@ -94,7 +96,7 @@ class Model:
         self.has[ANYONE].update(who)
 
     def add(self, s: Statement, number: int) -> None:
-        """Add what the statement demands of those who are there; `number` tells its unnamed people from others'."""
+        """Add what the statement requires of the individuals in the model. `number` keeps its unnamed individuals distinct."""
         words, who, unnamed = s.words, s.who, FIRST_UNNAMED + 100 * number
         match s.kind:
             case "fact" if s.true:
@@ -110,7 +112,7 @@ class Model:
                     self.has[words[1]].add(unnamed)
             case "each":
                 for x in [x for x in self.has[words[0]] if not self._meets(x, words[1], words[2])]:
-                    # the unnamed share one partner, else there would be no end of them
+                    # unnamed individuals share one partner; otherwise the chase would not end
                     y = unnamed + 1 + (x if x < 50 else 50 if x == STRANGER else 51)
                     self.meet(y)
                     self.has[words[2]].add(y)
@@ -143,9 +145,9 @@ class Model:
 
 
 def least_model(premises: Sequence[Statement], people: Sequence[int] = ()) -> Model | None:
-    """The model that holds no more than the premises demand (the chase); None where they contradict each other.
+    """Return the minimal model of the premises, built by the chase; None if the premises contradict each other.
 
-    `people` are there besides those whom the premises name.
+    `people` are individuals to include besides those that the premises name.
     """
     model = Model()
     model.meet(*{who for s in premises for who in s.who}, *people, STRANGER)
@@ -157,7 +159,7 @@ def least_model(premises: Sequence[Statement], people: Sequence[int] = ()) -> Mo
 
 
 def against(s: Statement) -> tuple[Statement, ...]:
-    """What to add to the premises so that the statement fails, if it can."""
+    """Return premises to add so that the statement fails, if it can."""
     match s.kind:
         case "fact" | "rel":
             return () if s.true else (~s,)
@@ -173,6 +175,6 @@ def against(s: Statement) -> tuple[Statement, ...]:
 
 
 def fails(premises: Sequence[Statement], s: Statement) -> bool:
-    """Whether a model was found in which the premises are true and the statement is false: it does not follow from them."""
+    """Return whether a model satisfies the premises but not the statement, which proves that the statement does not follow."""
     model = least_model((*premises, *against(s)), s.who)
     return model is not None and not model.holds(s)

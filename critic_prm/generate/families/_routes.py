@@ -1,4 +1,4 @@
-"""Ways through a graph: the shortest one by settling the nearest open place, and whether there is one at all."""
+"""Shortest paths by Dijkstra's algorithm, and reachability by breadth-first search."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ TOWNS = (
 )  # fmt: skip
 SIZES = {1: (4, 4), 2: (5, 5), 3: (6, 6), 4: (7, 7), 5: (8, 9)}
 Roads = Mapping[str, Mapping[str, int]]
-"""Place -> neighbour -> length; a road that runs both ways is there twice."""
+"""Maps each place to its neighbours and their distances; a two-way road is listed under both places."""
 ONE_WAY = ("There are one-way streets", "Messages can be sent along these links", "The arrows of a graph are")
 TWO_WAY = ("There are two-way roads", "These pairs of places are joined by roads", "The edges of a graph are")
 
 
 def places_named(rng: Random, count: int) -> list[str]:
-    """Letters, or the names of towns, in the order of the alphabet."""
+    """Draw letters or town names, in alphabetical order."""
     return sorted(rng.sample(TOWNS, count) if rng.random() < 0.4 else "ABCDEFGHIJKL"[:count])
 
 
 def connected(rng: Random, names: Sequence[str], extra: int, longest: int) -> dict[str, dict[str, int]]:
-    """Roads both ways that join all places, and `extra` more."""
+    """Draw two-way roads that connect all places, plus up to `extra` more."""
     order = rng.sample(names, len(names))
     roads: dict[str, dict[str, int]] = {name: {} for name in names}
     pairs = [(order[i], order[rng.randrange(max(0, i - 2), i)]) for i in range(1, len(order))]
@@ -40,7 +40,7 @@ def connected(rng: Random, names: Sequence[str], extra: int, longest: int) -> di
 
 @dataclass(frozen=True)
 class ShortestWay:
-    """The length of the shortest way, found by Dijkstra's algorithm, a settled place a step."""
+    """The length of the shortest path by Dijkstra's algorithm, settling one place per step."""
 
     roads: Roads
     start: str
@@ -65,7 +65,7 @@ class ShortestWay:
         )
 
     def run(self, at: int, kind: str, rng: Random) -> Solution | None:
-        """Settle places until it is the target's turn; None where the error changes nothing or leads to a dead end."""
+        """Settle places up to the target; None if the error changes nothing or leads to a dead end."""
         waiting, settled, texts = {self.start: 0}, set[str](), list[str]()
         while waiting:
             step = len(texts)
@@ -95,7 +95,7 @@ class ShortestWay:
     def _settle(
         self, place: str, distance: int, waiting: dict[str, int], settled: set[str], kind: str, rng: Random
     ) -> str | None:
-        """Update the open distances over this place and say how."""
+        """Update the open distances via this place and return the text."""
         news = {name: length for name, length in sorted(self.roads[place].items()) if name not in settled}
         telling = [name for name, length in news.items() if distance + length < waiting.get(name, 10**6)]
         if kind in ("sum", "edge", "missed") and not telling:
@@ -122,7 +122,7 @@ class ShortestWay:
 
 
 def draw_shortest(rng: Random, level: int) -> RunTask:
-    """The target is the place that is settled last, or the one before."""
+    """Draw a graph; the target is the last or second-to-last place to be settled."""
     names = places_named(rng, rng.randint(*SIZES[level]))
     roads = connected(rng, names, len(names) // 2 + level // 2, 9 if level < 4 else 30)
     start = rng.choice(names)
@@ -156,7 +156,7 @@ def draw_shortest(rng: Random, level: int) -> RunTask:
 
 @dataclass(frozen=True)
 class Reaching:
-    """Whether one place can be reached from another, found breadth first, a place left a step."""
+    """Whether one place can be reached from another, by breadth-first search, expanding one place per step."""
 
     roads: Roads
     start: str
@@ -205,7 +205,7 @@ class Reaching:
 
 
 def draw_reach(rng: Random, level: int) -> RunTask:
-    """One-way or two-way links in which about half of the targets can be reached."""
+    """Draw one-way or two-way links in which about half of the targets are reachable."""
     while True:
         names = places_named(rng, rng.randint(*SIZES[level]) + 1)
         one_way = rng.random() < 0.5
@@ -224,6 +224,6 @@ def draw_reach(rng: Random, level: int) -> RunTask:
         told = f"{intro}: {', '.join(f'{a}{sign}{b}' for a, b in links)}."
         ask = rng.choice((f"Can one get from {start} to {target}?", f"Is there a way from {start} to {target}?"))
         task = RunTask(Reaching(roads, start, target, told, ask, rng.choice(NUMBERING)))
-        # most random pairs are joined within a step or two, or not at all
+        # most random pairs are either within a step or two of each other or not connected
         if 3 <= len(task.right.steps) <= level + 4:
             return task

@@ -1,4 +1,4 @@
-"""Tasks that a procedure solves: its run is the right solution, and its run with one error in it is a wrong one."""
+"""Tasks defined by a procedure: its run gives the correct solution, a run with one error a wrong one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRIES = 10
 
 
 class Procedure(Protocol):
-    """One problem, and how it is solved. See `Task` for what the members mean."""
+    """One problem and the procedure that solves it. See `FamilyTask` for the members."""
 
     @property
     def problem(self) -> str: ...
@@ -22,17 +22,17 @@ class Procedure(Protocol):
     def facts(self) -> Mapping[str, object]: ...
 
     def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
-        """The kinds of error that fit each step of a right solution of so many steps."""
+        """Return the error kinds that fit each step of a correct solution with this many steps."""
         ...
 
     def run(self, at: int, kind: str, rng: Random) -> Solution | None:
-        """Solve it, with the error at step `at` (-1 for none). None where this draw does not work out."""
+        """Solve the problem with the error at step `at` (-1 for none); None if this draw of the error is impossible."""
         ...
 
 
 @dataclass(frozen=True)
 class RunTask:
-    """The Task of a procedure."""
+    """The `FamilyTask` of a procedure."""
 
     procedure: Procedure
 

@@ -1,4 +1,4 @@
-"""From a level to a story with a shape of its own: a purchase, a comparison, a machine's output, a trip, savings."""
+"""Draw word problems with a fixed structure: a purchase, a comparison, a machine's output, a trip, savings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VEHICLES = ("cyclist", "lorry", "train", "ferry", "bus", "hiker", "delivery van"
 
 
 def shop(rng: Random, level: int) -> Story:
-    """Several goods at their prices; perhaps a discount, a delivery fee, a voucher; perhaps the change."""
+    """Several goods and their prices, with an optional discount, delivery fee, voucher and change."""
     name, kinds = rng.choice(NAMES), {1: 2, 2: 2, 3: 3, 4: 3, 5: 4}[level]
     goods = some(rng, GOODS, kinds)
     counts = [whole(rng.randint(FACTORS[min(level, 3)][0], FACTORS[min(level, 3)][1] + 1)) for _ in goods]
@@ -65,7 +65,7 @@ def shop(rng: Random, level: int) -> Story:
 
 
 def compare(rng: Random, level: int) -> Story:
-    """What one has is told by what another has; the question is the sum, or how far apart two of them are."""
+    """Quantities defined relative to each other; the question asks for their sum or the difference of two."""
     people, things = some(rng, NAMES, rng.randint(2, 3) if level == 1 else level + 1), rng.choice(ITEMS)
     start = whole(rng.randint(*SIZES[min(level, 4)]))
     lines, nodes = [f"{people[0]} has {show(start)} {things}."], list[Node]()
@@ -109,7 +109,7 @@ def compare(rng: Random, level: int) -> Story:
 
 
 def machine(rng: Random, level: int) -> Story:
-    """So many an hour for so many hours; some are faulty; the rest is packed, and perhaps sold."""
+    """Output at a constant rate per hour; some items are faulty; the rest is packed and possibly sold."""
     maker, things = rng.choice(MACHINES)
     while True:
         rate, hours = rng.randint(*SIZES[min(level, 3)]) + 3, rng.randint(*FACTORS[min(level, 3)])
@@ -148,7 +148,7 @@ def machine(rng: Random, level: int) -> Story:
 
 
 def trip(rng: Random, level: int) -> Story:
-    """Legs at different speeds; the distance, or what is still to go, or the fuel."""
+    """Legs at different speeds; asks for the distance, the remaining distance or the fuel."""
     who, legs = rng.choice(VEHICLES), {1: 2, 2: 2, 3: 3, 4: 3, 5: 4}[level]
     speeds = [whole(rng.randint(*SIZES[min(level, 3)]) + 4) for _ in range(legs)]
     hours = [whole(rng.randint(2, 3 + level)) for _ in range(legs)]
@@ -175,7 +175,7 @@ def trip(rng: Random, level: int) -> Story:
 
 
 def savings(rng: Random, level: int) -> Story:
-    """Money is put aside week by week, some is there already, some is spent, and the rest is shared or is short of a goal."""
+    """Weekly savings plus an initial amount, minus expenses; the result is shared or compared with a goal."""
     name = rng.choice(NAMES)
     weekly, weeks = Quantity(Fraction(rng.randint(*SIZES[min(level, 3)])), money=True), whole(rng.randint(3, 6 + 3 * level))
     own = Quantity(Fraction(rng.randint(*SIZES[level])), money=True)

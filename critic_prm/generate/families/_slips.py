@@ -1,4 +1,4 @@
-"""Numbers to text, and from a right number to the wrong ones that people write in its place."""
+"""Format numbers as text, and produce the plausible wrong numbers that people write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from critic_prm.generate.families._words import NUMBERING
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How one solution writes numbers and steps. Drawn once a problem, so that right and wrong ones look alike."""
+    """How one solution writes numbers and steps. Drawn once per problem, so correct and wrong solutions look alike."""
 
     latex: bool
     times: str
@@ -23,7 +23,7 @@ class Style:
     percent: str
 
     def number(self, value: Fraction, money: bool = False) -> str | None:
-        """The number as text, money with a dollar sign; None where it has more than two decimals."""
+        """Format a number, with a dollar sign for money; None if it has more than two decimals."""
         if (value * 100).denominator != 1:
             return None
         whole = value.denominator == 1
@@ -33,16 +33,16 @@ class Style:
         return text if whole else text.rstrip("0")
 
     def sign(self, op: str) -> str:
-        """How this solution writes one of + - * /."""
+        """Return the symbol this solution uses for one of + - * /."""
         return {"*": self.times, "/": self.over}.get(op, op)
 
     def math(self, text: str) -> str:
-        """An equation as it stands in a sentence."""
+        """Format an equation for use in a sentence."""
         return f"${text}$" if self.latex else text
 
 
 def draw_style(rng: Random) -> Style:
-    """One of the ways to write."""
+    """Draw a writing style."""
     latex = rng.random() < 0.25
     times, over = ("\\times", "/") if latex else rng.choice((("*", "/"), ("*", "/"), ("×", "÷"), ("×", "/"), ("x", "/")))
     percent = rng.choice(("of", "decimal", "hundredths"))
@@ -50,7 +50,7 @@ def draw_style(rng: Random) -> Style:
 
 
 def apply(op: str, terms: Sequence[Fraction]) -> Fraction:
-    """The value of `op` over the terms, from left to right; "%" takes the first as per cent of the second."""
+    """Apply `op` to the terms from left to right. "%" takes the first term as a percentage of the second."""
     if op == "+":
         return sum(terms, Fraction(0))
     if op == "*":
@@ -60,7 +60,7 @@ def apply(op: str, terms: Sequence[Fraction]) -> Fraction:
 
 
 def transposed(value: Fraction, rng: Random) -> Fraction:
-    """Two neighbouring digits of a whole number changed over; the number itself where that changes nothing."""
+    """Swap two adjacent digits of an integer; return the number itself if no swap changes it."""
     digits = str(value.numerator)
     spots = [i for i in range(len(digits) - 1) if digits[i] != digits[i + 1] and not (i == 0 and digits[1] == "0")]
     if value.denominator != 1 or not spots:
@@ -70,10 +70,10 @@ def transposed(value: Fraction, rng: Random) -> Fraction:
 
 
 def slips(op: str, terms: Sequence[Fraction], value: Fraction, rng: Random) -> list[Fraction]:
-    """Wrong results of the calculation `op` over `terms` that people arrive at, likelier ones more than once."""
+    """Return plausible wrong results of applying `op` to `terms`; likelier ones occur more than once."""
     cent = Fraction(1) if value.denominator == 1 else Fraction(1, 2)
     found = [value + cent, value - cent, value + 10 * cent, value - 10 * cent, value + 2, value - 2, transposed(value, rng)]
-    if op == "*":  # a neighbour in the times table
+    if op == "*":  # an adjacent entry of the multiplication table
         first, second = terms[0], terms[1]
         found += [value + first, value - first, value + second, value - second, *_digit(value, rng)]
     elif op in "+-" and all(term.denominator == 1 for term in terms):
@@ -84,13 +84,13 @@ def slips(op: str, terms: Sequence[Fraction], value: Fraction, rng: Random) -> l
 
 
 def misread(value: Fraction, rng: Random) -> list[Fraction]:
-    """What a quantity of the problem is misread as."""
+    """Return plausible misreadings of a quantity in the problem."""
     step = 1 if value < 20 else 10
     return [v for v in (transposed(value, rng), transposed(value, rng), value + step, value - step) if v != value and v > 1]
 
 
 def _digit(value: Fraction, rng: Random) -> list[Fraction]:
-    """One digit, not the first, read as another."""
+    """Change one digit other than the first."""
     text = str(value.numerator)
     if value.denominator != 1 or len(text) < 2:
         return []
@@ -99,7 +99,7 @@ def _digit(value: Fraction, rng: Random) -> list[Fraction]:
 
 
 def _without_carry(op: str, terms: Sequence[Fraction]) -> Fraction:
-    """Sums digit by digit with the carries forgotten; differences with the smaller digit taken from the larger."""
+    """Add digit by digit without carries, or subtract the smaller digit from the larger."""
     numbers = [int(term) for term in terms]
     place, result = 1, 0
     while any(number // place for number in numbers):

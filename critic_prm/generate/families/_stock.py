@@ -1,4 +1,4 @@
-"""From a level to a story of a stock of things that goes up and down, one event after another."""
+"""Draw word problems about a stock of items that changes through a series of events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from critic_prm.generate.families._words import ITEMS, NAMES, PLACES, sentence
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens to a stock. `person` and `place` tell it: {n} {k} are its quantities, {it} the things."""
+    """An event that changes a stock. `person` and `place` are its wordings: {n} {k} are its quantities, {it} the items."""
 
     name: str
     person: tuple[str, ...]
@@ -87,7 +87,7 @@ EVENTS = (
 
 
 def stock(rng: Random, level: int) -> Story:
-    """A person's or a place's things, and what happens to them."""
+    """The items of a person or a place, and the events that change them."""
     person = rng.random() < 0.5
     place, things = rng.choice(PLACES)
     owner, things = (rng.choice(NAMES), rng.choice(ITEMS)) if person else (f"the {place}", things)
@@ -125,7 +125,7 @@ Shapes = tuple[tuple[str, str, str], ...]
 
 
 def _happen(name: str, value: Fraction, rng: Random, level: int) -> tuple[dict[str, Quantity], Shapes] | None:
-    """What an event needs and calculates, where `value` things allow it: `here` is the stock, `that` the result before."""
+    """Draw the quantities and calculations of an event if the current `value` allows it; `here` is the stock."""
     amount, factor = rng.randint(*SIZES[level]), rng.randint(*FACTORS[level])
     match name:
         case "gain":

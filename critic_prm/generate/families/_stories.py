@@ -1,4 +1,4 @@
-"""A story: the sentences of a word problem and the calculations that solve it, in order; and how large its numbers are."""
+"""Data types of word problems: quantities, calculations, stories, and the number ranges per level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from critic_prm.generate.families._slips import apply
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number that the problem states."""
+    """A number stated in the problem."""
 
     value: Fraction
     money: bool = False
@@ -20,9 +20,9 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One calculation: its terms are quantities of the problem or the numbers of earlier nodes. "@" in `say` is its equation.
+    """One calculation. Its terms are quantities or indices of earlier nodes. "@" in `say` stands for its equation.
 
-    `joined` nodes are written in the same step as the node before them.
+    `joined` nodes are written in the same step as the previous node.
     """
 
     op: str
@@ -34,7 +34,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A word problem. "@" in `opening` is the quantity it restates, in `closing` the answer."""
+    """A word problem. "@" stands for the restated quantity in `opening` and for the answer in `closing`."""
 
     problem: str
     nodes: tuple[Node, ...]
@@ -45,7 +45,7 @@ class Story:
 SIZES = {1: (4, 20), 2: (8, 60), 3: (20, 150), 4: (40, 600), 5: (100, 3000)}
 FACTORS = {1: (2, 5), 2: (2, 9), 3: (3, 12), 4: (3, 25), 5: (4, 60)}
 LENGTHS = {1: (2, 3), 2: (3, 3), 3: (4, 5), 4: (5, 6), 5: (7, 8)}
-"""Of each level: the size of numbers that are counted, of factors, and how many calculations a story takes."""
+"""SIZES, FACTORS and LENGTHS give ranges per level: of counts, of factors, and of the number of calculations."""
 
 
 def whole(value: int) -> Quantity:
@@ -53,20 +53,20 @@ def whole(value: int) -> Quantity:
 
 
 def price(rng: Random, level: int) -> Quantity:
-    """Whole dollars at the easy levels, steps of 5 cents above them."""
+    """Draw a price: whole dollars at levels 1 and 2, multiples of 5 cents above."""
     cents = rng.randint(*FACTORS[level]) * 100 + (0 if level < 3 else rng.choice((0, 20, 25, 40, 50, 60, 75, 80, 95)))
     return Quantity(Fraction(cents, 100), money=True)
 
 
 def show(quantity: Quantity) -> str:
-    """A quantity as the problem states it."""
+    """Format a quantity as the problem states it."""
     if not quantity.money:
         return str(quantity.value)
     return f"${quantity.value}" if quantity.value.denominator == 1 else f"${float(quantity.value):.2f}"
 
 
 def values(nodes: Sequence[Node]) -> list[Fraction]:
-    """The right result of every calculation."""
+    """Return the correct result of every calculation."""
     found: list[Fraction] = []
     for node in nodes:
         found.append(apply(node.op, [found[term] if isinstance(term, int) else term.value for term in node.terms]))

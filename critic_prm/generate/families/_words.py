@@ -1,4 +1,4 @@
-"""Names, things and ways to number steps: the words that all families draw from."""
+"""Names, items and step-numbering styles shared by all families."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ NUMBERING = ("", "", "Step {}: ", "{}. ", "({}) ", "**Step {}.** ")
 
 
 def numbered(texts: Sequence[str], style: str) -> tuple[str, ...]:
-    """The steps under one way of numbering them from 1."""
+    """Number the steps from 1 in the given style."""
     return tuple(style.format(number) + text for number, text in enumerate(texts, 1))
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:
-    """Words as one writes them in a sentence: a, b and c."""
+    """Join words as in a sentence: a, b and c."""
     return f"{', '.join(words[:-1])} {last} {words[-1]}" if len(words) > 1 else words[0]
 
 
 def some(rng: Random, words: Sequence[str], count: int) -> list[str]:
-    """`count` different ones."""
+    """Draw `count` different items."""
     return rng.sample(words, count)
 
 
 def sentence(text: str) -> str:
-    """With a capital letter at the front."""
+    """Capitalize the first letter."""
     return text[:1].upper() + text[1:]
 
 
 def article(word: str) -> str:
-    """The word with its indefinite article."""
+    """Return the word with its indefinite article."""
     return ("an " if word[0] in "aeiou" else "a ") + word

@@ -1,4 +1,4 @@
-"""Linear equations in one unknown, from one bracket to several fractions, solved a transformation a step."""
+"""Linear equations in one unknown, from one bracket to several fractions, solved one transformation per step."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from critic_prm.generate.families._words import NUMBERING, numbered
 from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
-    "slip": 4.0,  # a product, a sum or a quotient that is wrong
-    "sign": 4.0,  # a term changes sides, or comes out of a bracket, without its sign
+    "slip": 4.0,  # a wrong product, sum or quotient
+    "sign": 4.0,  # a term moves to the other side, or out of a bracket, without a sign change
     "bracket": 9.0,  # 3(x + 4) as 3x + 4
     "unscaled": 20.0,  # one term is not multiplied by the common denominator
-    "division": 5.0,  # 3x = 12 as x = 9, or the fraction upside down
-    "copied": 1.0,  # a number of the line before is copied wrongly
+    "division": 5.0,  # 3x = 12 gives x = 9, or the fraction is inverted
+    "copied": 1.0,  # a number of the previous line is miscopied
 }
 LETTERS = "xxxyntkzmabwp"
 ASK = ("Solve for {x}: {eq}", "Solve the equation {eq}.", "Find the value of {x} for which {eq}.", "What is {x} if {eq}?",
@@ -53,7 +53,7 @@ SAY = {
 
 @dataclass(frozen=True)
 class EquationTask:
-    """An equation and one way to write its solution. `closes` says whether the answer has a step of its own."""
+    """An equation and one way of writing its solution. `closes` says whether the answer has its own step."""
 
     equation: Equation
     letter: str
@@ -73,7 +73,7 @@ class EquationTask:
 
     @cached_property
     def _stages(self) -> list[str]:
-        """The transformations of the right solution."""
+        """Return the transformations of the correct solution."""
         found, equation = [], self.equation
         while name := following(equation):
             found.append(name)
@@ -103,7 +103,7 @@ class EquationTask:
     def _work(self, at: int, kind: str, rng: Random) -> Solution | None:
         equation, texts = self.equation, []
         for index, name in enumerate(self._stages):
-            if name != following(equation):  # the error has left nothing to do that a right solution has to do
+            if name != following(equation):  # the error left nothing to do for a transformation of the correct solution
                 return None
             if index == at and kind == "copied":
                 equation = miscopied(equation, rng)
@@ -137,7 +137,7 @@ class EquationTask:
         return text or "0"
 
     def _part(self, part: Part) -> tuple[str, str]:
-        """Its sign and the rest."""
+        """Return the sign and the rest of a term."""
         if part.bracket:
             inner = self._side((x_term(part.x), c_term(part.c)))
             sign, factor = ("-", -part.factor) if part.factor < 0 else ("+", part.factor)
@@ -153,7 +153,7 @@ class EquationTask:
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
-    """An equation with one solution."""
+    """Draw an equation with exactly one solution."""
     while True:
         equation = _draw(rng, level)
         (a, b), (c, d) = map(total, equation)
@@ -188,7 +188,7 @@ def _draw(rng: Random, level: int) -> Equation:
         left, right = (bracket(7), c(number(20)), bracket(5)), (bracket(6), x_term(number(9)))
     else:
         left, right = (fraction(6), fraction(6)), (fraction(5), c(number(12)))
-    if rng.random() < 0.6:  # make the solution whole, by the last constant of the right side
+    if rng.random() < 0.6:  # make the solution an integer by adjusting the last constant of the right side
         root = rng.randint(-15, 15)
         (a, b), (e, _) = total(left), total(right)
         _, rest = total(tuple(p for p in right if p.bracket))

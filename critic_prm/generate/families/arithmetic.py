@@ -1,4 +1,4 @@
-"""Word problems and expressions, solved with written equations; most of the planted errors show in one of them."""
+"""Word problems and expressions solved with written equations; most planted errors make an equation false."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from critic_prm.generate.families._words import numbered, sentence
 from critic_prm.generate.family import FamilyTask, Solution
 
 VISIBLE = ("slip", "dropped-term")
-"""The kinds that show as a false equation. The others write true equations that do not belong there."""
+"""Error kinds that show as a false equation. The other kinds write true equations that are wrong for the problem."""
 
 KINDS = {
     "slip": 74.0,  # 12 * 7 = 86
     "dropped-term": 60.0,  # 12 + 8 + 5 = 20
-    "operator": 8.0,  # 45 + 12 = 57 where 12 are taken away
+    "operator": 8.0,  # 45 + 12 = 57 where 12 should be subtracted
     "misread": 6.0,  # 31 for 13
-    "carried": 6.0,  # goes on from another number than the one it found
-    "missing-term": 16.0,  # 12 + 8 = 20, and the 5 is forgotten
+    "carried": 6.0,  # continues with a number other than its own result
+    "missing-term": 16.0,  # 12 + 8 = 20, with the 5 forgotten
     "percent": 40.0,  # 5% taken as 0.5, or 20% off 80 as 80 - 20
-    "order": 40.0,  # 4 + 5 * 2 from left to right
-    "answer": 4.0,  # reports another number than the one it found
+    "order": 40.0,  # 4 + 5 * 2 evaluated from left to right
+    "answer": 4.0,  # reports a number other than its own result
 }
 
 STORIES: Mapping[Callable[[Random, int], Story], int] = {
@@ -38,15 +38,15 @@ TRIES = 12
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
-    """An expression one time in six, else a story."""
+    """Draw an expression with probability 1/6, otherwise a story."""
     if rng.random() < 1 / 6:
         return draw_expression(rng, level)
     while True:
         story = rng.choices(list(STORIES), list(STORIES.values()))[0](rng, level)
-        if all(result > 1 for result in values(story.nodes)):  # "1 boxes" reads badly, and an empty stock ends the story
+        if all(result > 1 for result in values(story.nodes)):  # avoids "1 boxes"; also, an empty stock ends the story
             break
     nodes = list(story.nodes)
-    for i in range(1, len(nodes)):  # a product and the sum it goes into may share a step
+    for i in range(1, len(nodes)):  # a product and the sum that uses it may share a step
         if i - 1 in nodes[i].terms and not nodes[i - 1].joined and len(nodes) > 2 and rng.random() < 0.25:
             nodes[i] = replace(nodes[i], joined=True)
     opening = story.opening if rng.random() < 0.25 else None
@@ -57,17 +57,17 @@ def draw(rng: Random, level: int) -> FamilyTask:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One written calculation: what it shows, and the result it states."""
+    """One written calculation: its operation and terms, and the result it states."""
 
     op: str
-    terms: tuple[tuple[Fraction, bool], ...]  # with whether it is money
+    terms: tuple[tuple[Fraction, bool], ...]  # each with whether it is an amount of money
     result: Fraction
     form: str  # how a percentage is written
 
 
 @dataclass(frozen=True)
 class StoryTask:
-    """A story and one way to write its solution. `closes` says whether the answer has a step of its own."""
+    """A story and one way of writing its solution. `closes` says whether the answer has its own step."""
 
     story: Story
     style: Style
@@ -89,7 +89,7 @@ class StoryTask:
 
     @cached_property
     def _groups(self) -> tuple[tuple[int, ...], ...]:
-        """The nodes of each step; an opening or closing step has none."""
+        """Return the nodes of each step; opening and closing steps have none."""
         groups: list[tuple[int, ...]] = []
         for index, node in enumerate(self.story.nodes):
             if node.joined:
@@ -150,7 +150,7 @@ class StoryTask:
     def _lines(
         self, error: tuple[int, str, Random] | None = None, read: tuple[Quantity, Fraction] | None = None
     ) -> list[Line] | None:
-        """Calculate, with an error of a kind at a node, or a quantity read as another; None where nobody would get that far."""
+        """Calculate all nodes, with an error at one node or a misread quantity; None if the numbers become implausible."""
         lines: list[Line] = []
         for index, node in enumerate(self.story.nodes):
             shown = []
@@ -174,7 +174,7 @@ class StoryTask:
         return Line(op, tuple(shown), apply(op, [value for value, _ in shown]), self.style.percent)
 
     def _spoil(self, index: int, shown: list[tuple[Fraction, bool]], kind: str, rng: Random) -> Line | None:
-        """The line of a node with an error of this kind in it."""
+        """Return the line of a node with an error of this kind."""
         node = self.story.nodes[index]
         line = self._line(node.op, shown)
         numbers = [value for value, _ in shown]
@@ -190,7 +190,7 @@ class StoryTask:
                 return self._line("+", kept)
             case "operator":
                 if shown[0][1] != shown[1][1] and node.op in "*/":
-                    return None  # dollars and counts are not added, even by mistake
+                    return None  # dollars and counts are never added, even by mistake
                 return self._line({"+": "-", "-": "+", "*": "+", "/": rng.choice("*-")}[node.op], shown)
             case "percent" if node.op == "%":
                 scale = 10 if numbers[0] < 10 else Fraction(1, 10)
@@ -220,7 +220,7 @@ class StoryTask:
     def _write(
         self, lines: list[Line] | None, *, answer: Fraction | None = None, opening: Fraction | None = None
     ) -> Solution | None:
-        """The steps. `answer` and `opening` are stated in place of the last result and of the quantity at the start."""
+        """Write the steps. `answer` and `opening` replace the final result and the initial quantity."""
         if lines is None:
             return None
         story, style = self.story, self.style

@@ -1,4 +1,4 @@
-"""Blocksworld: stacks of blocks, a goal, and a plan that moves one block a step and says what the stacks look like after it."""
+"""Blocksworld planning: move one block per step and state the resulting stacks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from critic_prm.generate.families._words import NUMBERING, numbered, sentence
 from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
-    "covered": 4.0,  # moves a block that another one lies on
-    "buried": 3.0,  # puts a block on one that has something on it already
-    "state": 4.0,  # a legal move, and stacks that it does not lead to
-    "early": 2.0,  # says that the goal is reached when it is not
+    "covered": 4.0,  # moves a block that has another block on top
+    "buried": 3.0,  # puts a block onto one that already has a block on top
+    "state": 4.0,  # a legal move with wrongly stated resulting stacks
+    "early": 2.0,  # claims that the goal is reached when it is not
 }
 Stacks = tuple[tuple[str, ...], ...]
-"""Each from the bottom to the top; the stacks in the order of their bottom blocks."""
+"""Each stack from bottom to top; stacks are sorted by their bottom blocks."""
 
 COLOURS = ("red", "blue", "green", "yellow", "white", "black", "orange", "purple", "grey", "brown")
 SIZES = {1: (3, 3), 2: (4, 4), 3: (5, 5), 4: (6, 6), 5: (7, 8)}
@@ -37,17 +37,17 @@ TABLE = "table"
 
 
 def tidy(stacks: Sequence[Sequence[str]]) -> Stacks:
-    """Without empty ones, in their order."""
+    """Drop empty stacks and sort the rest."""
     return tuple(sorted(tuple(stack) for stack in stacks if stack))
 
 
 def below(stacks: Stacks) -> dict[str, str]:
-    """Block -> what it stands on."""
+    """Map each block to what it stands on."""
     return {block: under for stack in stacks for under, block in zip((TABLE, *stack), stack, strict=False)}
 
 
 def after(stacks: Stacks, block: str, to: str) -> Stacks:
-    """The stacks when `block` is taken out wherever it is and put right on top of `to`, legal or not."""
+    """Return the stacks after moving `block` from wherever it is directly onto `to`, legal or not."""
     left = [[other for other in stack if other != block] for stack in stacks]
     if to == TABLE:
         return tidy([*left, [block]])
@@ -58,7 +58,7 @@ def after(stacks: Stacks, block: str, to: str) -> Stacks:
 
 
 def next_move(stacks: Stacks, goal: Stacks) -> tuple[str, str] | None:
-    """A move towards the goal: a block that can go where it belongs for good, else one out of the way; None at the goal."""
+    """Return a move towards the goal: a block to its final position if possible, else one out of the way; None at the goal."""
     wanted, now = below(goal), below(stacks)
 
     def settled(block: str) -> bool:
@@ -77,7 +77,7 @@ def next_move(stacks: Stacks, goal: Stacks) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class Planning:
-    """Stacks and how they are to stand, and one way to write the plan."""
+    """Initial stacks, goal stacks, and one way of writing the plan."""
 
     start: Stacks
     goal: Stacks
@@ -87,7 +87,7 @@ class Planning:
     now: str
     done: str
     numbering: str
-    longest: int  # no solution has more steps, right or wrong
+    longest: int  # upper bound on the steps of any solution, correct or wrong
 
     def _show(self, stacks: Stacks) -> str:
         return " | ".join(" ".join(stack) for stack in stacks)
@@ -105,7 +105,7 @@ class Planning:
         return (("covered", "buried", "state"),) + (("covered", "buried", "state", "early"),) * (steps - 2) + (("state",),)
 
     def run(self, at: int, kind: str, rng: Random) -> Solution | None:
-        """Plan on from whatever the stacks are, or, after an error, carry out the plan there was before it."""
+        """Plan the next move from the current stacks or, after an error, possibly continue the original plan."""
         stacks, texts, plan = self.start, list[str](), list[tuple[str, str]]()
         blind = self._plan if at >= 0 and rng.random() < 0.5 else None
         while len(texts) < self.longest:
@@ -127,7 +127,7 @@ class Planning:
         if len(texts) == self.longest:
             return None
         if kind == "state" and len(texts) == at:
-            stacks = _misseen(stacks, rng)  # the last step says wrongly what has been reached
+            stacks = _misseen(stacks, rng)  # the last step misstates the final stacks
         elif kind == "early" and stacks != self.goal:
             stacks = self.goal
         elif kind == "early":
@@ -142,7 +142,7 @@ class Planning:
 
     @cached_property
     def _plan(self) -> list[tuple[str, str]]:
-        """The right one."""
+        """Return the moves of the correct plan."""
         stacks, plan = self.start, list[tuple[str, str]]()
         while move := next_move(stacks, self.goal):
             stacks = after(stacks, *move)
@@ -151,7 +151,7 @@ class Planning:
 
 
 def _illegal(stacks: Stacks, kind: str) -> list[tuple[str, str]]:
-    """Moves of a block that is covered, or onto one that is."""
+    """Return the illegal moves: of a covered block ("covered") or onto one ("buried")."""
     tops = [stack[-1] for stack in stacks]
     inner = [block for stack in stacks for block in stack[:-1]]
     under = below(stacks)
@@ -161,12 +161,12 @@ def _illegal(stacks: Stacks, kind: str) -> list[tuple[str, str]]:
 
 
 def _same(stacks: Stacks, block: str, to: str) -> bool:
-    """Whether both stand in one stack."""
+    """Return whether both are in the same stack."""
     return any(block in stack and to in stack for stack in stacks)
 
 
 def _misseen(stacks: Stacks, rng: Random) -> Stacks:
-    """The stacks with two blocks changed over, or with one block somewhere else."""
+    """Return the stacks with two blocks swapped or one block elsewhere."""
     blocks = [block for stack in stacks for block in stack]
     if rng.random() < 0.5:
         a, b = rng.sample(blocks, 2)
@@ -180,7 +180,7 @@ def _misseen(stacks: Stacks, rng: Random) -> Stacks:
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
-    """Two arrangements of the same blocks."""
+    """Draw two arrangements of the same blocks."""
     count = rng.randint(*SIZES[level])
     coloured = rng.random() < 0.4
     blocks = rng.sample(COLOURS, count) if coloured else list("ABCDEFGHIJ"[:count])

@@ -1,4 +1,4 @@
-"""First-order entailment: everyone, someone, who does what to whom; each step of the derivation cites its premises."""
+"""First-order entailment with quantifiers and relations; each step of the derivation cites its premises."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ KINDS = {
     "conversion": 0.5,  # from "every A is B" to "every B is A"
     "inverse": 3.0,  # from "every A is B" and not A to not B: denying the antecedent
     "middle": 5.0,  # from "every A is C" and "every B is C" to "every A is B": the undistributed middle
-    "swap": 3.0,  # from "everyone has someone" to "there is one whom everyone has"
-    "witness": 3.0,  # the one who is said to exist gets the name of somebody known already
-    "direction": 6.0,  # the right rule, and the two people mixed up
-    "missing": 2.0,  # a condition of the rule is not met
+    "swap": 3.0,  # from "everyone has someone" to "there is someone whom everyone has"
+    "witness": 3.0,  # the individual said to exist gets the name of a known one
+    "direction": 6.0,  # the correct rule with the two people swapped
+    "missing": 2.0,  # a condition of the rule is not satisfied
     "overreach": 1.5,  # from "someone" to "everyone"
-    "verdict": 2.0,  # the right derivation, and the wrong conclusion about the statement
+    "verdict": 2.0,  # a correct derivation with the wrong conclusion about the statement
 }
 ASK = ("Does it follow that {}?", "Do the premises entail that {}?", "Is it a logical consequence that {}?",
        "Can one conclude that {}?", "Must it be the case that {}?")  # fmt: skip
@@ -43,13 +43,15 @@ STEPS = {1: (1, 2), 2: (2, 3), 3: (3, 4), 4: (4, 5), 5: (5, 7)}
 SPARE = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
 TRIES = 6
 CONTINUED = 0.5
-"""How often the steps go on with the numbers of the premises and cite by number alone."""
+"""Probability that step numbers continue those of the premises, so that steps cite by number only."""
 
 
 @dataclass(frozen=True)
 class FirstOrderTask:
-    """Premises, a statement, and the derivation of the right solution. Individual `stranger` and those after have no part in
-    the premises: their names are for those of whom the premises only say that they exist."""
+    """Premises, a statement, and the derivation of the correct solution.
+
+    Names from index len(people) on do not occur in the premises. They are for individuals that the premises only say exist.
+    """
 
     premises: tuple[Statement, ...]
     goal: Statement
@@ -79,7 +81,7 @@ class FirstOrderTask:
 
     @cached_property
     def _wrong(self) -> tuple[tuple[tuple[str, Move], ...], ...]:
-        """For each step of the derivation the mistakes that can be made there."""
+        """Return the possible errors for each step of the derivation."""
         found = []
         for at in range(len(self.derivation)):
             before = self.derivation[:at]
@@ -101,9 +103,9 @@ class FirstOrderTask:
         wrong = [move for found, move in self._wrong[at] if found == kind]
         rng.shuffle(wrong)
         near = {*self.derivation[at].cites, *(before[-1].new if before else ())}
-        wrong.sort(key=lambda move: not near.intersection(move.cites))  # one goes wrong where one is
+        wrong.sort(key=lambda move: not near.intersection(move.cites))  # prefer errors that use the most recent statements
         for move in wrong[:TRIES]:
-            # an unsound inference may hit on something that does follow
+            # an unsound inference may happen to give something that does follow
             if any(fails(assumed, new) for new in move.new):
                 derivation = [*before, move]
                 if self._carry_on(derivation, rng):
@@ -111,7 +113,7 @@ class FirstOrderTask:
         return None
 
     def _carry_on(self, derivation: list[Move], rng: Random) -> bool:
-        """Derive on from the wrong conclusion until there are as many steps as in the right solution."""
+        """Continue from the wrong conclusion to the length of the correct solution."""
         while len(derivation) < len(self.derivation):
             known = [*self.premises, *(new for move in derivation for new in move.new)]
             named = {move.named for move in derivation if move.named is not None} - set(self.people)
@@ -130,7 +132,7 @@ class FirstOrderTask:
         return True
 
     def _status(self, derivation: Sequence[Move]) -> bool | None:
-        """Whether the statement, or its opposite, or neither has been derived."""
+        """Return whether the statement (True), its negation (False) or neither (None) has been derived."""
         known = {*self.premises, *(new for move in derivation for new in move.new)}
         return True if self.goal in known else False if self.goal.kind in ("fact", "rel") and ~self.goal in known else None
 
@@ -167,7 +169,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
-    """Premises with a derivation of the level's length, idle ones too, and a statement that follows, is refuted or is open."""
+    """Draw premises, a derivation of the level's length, unused premises, and a statement that follows, is refuted or is open."""
     while True:
         found = grow(rng, rng.randint(*STEPS[level]), SPARE[level])
         if found is None:

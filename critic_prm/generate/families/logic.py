@@ -1,4 +1,4 @@
-"""Entailment: premises in symbols, in sentences or about everyone, and a derivation that says whether a statement follows."""
+"""Propositional entailment: derive from premises whether a statement follows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ KINDS = {
     "inverse": 4.0,  # from "if A then B" and not A to not B
     "disjunct": 4.0,  # from "A or B" and A to not B
     "missing": 3.0,  # from "if A and B then C" and A alone to C
-    "sign": 1.0,  # the right rule, and the opposite of what it gives
-    "verdict": 3.0,  # the right derivation, and the wrong conclusion about the statement
+    "sign": 1.0,  # the correct rule with the opposite conclusion
+    "verdict": 3.0,  # a correct derivation with the wrong conclusion about the statement
 }
 ASK = ("Does it follow that {}?", "Do the premises entail that {}?", "Is it a logical consequence that {}?",
        "Can one conclude that {}?", "Must it be the case that {}?")  # fmt: skip
@@ -55,7 +55,7 @@ class Move(NamedTuple):
 
 
 def moves(premises: Sequence[Premise], known: Sequence[Literal]) -> list[Move]:
-    """All that one sound inference gives about atoms that are still open."""
+    """Return all conclusions of one sound inference about atoms that are still undecided."""
     facts, closed, found = set(known), {literal.atom for literal in known}, []
     for number, premise in enumerate(premises):
         *before, last = premise.literals
@@ -72,7 +72,7 @@ def moves(premises: Sequence[Premise], known: Sequence[Literal]) -> list[Move]:
 
 
 def fallacies(premises: Sequence[Premise], known: Sequence[Literal], kind: str) -> list[Move]:
-    """The unsound inferences of a kind about atoms that are still open."""
+    """Return the unsound inferences of a kind about atoms that are still undecided."""
     facts, closed, found = set(known), {literal.atom for literal in known}, []
     if kind == "sign":
         return [move._replace(new=~move.new) for move in moves(premises, known)]
@@ -96,7 +96,7 @@ def fallacies(premises: Sequence[Premise], known: Sequence[Literal], kind: str) 
 
 @dataclass(frozen=True)
 class EntailmentTask:
-    """Premises, a statement, and the derivation of the right solution. `says` are the templates of its steps."""
+    """Premises, a statement, and the derivation of the correct solution. `says` holds the templates of its steps."""
 
     premises: tuple[Premise, ...]
     goal: Literal
@@ -143,7 +143,7 @@ class EntailmentTask:
         known = [*self._given, *(move.new for move in before)]
         wrong = [
             move for move in fallacies(self.premises, known, kind) if models & ~table(self.atoms).literal(move.new)
-        ]  # an unsound inference may hit on something that does follow
+        ]  # an unsound inference may happen to give something that does follow
         for _ in range(TRIES if wrong else 0):
             derivation = [*before, rng.choice(wrong)]
             if self._carry_on(derivation, known, rng):
@@ -151,7 +151,7 @@ class EntailmentTask:
         return None
 
     def _carry_on(self, derivation: list[Move], known: Sequence[Literal], rng: Random) -> bool:
-        """Derive on from the wrong conclusion until there are as many steps as in the right solution."""
+        """Continue from the wrong conclusion to the length of the correct solution."""
         while len(derivation) < len(self.derivation):
             facts = [*known, *(move.new for move in derivation)]
             open_moves = moves(self.premises, facts)
@@ -163,7 +163,7 @@ class EntailmentTask:
         return True
 
     def _status(self, derivation: Sequence[Move]) -> bool | None:
-        """Whether the statement, or its opposite, or neither has been derived."""
+        """Return whether the statement (True), its negation (False) or neither (None) has been derived."""
         known = {*self._given, *(move.new for move in derivation)}
         return True if self.goal in known else False if ~self.goal in known else None
 
@@ -181,7 +181,7 @@ class EntailmentTask:
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
-    """Premises with a derivation of the level's length, idle ones too, and a statement that follows, is refuted or open."""
+    """Draw premises, a derivation of the level's length, unused premises, and a statement that follows, is refuted or open."""
     while True:
         found = _grow(rng, rng.randint(*STEPS[level]), SPARE[level])
         if found is None:
@@ -223,7 +223,7 @@ def draw(rng: Random, level: int) -> FamilyTask:
 
 
 def _grow(rng: Random, steps: int, spare: int) -> tuple[list[Premise], list[Move], int] | None:
-    """Premises that `steps` inferences, each from the one before, go through; None when they contradict each other."""
+    """Draw premises and a chain of `steps` inferences, each using the previous one; None if the premises contradict each other."""
 
     def literal(atom: int) -> Literal:
         return Literal(atom, rng.random() < 0.7)
@@ -246,7 +246,7 @@ def _grow(rng: Random, steps: int, spare: int) -> tuple[list[Premise], list[Move
         else:
             premises.append(Premise("if", (have, new) if rule == "modus ponens" else (~new, ~have)))
         chain.append(new)
-    for _ in range(spare):  # premises that lead nowhere, or astray
+    for _ in range(spare):  # distracting premises
         have, new = rng.choice(chain), literal(atoms)
         atoms += 1
         shape = rng.choice(("converse", "converse", "inverse", "inverse", "or", "or", "missing", "idle"))

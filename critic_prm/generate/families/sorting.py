@@ -1,4 +1,4 @@
-"""Sorting a list of numbers by bubbles, selection or insertion, a pass a step, the list written out after each."""
+"""Sorting by bubble, selection or insertion sort, one pass per step, writing the list after each pass."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from critic_prm.generate.families._words import NUMBERING, numbered
 from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
-    "place": 4.0,  # a number ends up a place or more from where it belongs
-    "choice": 4.0,  # not the smallest is taken for the smallest; a pair is left unswapped
-    "lost": 2.0,  # a number is left out
-    "twice": 2.0,  # a number is written twice, in place of another
-    "changed": 2.0,  # a number is written wrongly
-    "early": 2.0,  # said to be sorted too early
+    "place": 4.0,  # a number ends up at least one place from its correct position
+    "choice": 4.0,  # the smallest number is not chosen; a pair is not swapped
+    "lost": 2.0,  # a number is omitted
+    "twice": 2.0,  # a number is written twice, replacing another
+    "changed": 2.0,  # a number is miswritten
+    "early": 2.0,  # claims too early that the list is sorted
 }
 SIZES = {1: (4, 4), 2: (5, 5), 3: (6, 6), 4: (7, 7), 5: (8, 9)}
 HIGHEST = {1: 20, 2: 50, 3: 99, 4: 300, 5: 999}
@@ -29,7 +29,7 @@ List = list[int]
 
 
 def selection(numbers: List, done: int) -> tuple[str, List]:
-    """The smallest of the rest changes places with the first of the rest."""
+    """Swap the smallest remaining number with the first remaining one."""
     at = min(range(done, len(numbers)), key=numbers.__getitem__)
     return _select(numbers, done, at)
 
@@ -43,7 +43,7 @@ def _select(numbers: List, done: int, at: int) -> tuple[str, List]:
 
 
 def insertion(numbers: List, done: int) -> tuple[str, List]:
-    """The next number goes to its place among those before it."""
+    """Insert the next number among those before it."""
     number, before = numbers[done + 1], numbers[: done + 1]
     at = sum(other <= number for other in before)
     return _insert(numbers, done, at)
@@ -57,12 +57,12 @@ def _insert(numbers: List, done: int, at: int) -> tuple[str, List]:
 
 
 def bubbles(numbers: List, done: int) -> tuple[str, List]:
-    """One pass of swaps of neighbours."""
+    """One pass of swaps of adjacent numbers."""
     return _bubble(numbers, done, -1)
 
 
 def _bubble(numbers: List, done: int, left_out: int) -> tuple[str, List]:
-    """The pass without its swap number `left_out`, counted from 0."""
+    """Run the pass without swap number `left_out` (0-based)."""
     new, swaps = list(numbers), list[str]()
     count = 0
     for i in range(len(new) - 1 - done):
@@ -83,7 +83,7 @@ PASSES: Mapping[str, Callable[[List, int], tuple[str, List]]] = {
 
 @dataclass(frozen=True)
 class Sorting:
-    """A list, a way of sorting, and one way to write it."""
+    """A list, a sorting algorithm, and one way of writing the passes."""
 
     numbers: tuple[int, ...]
     how: str
@@ -109,7 +109,7 @@ class Sorting:
         return (within,) * min(2, steps - 1) + ((*within, "early"),) * (steps - 3) + (("lost", "twice", "changed", "place"),)
 
     def run(self, at: int, kind: str, rng: Random) -> Solution | None:
-        """Pass after pass on whatever the list is; the last step states the result."""
+        """Run all passes from the current list; the last step states the result."""
         numbers, texts, done = list(self.numbers), list[str](), 0
         passes = len(numbers) - 1
         while done < passes:
@@ -137,7 +137,7 @@ class Sorting:
         return Solution(numbered(texts, self.numbering), ", ".join(map(str, numbers)))
 
     def _choose(self, numbers: List, done: int, rng: Random) -> tuple[str, List] | None:
-        """The pass with the wrong number, or at the wrong place, or with a swap forgotten."""
+        """Run the pass with the wrong number, at the wrong position, or with a missing swap."""
         if self.how == "selection":
             return _select(numbers, done, rng.randrange(done, len(numbers)))
         if self.how == "insertion":
@@ -147,7 +147,7 @@ class Sorting:
 
 
 def _spoil(numbers: List, kind: str, rng: Random) -> List:
-    """The list with one number misplaced, left out, written twice or wrongly."""
+    """Return the list with one number misplaced, omitted, duplicated or miswritten."""
     new = list(numbers)
     i, j = rng.sample(range(len(new)), 2)
     if kind == "place":
@@ -163,7 +163,7 @@ def _spoil(numbers: List, kind: str, rng: Random) -> List:
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
-    """Different numbers, so that there is one right list after every pass."""
+    """Draw distinct numbers, so that the correct list after each pass is unique."""
     numbers = tuple(rng.sample(range(1, HIGHEST[level] + 1), rng.randint(*SIZES[level])))
     how = rng.choice(list(PASSES))
     words = (rng.choice(("[{}]", "{}", "({})")), rng.choice(LISTED), rng.choice(DONE), rng.choice(NUMBERING))

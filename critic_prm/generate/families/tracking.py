@@ -1,4 +1,4 @@
-"""Who holds what after a series of swaps, and what is in a list after a series of changes, an event a step."""
+"""State tracking: who holds what after swaps, or the contents of a list after changes, one event per step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from critic_prm.generate.families._words import NAMES, NUMBERING, listed, number
 from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
-    "skipped": 4.0,  # the event changes nothing
-    "other": 4.0,  # it happens to another holder, or at another place
-    "half": 3.0,  # only one of two gets the other's thing; an item is dropped
-    "reversed": 3.0,  # the wrong end, the wrong direction
-    "answer": 3.0,  # the right state at the end, and the wrong thing read off it
+    "skipped": 4.0,  # the event has no effect
+    "other": 4.0,  # it affects another holder or another position
+    "half": 3.0,  # only one of two receives the other's item; an item is dropped
+    "reversed": 3.0,  # the wrong end or the wrong direction
+    "answer": 3.0,  # the correct final state with the wrong value read from it
 }
 THINGS = (
     ("a {} ball", ("red", "blue", "green", "yellow", "white", "black", "orange", "purple")),
@@ -40,7 +40,7 @@ SKIPPED: Mapping[str, Wrong] = {"skipped": lambda state, _: state}
 
 
 class Event(NamedTuple):
-    """What is said of it, what it does, and what it does under each kind of error that fits it."""
+    """The text of an event, its effect, and its effect under each error kind that fits it."""
 
     told: str
     do: Callable[[State], State]
@@ -49,7 +49,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Tracking:
-    """A state, events and a question about the state they lead to. `show` writes a state, `read` answers the question of it."""
+    """A state, events and a question about the final state. `show` writes a state; `read` answers the question."""
 
     told: str
     ask: str
@@ -83,7 +83,7 @@ class Tracking:
                     return None
                 texts.append(self.say.format(event=event.told.removesuffix("."), state=self.show(state)))
             answer = self.read(state)
-        except (ValueError, IndexError):  # the error has removed what a later event, or the question, is about
+        except (ValueError, IndexError):  # the error removed what a later event, or the question, refers to
             return None
         if kind == "answer":
             others = [other for other in state if other != answer]
@@ -93,7 +93,7 @@ class Tracking:
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
-    """Swaps between people, or changes of a list."""
+    """Draw swaps between people or changes of a list."""
     return RunTask((_swaps if rng.random() < 0.5 else _changes)(rng, level))
 
 
@@ -199,7 +199,7 @@ def _changes(rng: Random, level: int) -> Tracking:
 
 
 def _change(rng: Random, state: State, fresh: list[str]) -> Event:
-    """One change that this list allows, and how it goes wrong."""
+    """Draw a change that this list allows, with its possible errors."""
     kinds = ["append", "front", "reverse", "swap", "remove", "rotate"]
     kind = rng.choice(
         [k for k in kinds if (k != "remove" or len(state) > 3) and (k not in ("append", "front") or len(state) < 8)]
@@ -256,6 +256,6 @@ def _without(state: State, word: str) -> State:
 
 
 def _shuffled(state: State, rng: Random) -> State:
-    """Reversed, but for two words."""
+    """Return the list reversed, with two words additionally swapped."""
     i, j = rng.sample(range(len(state)), 2)
     return _swap(i, j)(state[::-1])
