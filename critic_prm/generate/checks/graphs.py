@@ -15,7 +15,7 @@ NAME = r"([A-Z][a-z]*)"
 
 
 def examine(trajectory: Trajectory) -> Finding:
-    """Return the first step with a false claim. The wording of the solution decides which algorithm is checked."""
+    """Return the first step with a false claim. The wording selects the algorithm to check."""
     try:
         import networkx
     except ImportError as error:

@@ -112,7 +112,7 @@ Way = tuple[list[Statement], Move]
 def _ways_on(
     rng: Random, s: Statement, known: Sequence[Statement], named: Collection[int], fresh: _Fresh, *, last: bool
 ) -> Iterator[Way]:
-    """Yield inferences from a statement, each with the premises it needs. New premises never mention an individual in `named`."""
+    """Yield inferences from a statement with the premises they need. New premises mention nobody in `named`."""
     words, who = s.words, s.who
     true = rng.random() < (0.6 if last else 0.85)
 
@@ -193,7 +193,7 @@ def _ways_on(
 
 
 def _trap(rng: Random, known: Sequence[Statement], named: Collection[int], fresh: _Fresh) -> list[Statement]:
-    """Draw a rule and a fact to which it does not apply. Without them some errors would be possible only late in a derivation."""
+    """Draw a rule and a fact to which it does not apply. Without them some errors could only occur late."""
     people = [who for who in dict.fromkeys(who for s in known for who in s.who) if who not in named] or [fresh.person()]
     who, p, q = rng.choice(people), fresh.predicate(), fresh.predicate()
     shape = rng.choice(("converse", "converse", "converse", "inverse", "direction", "direction", "witness"))

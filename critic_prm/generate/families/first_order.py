@@ -169,7 +169,7 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
-    """Draw premises, a derivation of the level's length, unused premises, and a statement that follows, is refuted or is open."""
+    """Draw premises, a derivation of the level's length, unused premises, and a statement that follows, is refuted or open."""
     while True:
         found = grow(rng, rng.randint(*STEPS[level]), SPARE[level])
         if found is None:

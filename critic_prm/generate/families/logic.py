@@ -223,7 +223,7 @@ def draw(rng: Random, level: int) -> FamilyTask:
 
 
 def _grow(rng: Random, steps: int, spare: int) -> tuple[list[Premise], list[Move], int] | None:
-    """Draw premises and a chain of `steps` inferences, each using the previous one; None if the premises contradict each other."""
+    """Draw premises and a chain of `steps` inferences, each using the previous one; None if contradictory."""
 
     def literal(atom: int) -> Literal:
         return Literal(atom, rng.random() < 0.7)

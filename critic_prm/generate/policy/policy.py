@@ -197,7 +197,10 @@ def unmarked(text: str) -> str:
 
 
 def continuation(text: str, before: int) -> tuple[str, ...]:
-    """Split a completion after `before` steps into new steps. If the policy restarted at Step 1, drop its copy of the prefix."""
+    """Split the completion of a prefix of `before` steps into its new steps.
+
+    If the policy restarted at Step 1, its copy of the prefix is dropped.
+    """
     if before and re.match(r"\W*step[ \t]+1\W", text, re.IGNORECASE):
         whole = split_steps(text)
         return tuple(whole[before:]) or tuple(whole[-1:])
