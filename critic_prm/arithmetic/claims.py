@@ -29,8 +29,8 @@ class Claim:
     """One relation between two expressions."""
 
     finding: Finding
-    """"true": holds under a usual reading. "false": does not hold. "unclear": the values differ, but the context may explain
-    it. "unread": not arithmetic that this package evaluates.
+    """Result of the check. "true": holds under a usual reading. "false": does not hold. "unclear": the values differ, but the
+    context may explain it. "unread": not arithmetic that this package evaluates.
     """
     relation: str
     span: tuple[int, int]

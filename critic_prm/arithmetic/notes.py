@@ -65,6 +65,7 @@ def _varies(step: str) -> bool:
 
 
 def rounded(left: Side, right: Side) -> bool:
+    """Return whether either side contains a decimal number."""
     return any(t.kind == "n" and t.places > 0 for t in (*left.tokens, *right.tokens))
 
 

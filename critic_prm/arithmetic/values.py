@@ -37,10 +37,12 @@ def tidy(value: Value) -> Value:
 
 
 def add(a: Value, b: Value) -> Value:
+    """Return a + b. Raises Unreadable if the result is too large."""
     return tidy(_mixed(a, b) + _mixed(b, a))
 
 
 def subtract(a: Value, b: Value) -> Value:
+    """Return a - b. Raises Unreadable if the result is too large."""
     return tidy(_mixed(a, b) - _mixed(b, a))
 
 
@@ -51,10 +53,12 @@ def distance(a: Value, b: Value) -> Value:
 
 
 def multiply(a: Value, b: Value) -> Value:
+    """Return a * b. Raises Unreadable if the result is too large."""
     return tidy(_mixed(a, b) * _mixed(b, a))
 
 
 def divide(a: Value, b: Value) -> Value:
+    """Return a / b, exact for int and Fraction. Raises Unreadable for division by zero or a result that is too large."""
     if b == 0:
         raise Unreadable("division by zero")
     if isinstance(a, int) and isinstance(b, int):
@@ -104,12 +108,14 @@ def root(value: Value, degree: int) -> Value:
 
 
 def factorial(value: Value) -> Value:
+    """Return the factorial of an integer from 0 to MAX_FACTORIAL. Raises Unreadable for any other value."""
     if not isinstance(value, int) or not 0 <= value <= MAX_FACTORIAL:
         raise Unreadable("no factorial of that")
     return math.factorial(value)
 
 
 def binomial(n: Value, k: Value) -> Value:
+    """Return the binomial coefficient of integers from 0 to 1000. Raises Unreadable for any other value."""
     if not isinstance(n, int) or not isinstance(k, int) or not (0 <= n <= 1000 and 0 <= k <= 1000):
         raise Unreadable("no binomial of that")
     return tidy(math.comb(n, k))

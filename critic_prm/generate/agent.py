@@ -45,10 +45,9 @@ class Credit:
     prior: float = 1.0
     """Strength of the shrinkage in "table", as a number of pseudo-runs."""
     progress: Progress = "diff"
-    """"diff" is the change of the promise; "gae" is the advantage itself (only with "td")."""
+    """Progress of a step: "diff" is the change of the promise; "gae" is the advantage itself (only with "td")."""
     labels: Labels = "promise"
-    """"promise" labels a step with its promise, a probability. "progress" labels it 1 if its progress is at least -`tolerance`,
-    else 0.
+    """Step labels: "promise" is the promise, a probability. "progress" is 1 if the progress is at least -`tolerance`, else 0.
     """
     tolerance: float = 0.0
     reward: str | None = None
@@ -138,9 +137,11 @@ class AgentStats:
     counts: Counter[str] = field(default_factory=Counter)
 
     def report(self) -> Mapping[str, int]:
+        """Return the counts as JSON data."""
         return dict(self.counts)
 
     def lines(self) -> list[str]:
+        """Return the summary lines for the terminal."""
         c = self.counts
         lines = [
             f"{c['runs']:,} runs of {c['tasks']:,} tasks, {c['successes']:,} of them successes;"

@@ -47,6 +47,7 @@ class Forecast:
     """Bounds on their cost in USD; None if the price is unknown."""
 
     def lines(self, noun: str) -> list[str]:
+        """Return the forecast as lines for the terminal; `noun` names the items."""
         exact = self.low == self.high
         count = f"{self.high:,}" if exact else f"{self.low:,} to {self.high:,}"
         lines = [

@@ -50,6 +50,7 @@ class Perturbing:
 
     @property
     def needs_model(self) -> bool:
+        """Whether carrying out the plans needs a policy model."""
         return self.later == "regenerate" or any(kind not in KINDS for kind in self.kinds)
 
 
@@ -112,9 +113,11 @@ class PerturbStats:
     kinds: Counter[str] = field(default_factory=Counter)
 
     def report(self) -> Mapping[str, Any]:
+        """Return the counts as JSON data."""
         return {**self.counts, "kinds": dict(self.kinds)}
 
     def lines(self) -> list[str]:
+        """Return the summary lines for the terminal."""
         c = self.counts
         lines = [
             f"{c['solutions']:,} solutions: {c['not known to be right']:,} not known to be right,"

@@ -48,10 +48,12 @@ class Place:
 
     @property
     def text(self) -> str:
+        """The text of the step."""
         return self.trajectory.steps[self.at].text
 
     @property
     def before(self) -> str:
+        """The problem and the earlier steps as one text."""
         return "\n".join([self.trajectory.problem, *self.trajectory.texts[: self.at]])
 
     def false_with(self, text: str) -> bool:
@@ -65,6 +67,7 @@ Kind = Callable[[Place, Random], Planted | None]
 
 
 def place_of(trajectory: Trajectory, at: int) -> Place:
+    """Build the `Place` of step `at` (0-based)."""
     texts = [trajectory.problem, *(unmarked(text) for text in trajectory.texts[:at])]
     return Place(trajectory, at, frozenset(value for text in texts for _, value in numbers(text)))
 

@@ -60,9 +60,11 @@ class SampleStats:
     counts: Counter[str] = field(default_factory=Counter)
 
     def report(self) -> Mapping[str, int]:
+        """Return the counts as JSON data."""
         return dict(self.counts)
 
     def lines(self) -> list[str]:
+        """Return the summary lines for the terminal."""
         c = self.counts
         told = [
             f"problems: {c['problems']:,} sampled, {c['problems kept']:,} kept; {c['always solved']:,} always and"

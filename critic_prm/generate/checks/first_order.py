@@ -26,6 +26,7 @@ def _person() -> Any:
 
 @cache
 def who(name: str) -> Any:
+    """Return the individual of this name."""
     return z3().Const(name, _person())
 
 
@@ -35,7 +36,7 @@ def _symbol(name: str, places: int) -> Any:
 
 
 def p(text: str | None, x: Any) -> Any:
-    """Formula of a predicate such as "does not play chess" applied to x; True for an empty text."""
+    """Return the formula of a predicate such as "does not play chess" applied to x; the constant true if `text` is None."""
     if text is None:
         return z3().BoolVal(True)
     name, true = UNARY[text]
@@ -44,6 +45,7 @@ def p(text: str | None, x: Any) -> Any:
 
 
 def r(text: str, x: Any, y: Any) -> Any:
+    """Return the formula of a relation such as "does not trust" applied to x and y."""
     name, true = BINARY[text]
     said = _symbol(name, 2)(x, y)
     return said if true else z3().Not(said)
@@ -55,6 +57,7 @@ def every(*parts: Any) -> Any:
 
 
 def some(v: str, *parts: Any) -> Any:
+    """Build an existential formula: an individual satisfies all parts."""
     return z3().Exists([who(v)], z3().And(parts))
 
 

@@ -22,6 +22,7 @@ class Part(NamedTuple):
 
     @property
     def bracket(self) -> bool:
+        """Whether the part is a bracket, with both an unknown and a constant."""
         return bool(self.x and self.c)
 
 
@@ -31,10 +32,12 @@ Change = Callable[[Equation, str, Random], Equation | None]
 
 
 def x_term(x: Number) -> Part:
+    """Return a term with the unknown."""
     return Part(x, 0)
 
 
 def c_term(c: Number) -> Part:
+    """Return a constant term."""
     return Part(0, c)
 
 
@@ -167,6 +170,7 @@ def following(equation: Equation) -> str:
 
 
 def solvable(equation: Equation) -> bool:
+    """Return whether the equation has exactly one solution."""
     return total(equation[0])[0] != total(equation[1])[0]
 
 

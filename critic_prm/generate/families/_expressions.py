@@ -33,6 +33,7 @@ Tree: TypeAlias = "Fraction | tuple[str, Tree, Tree]"
 
 
 def value(tree: Tree) -> Fraction:
+    """Evaluate the tree."""
     return tree if isinstance(tree, Fraction) else apply(tree[0], [value(tree[1]), value(tree[2])])
 
 

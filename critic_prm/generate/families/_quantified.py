@@ -36,10 +36,12 @@ class Statement(NamedTuple):
 
 
 def fact(predicate: int, who: int, true: bool = True) -> Statement:
+    """Build the statement P(who), or its negation."""
     return Statement("fact", (predicate,), (who,), true)
 
 
 def rel(relation: int, a: int, b: int, *, true: bool = True) -> Statement:
+    """Build the statement R(a, b), or its negation."""
     return Statement("rel", (relation,), (a, b), true)
 
 
@@ -92,6 +94,7 @@ class Model:
         return {(x, z) for x, y in self.pairs[first] for y2, z in self.pairs[second] if y == y2}
 
     def meet(self, *who: int) -> None:
+        """Add individuals."""
         self.people.update(who)
         self.has[ANYONE].update(who)
 
@@ -141,6 +144,7 @@ class Model:
                 self.pairs[words[2]] |= self._joined(words[0], words[1])
 
     def size(self) -> int:
+        """Return the total size of all predicates and relations."""
         return sum(map(len, self.has.values())) + sum(map(len, self.pairs.values()))
 
 

@@ -49,6 +49,7 @@ LENGTHS = {1: (2, 3), 2: (3, 3), 3: (4, 5), 4: (5, 6), 5: (7, 8)}
 
 
 def whole(value: int) -> Quantity:
+    """Build a quantity from an integer."""
     return Quantity(Fraction(value))
 
 

@@ -11,6 +11,7 @@ import sys
 
 
 def main() -> None:
+    """Answer comparisons from stdin until it closes."""
     from importlib import import_module
 
     math_verify = import_module("math_verify")

@@ -82,6 +82,7 @@ class Grader:
 
     @property
     def note(self) -> str:
+        """A warning if math-verify was needed but is not installed, else ""."""
         return "" if available() or not self.counts["not told apart"] else PLAIN_ONLY
 
     async def same(self, answer: str | None, gold: str) -> bool:

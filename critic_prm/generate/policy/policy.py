@@ -71,6 +71,7 @@ class LLMPolicy:
 
     @property
     def card(self) -> Mapping[str, Any]:
+        """Provider, model, prompt and sampling of the policy, for output files."""
         provider, sampling = self.client.provider, self.sampling
         return {
             "provider": provider.name,
@@ -81,6 +82,7 @@ class LLMPolicy:
         }
 
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
+        """Complete the solution that starts with `steps`; see `Policy.complete`. Failures are reported in `came`."""
         answer = await self.client.ask(self.request(problem, steps), sample, cut_will_do=True)
         if answer.reply is None:
             return Completion(sample, "provider_error", key=answer.key, note=str(answer.failure))
@@ -92,6 +94,7 @@ class LLMPolicy:
         return Completion(sample, "ok", reply.text, new, answer.key, reply.usage)
 
     async def close(self) -> None:
+        """Close the client."""
         await self.client.close()
 
     def request(self, problem: str, steps: Sequence[str] = ()) -> Request:
@@ -136,6 +139,7 @@ class PolicyPrompt:
 
     @property
     def fingerprint(self) -> str:
+        """First 12 hex digits of the SHA-256 of the template source."""
         from hashlib import sha256
 
         return sha256(self.source.encode()).hexdigest()[:12]

@@ -59,6 +59,7 @@ class Estimate:
 
     @property
     def words(self) -> str:
+        """The estimate in words, with its confidence interval."""
         if self.own:
             return "the solution's own answer is " + ("the gold answer" if self.k else "not the gold answer")
         low, high = self.interval
@@ -138,10 +139,12 @@ class PrefixEstimates:
 
     @property
     def rollouts(self) -> list[Rollout]:
+        """All finished rollouts."""
         return [rollout for estimate in self._all for rollout in estimate.rollouts]
 
     @property
     def lost(self) -> list[Came]:
+        """Status of all rollouts that did not finish."""
         return [came for estimate in self._all for came in estimate.lost]
 
     @property
@@ -246,7 +249,8 @@ class RolloutOptions:
     enough: Enough = field(default_factory=Enough)
     """Stopping rule per prefix. It also defines which prefixes are good, and so the verdict "correct"."""
     search: Search = "first"
-    """"first" evaluates steps in order up to the first error, "every" evaluates all, "halving" uses binary search."""
+    """Search order: "first" evaluates steps in order up to the first error, "every" evaluates all, "halving" is binary search.
+    """
     target: Target = "soft"
     """A step's P(correct): "soft", the share of correct completions; "hard", 1 or 0; "progress", 1 or 0 by GenPRM's ratio,
     which also decides the verdict; "dual", MedS3's label clipped to [0, 1].

@@ -31,9 +31,9 @@ class Enough:
     most: int = 8
     """Maximum number of rollouts per prefix."""
     rule: Rule = "all"
-    """"all" always takes `most` rollouts. "curtailed" stops as soon as no further rollout can change the hard label: the label
-    is the same as after `most` rollouts, but the share is no longer an estimate. "decided" also stops when the success
-    probability lies on one side of `theta` with probability `sure`; with `theta` 0 it equals "curtailed".
+    """Stopping rule. "all" always takes `most` rollouts. "curtailed" stops as soon as no further rollout can change the hard
+    label: the label is the same as after `most` rollouts, but the share no longer estimates the success probability. "decided"
+    also stops when that probability lies on one side of `theta` with probability `sure`; with `theta` 0 it equals "curtailed".
     """
     theta: float = 0.0
     """Share of correct rollouts above which a prefix is good."""
