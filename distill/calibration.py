@@ -1,4 +1,4 @@
-"""Raw scores in, calibrated P(correct) out: temperature, Platt, beta or isotonic, by cross-fitted Brier score."""
+"""Calibrate raw scores by temperature, Platt, beta or isotonic scaling, chosen by cross-fitted Brier score."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EPS = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A map from raw to calibrated P(correct); `method` and `parameters` are all of it, so it is stored as JSON."""
+    """A map from raw to calibrated P(correct), fully described by `method` and `parameters`, which are stored as JSON."""
 
     method: str = "identity"
     parameters: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Calibration:
 
 
 def calibration_from_json(value: Mapping[str, Any]) -> Calibration:
-    """The inverse of `to_json`. Raises ValueError or KeyError for a method that does not exist here."""
+    """Restore what `to_json` wrote. Raises ValueError or KeyError for an unknown method."""
     if value["method"] not in _APPLY:
         raise ValueError(f"calibration method {value['method']!r} is unknown; there are: {', '.join(_APPLY)}")
     parameters = {k: [float(x) for x in v] for k, v in value["parameters"].items()}
@@ -46,9 +46,9 @@ def fit(method: str, p: Floats, y: Floats, w: Floats) -> Calibration:
 
 
 def choose(p: Floats, y: Floats, w: Floats, groups: Sequence[str], folds: int = 5) -> tuple[Calibration, dict[str, float]]:
-    """The method with the lowest Brier score cross-fitted over `groups` (problems), refitted to everything.
+    """Choose the method with the lowest Brier score cross-fitted over `groups` (problems), and refit it to all data.
 
-    Returns it with the Brier score of every method. Cross-fitting matters: on the data it was fitted to, isotonic always wins.
+    Returns it with the Brier score of every method. Cross-fitting is necessary: on its own fitting data, isotonic always wins.
     """
     names = sorted(set(groups))
     fold_of = {name: index % folds for index, name in enumerate(np.random.default_rng(0).permutation(names).tolist())}
@@ -83,7 +83,7 @@ def sigmoid(z: Floats) -> Floats:
 
 
 def _minimise(features: Floats, y: Floats, w: Floats, start: Floats, lower: Floats | None = None) -> Floats:
-    """Weighted logistic loss of `features @ theta`, with an optional lower bound per coefficient."""
+    """Minimize the weighted logistic loss of `features @ theta`, with an optional lower bound per coefficient."""
     from scipy.optimize import minimize
 
     total = w.sum()
@@ -113,7 +113,7 @@ def _fit_platt(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
 
 
 def _fit_beta(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
-    """logit p' = a log p - b log(1 - p) + c with a, b >= 0 (Kull et al., 2017)."""
+    """Fit beta calibration: logit p' = a log p - b log(1 - p) + c with a, b >= 0 (Kull et al., 2017)."""
     start, lower = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, -np.inf])
     return {"abc": _minimise(_beta_features(p), y, w, start, lower).tolist()}
 

@@ -1,4 +1,4 @@
-"""What a verifier is and measured, in; its model card in Markdown, out."""
+"""Render the model card of a verifier in Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]]) -> str:
-    """The README.md of a verifier's folder."""
+    """Return the README.md of a verifier folder."""
     threshold, training = info["threshold_from"], info["training"]
     licences = info.get("licences", {})
     lines = [
@@ -75,7 +75,7 @@ def _sources(sources: Mapping[str, int]) -> str:
 
 
 def _elsewhere(name: str) -> list[str]:
-    """How else the folder of a transformer is used: it is a plain token classifier."""
+    """Describe how to use a transformer's folder without critic-prm: it is a plain token classifier."""
     return [
         'The folder is a plain `AutoModelForTokenClassification`: class 1 is "correct", read at each step\'s last token, not',
         "calibrated. `scoring.json` says what stands around problem and steps. In vLLM:",

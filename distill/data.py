@@ -1,4 +1,4 @@
-"""Training-set folders in (train, dev and test.jsonl), rows out: a problem, its steps, a soft label or nothing per step."""
+"""Read training-set folders (train, dev and test.jsonl): a problem, its steps, and a soft label or None per step."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One training row. `labels` holds P(correct) in [0, 1] per step, None where the step carries no loss.
+    """One row of a training set.
 
-    `votes` are (k, n): k of n judgements said correct; empty when the row came without them. `weight` multiplies the loss of
-    every step of the row. `outcome` is 1 where the solution's final answer is right, 0 where it is wrong, None where unknown.
+    `labels` holds P(correct) in [0, 1] per step, None for a step that carries no loss. `votes` holds (k, n) per step: k of n
+    judgements were "correct"; it is empty if the row has no votes. `weight` multiplies the loss of every step of the row.
+    `outcome` is 1 if the solution's final answer is correct, 0 if it is wrong, None if unknown.
     """
 
     id: str
@@ -34,7 +35,7 @@ class Row:
     outcome: float | None = None
 
     def first_error(self) -> int | None:
-        """The first step whose label is below one half, -1 when every step is labelled and right, None when unknown."""
+        """Return the first step whose label is below 0.5, -1 if all steps are labelled and correct, None if unknown."""
         for index, label in enumerate(self.labels):
             if label is None:
                 return None
@@ -45,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """The three splits of one folder; `fingerprint` is the SHA-256 of its files: what a verifier was made from."""
+    """The three splits of one folder; `fingerprint` is the SHA-256 of their files and identifies a verifier's training data."""
 
     folder: str
     train: tuple[Row, ...]
@@ -55,10 +56,10 @@ class TrainingSet:
 
 
 def read_training_set(folder: str | Path) -> TrainingSet:
-    """Read `train.jsonl`, `dev.jsonl` and, if there is one, `test.jsonl` of `folder`.
+    """Read `train.jsonl`, `dev.jsonl` and, if present, `test.jsonl` from `folder`.
 
-    Raises InputError for a folder that is none, a broken row, and for a train or dev split with labels of one class only and
-    outcomes of one kind only: from these nothing could be learned or calibrated.
+    Raises InputError if `folder` is not a training set, if a row is malformed, and if the train or dev split has step labels of
+    only one class and outcomes of only one kind: such a split can neither be learned from nor calibrated on.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -80,7 +81,7 @@ def read_training_set(folder: str | Path) -> TrainingSet:
 
 
 def labelled(rows: Sequence[Row]) -> Iterator[tuple[int, int, float, float]]:
-    """The steps that carry a loss: (row, step, P(correct), weight of the row)."""
+    """Iterate over the steps that carry a loss: (row, step, P(correct), weight of the row)."""
     for r, row in enumerate(rows):
         for s, label in enumerate(row.labels):
             if label is not None:
@@ -88,7 +89,7 @@ def labelled(rows: Sequence[Row]) -> Iterator[tuple[int, int, float, float]]:
 
 
 def read_rows(path: str | Path) -> list[Row]:
-    """The rows of one file. Raises InputError, also for a file without rows."""
+    """Read the rows of one file. Raises InputError, also for a file without rows."""
     rows = list(_read(Path(path)))
     if not rows:
         raise InputError(str(path), "it has no rows")
@@ -109,7 +110,7 @@ def _read(path: Path) -> Iterator[Row]:
 
 
 def row_from_json(value: Any, where: str) -> Row:
-    """Read one row of the training-row contract. `where` names file and line in errors. Raises InputError."""
+    """Read one training row. `where` names file and line in errors. Raises InputError."""
     if not isinstance(value, dict):
         raise InputError(where, f"a training row is a JSON object, this line holds {str(value)[:60]!r}")
     prompt, steps, labels = value.get("prompt"), value.get("completions"), value.get("labels")
@@ -171,7 +172,7 @@ def _number(value: Any) -> bool:
 
 
 def require_step_labels(rows: Sequence[Row], where: str, who: str) -> None:
-    """Raises InputError, in the name of `who` needs them, unless steps of both classes are labelled in the rows of `where`."""
+    """Raise InputError unless the rows of `where` have labelled steps of both classes; `who` names what needs them."""
     right, wrong = _classes(rows)
     if not right or not wrong:
         raise InputError(

@@ -1,4 +1,4 @@
-"""A transformer verifier's folder in, the same model for ONNX Runtime out: float32, or int8 where the scores stand it."""
+"""Export a transformer verifier to ONNX Runtime, in float32 or, if the scores allow it, int8."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from distill.verifier import Verifier, load_verifier
 
 MAX_DRIFT = 0.05
 EQUAL = 1e-4
-"""What float32 may differ by: more, and the export itself is wrong."""
+"""Largest allowed difference in float32; beyond it, the export itself is wrong."""
 
 RECORD = "export.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How far the exported model's P(correct), calibrated, lies from the verifier's own: the largest and the mean difference
-    over `steps` steps, and how many of them change sides of the threshold."""
+    """The difference between the calibrated P(correct) of the exported model and of the verifier: the maximum and the mean over
+    `steps` steps, and how many steps change sides of the threshold."""
 
     largest: float
     mean: float
@@ -48,10 +48,10 @@ def export_onnx(
     out: str | Path | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> tuple[Path, Drift]:
-    """Write `model.onnx`, or with `int8` `model.int8.onnx`, into the verifier's folder (or to `out`), and check it on `items`.
+    """Write `model.onnx`, or `model.int8.onnx` with `int8`, to the verifier folder (or to `out`), and check it on `items`.
 
-    The file is put in place after its scores were compared with the verifier's, never before. Raises UsageError for a verifier
-    that is no transformer and for no items, ConfigError without the packages, and CriticPrmError when the drift is beyond
+    The file is moved into place only after its scores were compared with the verifier's. Raises UsageError if the verifier is
+    not a transformer or `items` is empty, ConfigError if packages are missing, and CriticPrmError if the drift exceeds
     `max_drift` (EQUAL for float32); nothing is written then.
     """
     from distill.scoring.scorer import TransformerScorer
@@ -93,9 +93,9 @@ def export_onnx(
 
 
 def items_to_check(folder: str | Path, check: str | None, limit: int, trust: Sequence[str | Path] = ()) -> list[Item]:
-    """The first `limit` solutions of a file in any format, or of the dev split that `verifier.json` names.
+    """Return the first `limit` solutions of a file in any format, or of the dev split that `verifier.json` names.
 
-    Raises InputError where that split is not there any more, and where it lies outside the folder, unless `trust` names
+    Raises InputError if that split no longer exists, or if it lies outside the folder and `trust` does not name
     `verifier.json`.
     """
     from critic_prm.data.formats.convert import read_trajectories
@@ -115,8 +115,11 @@ def _dev_split(info: Path, trust: Sequence[str | Path]) -> Path:
 
 
 def write_onnx(model: Any, path: Path) -> None:
-    """A token classifier on the CPU in float32 as one ONNX file: `input_ids` and `attention_mask` (rows, length), both free, to
-    `logits`. Raises ConfigError without the packages."""
+    """Export a token classifier on the CPU in float32 to one ONNX file.
+
+    Inputs are `input_ids` and `attention_mask` (rows, length), both dimensions dynamic; the output is `logits`. Raises
+    ConfigError if packages are missing.
+    """
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
@@ -136,7 +139,7 @@ def write_onnx(model: Any, path: Path) -> None:
             logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
             return logits
 
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it says which packages for pictures are not there
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns about missing image packages
     usual, model.config.use_cache = getattr(model.config, "use_cache", False), False
     rows, length = torch.export.Dim("rows"), torch.export.Dim("length")
     ids = torch.ones(2, 12, dtype=torch.int64)
@@ -160,10 +163,10 @@ def write_onnx(model: Any, path: Path) -> None:
 
 
 def quantize(whole: Path, small: Path) -> Path:
-    """Weights in int8, per channel; activations are rounded as they come."""
+    """Quantize the weights to int8 per channel; activations are quantized dynamically."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    logging.disable(logging.WARNING)  # it advises steps that are for pictures
+    logging.disable(logging.WARNING)  # it recommends preprocessing that is meant for image models
     try:
         quantize_dynamic(whole, small, weight_type=QuantType.QInt8, per_channel=True)
     finally:

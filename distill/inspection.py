@@ -1,4 +1,4 @@
-"""Checks a verifier's folder before it is used: kinds and sizes of files, and whether the weights fit the config."""
+"""Check a verifier folder before it is used: file types, file sizes, and whether the weights fit the config."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from critic_prm.errors import InputError
 MOST_FILES = 10_000
 MOST_JSON = 64 << 20
 MOST_HEADER = 100 << 20
-"""What safetensors itself takes as the longest header."""
+"""The longest header that safetensors itself accepts, in bytes."""
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 ADAPTER = "adapter_config.json"
 """With this file in a folder, transformers loads another model, from the place or hub name that the file gives."""
@@ -24,10 +24,10 @@ MEND = "do not use this folder unless you know who made it"
 
 
 def check_folder(folder: Path) -> None:
-    """Look at every file of a folder before anything of it is used. Only JSON and headers are read.
+    """Check every file of a folder before any of it is used. Only JSON files and safetensors headers are read.
 
-    Raises InputError for a link that leads out, anything that is not a regular file, a file of absurd size, JSON that cannot be
-    read, weights in a pickle without safetensors beside them, and sizes in config.json that the weights do not have.
+    Raises InputError for a link that points outside the folder, anything that is not a regular file, an implausibly large file,
+    unreadable JSON, pickled weights without safetensors beside them, and sizes in config.json that do not match the weights.
     """
     root = folder.resolve()
     for number, path in enumerate(_walk(folder)):
@@ -51,7 +51,7 @@ def check_folder(folder: Path) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; a FIFO or a device is never waited for. Raises InputError."""
+    """Open a regular file for reading, without blocking on a FIFO or device. Raises InputError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -63,7 +63,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_json(path: Path, text: bytes) -> Any:
-    """Raises InputError for broken JSON, also where it is nested too deeply."""
+    """Parse JSON. Raises InputError if it is broken or nested too deeply."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -71,7 +71,7 @@ def read_json(path: Path, text: bytes) -> Any:
 
 
 def read_header(path: Path, file: BinaryIO, size: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the tensors in a safetensors file of `size` bytes. Raises InputError where the header cannot be true."""
+    """Read the tensor shapes from a safetensors file of `size` bytes. Raises InputError if the header is not plausible."""
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, MOST_HEADER):
         raise InputError(str(path), f"its header claims {length:,} bytes of {size:,}", "copy or distill it again")
@@ -106,7 +106,7 @@ def _check_pickles(folder: Path) -> None:
 
 
 def _check_sizes(folder: Path) -> None:
-    """Whether the sizes that config.json names are those of some tensor: models are made to measure before weights are read."""
+    """Check that each size in config.json is that of some tensor, since models are allocated before their weights are read."""
     config, weights = folder / "config.json", sorted(folder.glob("model*.safetensors"))
     if not config.is_file() or not weights:
         return

@@ -1,4 +1,4 @@
-"""Scores and rows of a split in, 95% intervals of its metrics out: problems are resampled with all their solutions."""
+"""Bootstrap 95% intervals of a split's metrics, resampling problems with all their solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Bounds = list[float] | None
 
 
 def auroc_interval(problems: Sequence[str], right: Any, p: Any) -> Bounds:
-    """Of the step AUROC; `problems`, classes and scores of each step. None where it is not defined."""
+    """Interval of the step AUROC, from the problem, class and score of each step. None if it is undefined."""
     clusters = Clusters(problems)
     if too_few(clusters.count):
         return None
@@ -28,15 +28,15 @@ def auroc_interval(problems: Sequence[str], right: Any, p: Any) -> Bounds:
 
 
 def brier_interval(problems: Sequence[str], p: Any, y: Any, w: Any) -> Bounds:
-    """Of the weighted Brier score of steps."""
+    """Interval of the weighted Brier score of steps."""
     rows = np.stack([np.asarray(w) * (np.asarray(p) - y) ** 2, np.asarray(w)], axis=1)
     found = cluster_bootstrap(problems, rows, lambda sums: sums[..., 0] / sums[..., 1], replicates=REPLICATES)
     return None if found.low is None or found.high is None else [found.low, found.high]
 
 
 def f1_interval(problems: Sequence[str], gold: Sequence[int], predicted: Sequence[int]) -> Bounds:
-    """Of the official first-error F1, from the first errors of solutions and those that were found. None where it is not
-    defined."""
+    """Interval of the official first-error F1, from the gold and predicted first errors of solutions. None if it is
+    undefined."""
     if len({first < 0 for first in gold}) < 2:
         return None
     found = cluster_bootstrap(problems, first_error_rows(gold, predicted), official_f1, replicates=REPLICATES)

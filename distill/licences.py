@@ -1,4 +1,4 @@
-"""The name of a base or the folder of a training set in, the licence that its card states out."""
+"""Look up the licence of a base model or training set in its card."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def licence_of(name: str) -> str:
-    """What the README.md of a folder, or of a hub model that was fetched before, says at its top; "" where nothing does."""
+    """Return the licence in the README.md metadata of a folder or of a cached hub model; "" if none is stated."""
     folder = Path(name)
     cards = [folder / "README.md"] if folder.is_dir() else sorted(_fetched(name).glob("snapshots/*/README.md"))
     for card in cards:
@@ -21,6 +21,6 @@ def licence_of(name: str) -> str:
 
 
 def _fetched(name: str) -> Path:
-    """Where the hub's own client keeps a model."""
+    """Return the folder in which the hub client caches a model."""
     home = os.environ.get("HF_HUB_CACHE") or str(Path(os.environ.get("HF_HOME", "~/.cache/huggingface"), "hub"))
     return Path(home).expanduser() / f"models--{name.replace('/', '--')}"

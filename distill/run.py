@@ -1,4 +1,4 @@
-"""A training set in, a whole verifier out: train, calibrate on dev, choose the threshold on dev, measure, write."""
+"""Distill a training set into a verifier: train, calibrate, choose the threshold, measure and write the folder."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from distill.types import Scorer, Student
 from distill.verifier import fingerprint
 
 FEW = 50
-"""Solutions below which a threshold is said to rest on little: a share of 0.5 in them has a standard error of 0.07."""
+"""Warn when fewer solutions than this chose the threshold: at 50, a rate of 0.5 has a standard error of 0.07."""
 
 PACKAGES = ("critic-prm", "numpy", "scikit-learn", "safetensors", "torch", "transformers", "peft", "accelerate")
 
 
 LOG, PICTURE = "training.jsonl", "training.png"
-"""What of a run's work folder goes with the verifier: every step's loss and every look at dev, and their curves."""
+"""Files copied from the work folder into the verifier: losses per step with dev evaluations, and a plot of both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """Where the verifier lies, its `verifier.json`, and metrics per split (see `measure`)."""
+    """The verifier folder, its `verifier.json`, and the metrics per split (see `measure`)."""
 
     folder: Path
     info: Mapping[str, Any]
@@ -53,11 +53,14 @@ def distill(
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Distilled:
-    """Distill a training set (a folder, or one already read) into the verifier folder `out`.
+    """Distill a training set (a folder, or a `TrainingSet` already in memory) into the verifier folder `out`.
 
-    `student` names a student without settings, or is one, such as `Transformer(base, settings)`. `say` takes lines of
-    progress. Raises UsageError for an unknown student and InputError for a training set that cannot be learned from; `out` is
-    then as it was. What a long run needs to go on after a kill lies in a hidden neighbour of `out` until the verifier is there.
+    `student` is the name of a student without settings, or a student object such as `Transformer(base, settings)`. `say`
+    receives progress lines. The state needed to resume an interrupted run is kept in a hidden folder beside `out` until the
+    verifier is complete.
+
+    Raises UsageError for an unknown student and InputError for a training set that cannot be learned from; `out` is then left
+    unchanged.
     """
     school = cast(Student, open_student(student)) if isinstance(student, str) else student
     target = Path(out)
@@ -118,7 +121,7 @@ def distill(
 
 
 def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Any]:
-    """Raw scores of every row, in the scorer's own batches."""
+    """Return the raw scores of every row, computed in batches of the scorer's preferred size."""
     out: list[Any] = []
     for start in range(0, len(rows), scorer.batch):
         out.extend(scorer.score([(row.problem, row.steps) for row in rows[start : start + scorer.batch]]))
@@ -126,7 +129,10 @@ def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Any]:
 
 
 def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dict[str, float]]:
-    """Choose and fit the calibration on labelled steps, cross-fitted by problem; none where they are not of both classes."""
+    """Choose and fit a calibration on the labelled steps, cross-fitted by problem.
+
+    Returns the identity and no Brier scores if the steps are not of both classes.
+    """
     found = _seen(raw, rows)
     if len({label >= 0.5 for _, _, label, _ in found}) < 2:
         return Calibration("identity"), {}
@@ -136,10 +142,10 @@ def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dic
 
 
 def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dict[str, Any]:
-    """Step AUROC (hard labels, right against wrong), Brier, ECE (10 bins), and official first-error F1 at `threshold`.
+    """Compute step AUROC (hard labels), Brier score, ECE (10 bins) and the official first-error F1 at `threshold`.
 
-    With 95% intervals of AUROC, Brier and F1 (problems resampled). A figure that is not defined on these rows (one class only)
-    is None.
+    AUROC, Brier and F1 come with 95% intervals, bootstrapped over problems. A metric that is undefined on these rows (one class
+    only) is None.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -172,7 +178,7 @@ def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dic
 
 
 def known_firsts(scores: Sequence[Any], rows: Sequence[Row]) -> tuple[list[list[float]], list[int | None]]:
-    """The scores of each row as far as there are any, and its first error: None where it is unknown or lies beyond them.
+    """Return the available scores of each row and its first error, None if that is unknown or lies beyond the scored steps.
 
     Steps beyond a student's context have no score (nan).
     """
@@ -185,7 +191,7 @@ def known_firsts(scores: Sequence[Any], rows: Sequence[Row]) -> tuple[list[list[
 
 
 def _seen(scores: Sequence[Any], rows: Sequence[Row]) -> list[tuple[int, int, float, float]]:
-    """The labelled steps that have a score; those beyond a student's context have none (nan)."""
+    """Return the labelled steps that have a score; steps beyond a student's context have none (nan)."""
     return [found for found in labelled(rows) if not np.isnan(scores[found[0]][found[1]])]
 
 
@@ -198,7 +204,7 @@ def _ece(p: Any, y: Any, bins: int = 10) -> float:
 
 
 def versions() -> dict[str, str]:
-    """Of python and the packages that made a student."""
+    """Return the versions of Python and of the packages that a student depends on."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

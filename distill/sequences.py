@@ -1,4 +1,4 @@
-"""A problem and its steps in, token ids and the place of every step's score out; built from tokens, never by joining text."""
+"""Encode a problem and its steps as token ids, with the position at which each step's score is read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """One solution as tokens. `ids` (length,) int32. `ends` (kept steps,) int32: where in `ids` each step's score is read.
+    """One tokenized solution. `ids` (length,) int32. `ends` (kept steps,) int32: where in `ids` each step's score is read.
 
-    `dropped` is how many steps at the end did not fit.
+    `dropped` is the number of steps at the end that did not fit.
     """
 
     ids: Ints
@@ -28,16 +28,17 @@ class Encoded:
     dropped: int = 0
 
     def cut(self, steps: int) -> Encoded:
-        """The same up to the score of step number `steps` - 1: all that a causal model needs for these steps."""
+        """Truncate the sequence at the score position of step `steps` - 1, which is all that a causal model needs for these
+        steps."""
         return Encoded(self.ids[: self.ends[steps - 1] + 1], self.ends[:steps], self.dropped + len(self.ends) - steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Turns solutions into tokens, the same in training and in scoring. Made by `make_encoder`.
+    """Tokenizes solutions in the same way for training and scoring. Created by `make_encoder`.
 
-    `start` are the ids before the problem's text, `close` those after the last step (an encoder's end token), `tag` and `gap`
-    those after each step. `max_length` counts all of them.
+    `start` holds the ids before the problem text, `close` those after the last step (an encoder model's end token), `tag` and
+    `gap` those after each step. `max_length` counts all of them. Sequences are assembled from ids, never by joining text.
     """
 
     tokenizer: Any
@@ -52,17 +53,17 @@ class Encoder:
     lead: str = field(default="", repr=False)
 
     def encode(self, problem: str, steps: Sequence[str]) -> Encoded:
-        """One solution. Steps that do not fit into `max_length` are dropped from the end, whole."""
+        """Encode one solution. Steps that do not fit into `max_length` are dropped whole, from the end."""
         return self.encode_many([(problem, steps)])[0]
 
     def encode_many(self, items: Sequence[Item]) -> list[Encoded]:
-        """Many solutions at once: the tokenizer is several times faster so."""
+        """Encode many solutions at once, which is several times faster in the tokenizer."""
         heads = self.heads([problem for problem, _ in items])
         pieces = iter(self.pieces([step for _, steps in items for step in steps]))
         return [self.assemble(head, [next(pieces) for _ in steps]) for head, (_, steps) in zip(heads, items, strict=True)]
 
     def heads(self, problems: Sequence[str]) -> list[Ints]:
-        """All that stands before the first step."""
+        """Return the tokens before the first step, per problem."""
         if self.chat:
             texts = [
                 self.tokenizer.apply_chat_template(
@@ -74,11 +75,11 @@ class Encoder:
         return [np.concatenate([self.start, ids]) for ids in self._ids([self.before + p + self.between for p in problems])]
 
     def pieces(self, steps: Sequence[str]) -> list[Ints]:
-        """The tokens of each step, with its tag and without the gap."""
+        """Return the tokens of each step, with its tag and without the gap."""
         return [np.concatenate([ids, self.tag]) for ids in self._ids([self.lead + step for step in steps], len(self.lead))]
 
     def assemble(self, head: Ints, pieces: Sequence[Ints]) -> Encoded:
-        """A sequence from its parts: head, then each step with the gap before the next one."""
+        """Assemble a sequence from the head and the steps, with a gap between steps."""
         room = self.max_length - len(head) - len(self.close)
         lengths = np.array([len(piece) + len(self.gap) for piece in pieces], dtype=np.int64)
         reach = np.cumsum(lengths) - len(self.gap)
@@ -98,11 +99,11 @@ class Encoder:
 
 
 def make_encoder(tokenizer: Any, layout: str, max_length: int, *, chat_template: bool = False, causal: bool = True) -> Encoder:
-    """The encoder of a tokenizer and a layout. Raises UsageError where they do not go together."""
+    """Create the encoder of a tokenizer and a layout. Raises UsageError if they are incompatible."""
     form = LAYOUTS[layout]
     if chat_template and not tokenizer.chat_template:
         raise UsageError("the base's tokenizer has no chat template; leave --chat-template out")
-    # SentencePiece puts a space before a text; within a sequence a piece must not get one, so it is read after a line end.
+    # SentencePiece adds a space before a text. A piece within a sequence must not get one, so it is tokenized after a newline.
     probe = tokenizer.convert_ids_to_tokens(tokenizer("a", add_special_tokens=False)["input_ids"])
     lead = "\n" if probe and probe[0].startswith("▁") else ""
     skip = len(tokenizer(lead, add_special_tokens=False)["input_ids"]) if lead else 0

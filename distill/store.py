@@ -1,4 +1,4 @@
-"""A verifier to its folder and back: checked on the way in, whole or not at all on the way out."""
+"""Write verifier folders atomically, and check and read them back."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ NEEDED = ("student", "base", "threshold", "threshold_from", "calibration", "trai
 
 
 def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a temporary neighbour of `folder`, then put it in place in one rename.
+    """Fill a temporary sibling of `folder`, then rename it into place atomically.
 
-    A folder that was there is replaced if it may be (see `check_target`).
+    An existing folder is replaced if `check_target` allows it.
     """
     check_target(folder)
     folder = folder.absolute()
@@ -60,19 +60,22 @@ def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
 
 
 def check_target(folder: Path) -> None:
-    """Raises InputError unless `folder` is a verifier, empty or not there: `-o ~` must not cost a home."""
+    """Raise InputError unless `folder` is a verifier, empty or missing, so that `-o ~` cannot overwrite a home directory."""
     if folder.exists() and not (folder.is_dir() and ((folder / "verifier.json").is_file() or not any(folder.iterdir()))):
         raise InputError(str(folder), "it exists and is no verifier", "name another folder, or remove this one yourself")
 
 
 def work_folder(folder: Path) -> Path:
-    """Where a run towards the verifier `folder` keeps what it needs to go on: a hidden neighbour, made by who uses it."""
+    """Return the hidden sibling folder in which a run that writes `folder` keeps its resumable state; the caller creates it."""
     return folder.absolute().with_name(f".{folder.absolute().name}.training")
 
 
 def share(folder: Path) -> None:
-    """Give a folder and all in it the permissions that the user's umask says: temporary folders, and weights as safetensors
-    writes them, are otherwise for their owner's eyes alone, and servers run as somebody else."""
+    """Apply the user's umask to a folder and its contents.
+
+    Temporary folders, and weights as safetensors writes them, are otherwise readable by their owner only, and servers often run
+    as another user.
+    """
     mask = _umask()
     for path in (folder, *folder.rglob("*")):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
@@ -83,7 +86,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_verifier(folder: Path, opening: LoadOptions = DEFAULT) -> Verifier:
-    """Read and check a verifier's folder. Raises InputError."""
+    """Read and check a verifier folder. Raises InputError."""
     info = read_info(folder)
     try:
         student = open_student(info["student"])
@@ -105,14 +108,14 @@ def read_verifier(folder: Path, opening: LoadOptions = DEFAULT) -> Verifier:
         scorer = student.load(folder, opening)
     except CriticPrmError:
         raise
-    except Exception as error:  # of a damaged folder, libraries raise whatever comes first
+    except Exception as error:  # for a damaged folder, libraries raise many kinds of exceptions
         said = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
         raise InputError(str(folder), f"it is damaged: {said}", "copy or distill it again") from None
     return Verifier(folder.name or str(folder), scorer, calibration, float(info["threshold"]), info)
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """What `verifier.json` says, checked. Raises InputError."""
+    """Read and check `verifier.json`. Raises InputError."""
     path = folder / "verifier.json"
     if not folder.is_dir():
         raise InputError(str(folder), "there is no such folder", "make a verifier with: critic-prm distill DIR -o VERIFIER")

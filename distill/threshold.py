@@ -1,4 +1,4 @@
-"""Calibrated step scores and gold first errors in, the threshold with the best official first-error F1 out."""
+"""Choose the score threshold with the best official first-error F1."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A threshold and what it gives where it was chosen: accuracy on erroneous and on correct solutions, and their F1.
+    """A threshold, and its accuracy on erroneous and on correct solutions of the data it was chosen on, with their F1.
 
-    They are None where there was nothing to choose by.
+    The metrics are None if there was no data to choose on.
     """
 
     threshold: float
@@ -24,7 +24,8 @@ class Choice:
 
 
 def first_below(scores: Sequence[float], threshold: float) -> int:
-    """The first step with p < threshold, -1 when there is none: p == threshold is good (ProcessBench's reading)."""
+    """Return the first step with p < threshold, -1 if there is none. A step with p == threshold is correct, as in
+    ProcessBench."""
     return next((index for index, p in enumerate(scores) if p < threshold), -1)
 
 
@@ -34,12 +35,12 @@ def choose_threshold(
     weights: Sequence[float] | None = None,
     grid: int = 400,
 ) -> Choice:
-    """The threshold with the best official first-error F1: the harmonic mean of exact-index accuracy on erroneous and of
-    accuracy on correct solutions, 0 when both are 0 (Zheng et al. 2024, ProcessBench).
+    """Choose the threshold with the best official first-error F1 (Zheng et al. 2024, ProcessBench).
 
-    Solutions whose gold is None are left out; `weights` (default 1) weigh solutions. Candidates are at most `grid` quantiles
-    of the scores; of equal ones the middle is taken, so that one solution more or less does not move it far. Where one of the
-    two kinds is missing there is nothing to choose by: 0.5, with an F1 of None.
+    F1 is the harmonic mean of the exact-index accuracy on erroneous solutions and the accuracy on correct solutions, and 0 if
+    both are 0. Solutions whose gold is None are skipped; `weights` (default 1) are per solution. The candidates are at most
+    `grid` quantiles of the scores. Of equally good candidates, the middle one is taken, so that a single solution cannot move
+    the threshold far. If erroneous or correct solutions are missing, the threshold is 0.5 and the F1 None.
     """
     known = [
         (np.asarray(s, dtype=np.float64), g, w)
@@ -53,7 +54,7 @@ def choose_threshold(
     taus = _candidates(np.concatenate([s for s, _, _ in known]), grid)
     hit_bad, hit_good = np.zeros(len(taus)), np.zeros(len(taus))
     for s, g, w in known:
-        # With a running minimum, "the first step below tau is g" reads: the minimum before g is >= tau, and s[g] < tau.
+        # With a running minimum, "the first step below tau is g" means that the minimum before g is >= tau and that s[g] < tau.
         if g < 0:
             hit_good += w * (s.min() >= taus)
         else:
@@ -66,7 +67,7 @@ def choose_threshold(
 
 
 def _candidates(values: NDArray[np.float64], grid: int) -> NDArray[np.float64]:
-    """Midpoints between neighbouring distinct scores, thinned to `grid` quantiles."""
+    """Return the midpoints between neighbouring distinct scores, thinned to `grid` quantiles."""
     distinct = np.unique(values)
     if len(distinct) == 1:
         return distinct

@@ -1,4 +1,4 @@
-"""The Student: what learns from a training set, and the Scorer it becomes; one student a file in `students/`."""
+"""Define the student and scorer protocols that connect training, storage and scoring."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from distill.scoring.load import LoadOptions
 
 Item: TypeAlias = tuple[str, Sequence[str]]
-"""What is scored: a problem and the steps of one solution."""
+"""An input to score: a problem and the steps of one solution."""
 
 
 class Scorer(Protocol):
-    """A trained student: raw scores, not yet calibrated.
+    """A trained student that returns raw, uncalibrated scores.
 
-    `batch` is how many trajectories it likes at once. `causal` says whether a step's score depends on the problem, earlier
-    steps and the step alone, so that scoring a prefix gives the same numbers as scoring the whole.
+    `batch` is the preferred number of trajectories per call. `causal` is true if the score of a step depends only on the
+    problem, the earlier steps and the step itself, so that scoring a prefix gives the same numbers as scoring the whole
+    solution.
     """
 
     @property
@@ -33,20 +34,21 @@ class Scorer(Protocol):
     def causal(self) -> bool: ...
 
     def score(self, items: Sequence[Item]) -> list[NDArray[np.float64]]:
-        """Raw P(correct) per step, one array of shape (steps,) per item."""
+        """Return the raw P(correct) per step, one array of shape (steps,) per item."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Write everything `load` needs into an existing folder: safetensors and JSON, nothing that runs when read."""
+        """Write everything `load` needs to an existing folder, as safetensors and JSON only; nothing in it is executed on
+        load."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What training gives: the scorer, and a summary for the verifier's folder (counts, settings, seconds).
+    """The result of training: the scorer and a summary for the verifier folder (counts, settings, seconds).
 
-    `student` names the module of `students/` whose `load` opens the folder. `leads` is false in all but one of several
-    processes that trained together: only that one writes.
+    `student` names the module of `students/` whose `load` opens the folder. In distributed training, `leads` is true in one
+    process only; only that process writes the verifier.
     """
 
     scorer: Scorer
@@ -57,21 +59,21 @@ class Trained:
 
 
 class Student(Protocol):
-    """What trains: a module in `students/`, or an object that one of them defines for students with settings."""
+    """A trainable model: a module in `students/`, or an object defined there for students with settings."""
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-        """Learn from `data.train` (`data.dev` is for early stopping at most). `say` takes lines of progress.
+        """Train on `data.train`; `data.dev` may be used for early stopping only. `say` receives progress lines.
 
-        `work` is a folder for what lets an interrupted run go on; what it holds as `training.jsonl` and `training.png` when
-        training ends is kept with the verifier.
+        `work` is a folder for the state that lets an interrupted run resume. If it holds `training.jsonl` and `training.png`
+        when training ends, both are stored with the verifier.
         """
         ...
 
 
 class StudentModule(Protocol):
-    """A module in `students/`."""
+    """Interface of a module in `students/`."""
 
     def load(self, folder: Path, opening: LoadOptions = ...) -> Scorer:
-        """The inverse of `Scorer.save`. Raises OSError, ValueError or KeyError for a folder that is damaged, UsageError for a
-        way of opening that it has not."""
+        """Load what `Scorer.save` wrote. Raises OSError, ValueError or KeyError for a damaged folder, and UsageError for load
+        options that this student does not support."""
         ...

@@ -1,4 +1,4 @@
-"""A verifier's folder in, P(correct) per step out: the distilled PRM, and a critic like any other."""
+"""Score steps with a distilled verifier, which is also a critic."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from distill.types import Item, Scorer
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """A trained student, calibrated, with the threshold chosen on its dev split. `info` is `verifier.json` as it is.
+    """A trained and calibrated student, with the threshold chosen on its dev split. Open one with `load_verifier`.
 
-    Loaded with `load_verifier`. Scores are P(the step is correct) in [0, 1]; a step is judged incorrect when p < threshold.
+    `info` is the unmodified content of `verifier.json`. Scores are P(correct) in [0, 1]; a step is judged incorrect if p <
+    threshold.
     """
 
     name: str
@@ -33,17 +34,17 @@ class Verifier:
 
     @property
     def batch(self) -> int:
-        """How many trajectories it likes at once."""
+        """The preferred number of trajectories per call."""
         return self.scorer.batch
 
     @property
     def heads(self) -> int:
-        """How many heads it has: with several, it can say how sure it is."""
+        """The number of heads; with more than one, the verifier can estimate its uncertainty."""
         return int(getattr(self.scorer, "heads", 1))
 
     @property
     def card(self) -> Mapping[str, Any]:
-        """Who judged, for label files."""
+        """The description of this critic that is stored in label files."""
         return {
             "provider": "verifier",
             "model": self.name,
@@ -56,31 +57,39 @@ class Verifier:
         }
 
     def score(self, problem: str, steps: Sequence[str]) -> list[float | None]:
-        """P(correct) of each step of one solution, None for a step beyond the student's context."""
+        """Return P(correct) of each step of one solution, None for a step beyond the student's context."""
         return self.score_many([(problem, steps)])[0]
 
     def score_many(self, items: Sequence[Item]) -> list[list[float | None]]:
-        """P(correct) per step for many solutions, in order, None for steps beyond the student's context. A solution without
-        steps gets an empty list."""
+        """Return P(correct) per step for many solutions, in order, None for steps beyond the student's context.
+
+        A solution without steps gets an empty list.
+        """
         out: list[list[float | None]] = []
         for start in range(0, len(items), self.batch):
             out.extend(_known(self.calibration(p)) for p in self.scorer.score(items[start : start + self.batch]))
         return out
 
     def spread_many(self, items: Sequence[Item]) -> list[list[float | None]]:
-        """How far the heads disagree on each step: the standard deviation of their raw P(correct), None for steps beyond the
-        student's context. Raises UsageError for a verifier with one head."""
+        """Return the disagreement of the heads per step: the standard deviation of their raw P(correct).
+
+        It is None for steps beyond the student's context. Raises UsageError for a verifier with one head.
+        """
         return [spread for _, spread in self._both(items, needed=True)]
 
     def remembering(self) -> Verifier:
-        """The same verifier for solutions that grow, as in search: a step that is appended costs that step alone, since what
-        was computed of earlier calls is remembered. Itself where nothing can be remembered."""
+        """Return a copy of this verifier that caches prefixes, for solutions that grow step by step, as in search.
+
+        Scoring an appended step then costs that step alone. Returns the verifier itself if it cannot cache.
+        """
         remember = getattr(self.scorer, "remembering", None)
         return self if remember is None else replace(self, scorer=remember())
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        """A verdict with P(correct) for every step, also after the first error: each score stands for itself. A step beyond the
-        student's context has none."""
+        """Return a verdict with P(correct) for every step, including those after the first error.
+
+        The score of a step does not depend on the other verdicts. A step beyond the student's context has no verdict.
+        """
 
         def compute() -> list[Judgement]:
             found = self._both([(t.problem, t.texts) for t in trajectories])
@@ -89,10 +98,10 @@ class Verifier:
         return await asyncio.to_thread(compute)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resources are held open."""
 
     def _both(self, items: Sequence[Item], needed: bool = False) -> list[tuple[list[float | None], list[float | None]]]:
-        """P(correct) per step and the spread over heads, empty where there is one head."""
+        """Return P(correct) per step and the spread over heads; the spread is empty if there is one head."""
         ask = getattr(self.scorer, "score_and_spread", None) if self.heads > 1 else None
         if ask is None:
             if needed:
@@ -118,17 +127,17 @@ class Verifier:
 
 
 def _known(scores: Floats) -> list[float | None]:
-    """Scorers say nan where there is no score; everybody else says None."""
+    """Convert nan, which scorers use for a missing score, to None."""
     return [None if math.isnan(p) else p for p in scores.tolist()]
 
 
 def load_verifier(
     path: str | Path, *, backend: str = "torch", dtype: str = "auto", device: str = "auto", base_url: str | None = None
 ) -> Verifier:
-    """Open a verifier's folder. Nothing in it is run. The options are those of `distill.scoring.load.LoadOptions`.
+    """Open a verifier folder. No code in it is executed. The options are those of `distill.scoring.load.LoadOptions`.
 
-    Raises InputError that says what is missing, damaged or too new, UsageError for an option that the verifier has not, and
-    ConfigError for a package, a device or a server that is not there.
+    Raises InputError if something is missing, damaged or of a newer format version, UsageError for an option that the verifier
+    does not support, and ConfigError for a missing package, device or server.
     """
     from distill.scoring.load import LoadOptions
     from distill.store import read_verifier
@@ -137,7 +146,7 @@ def load_verifier(
 
 
 def fingerprint(folder: Path) -> str:
-    """The first 16 hex digits of the SHA-256 over a verifier's weights: equal folders judge equally."""
+    """Return the first 16 hex digits of the SHA-256 over a verifier's weights: folders with equal weights give equal scores."""
     from distill.inspection import open_regular
 
     digest = hashlib.sha256()
