@@ -1,9 +1,9 @@
-"""Queries, keys and values of several sequences laid end to end in, their causal attention out, without any padding.
+"""Compute causal attention over several sequences packed end to end, without padding, on a CPU.
 
-For processors. Torch's own attention computes in float32 there and wants sequences of one length; this one cuts each sequence
-into blocks of queries, which see the keys up to their own end, in plain products of matrices of the inputs' type: on sequences
-of a few hundred tokens two to three times as fast in bf16, and faster in float32. Weights are computed again for the backward
-pass, so that what is kept grows with the length and not with its square.
+Torch's own attention computes in float32 on a CPU and needs sequences of one length. This one cuts each sequence into blocks of
+queries, which attend to the keys up to the end of their block, with plain matrix products in the inputs' type. On sequences of
+a few hundred tokens, it is two to three times as fast in bf16, and also faster in float32. The attention weights are recomputed
+in the backward pass, so memory grows linearly with the length, not quadratically.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor
 NAME = "critic_prm_packed"
 BLOCK = 128
 Spans: TypeAlias = Sequence[tuple[int, int]]
-"""Begin and end of each sequence among the tokens."""
+"""Start and end of each sequence among the tokens."""
 
 
 class PackedAttention(torch.autograd.Function):
-    """softmax(q k^T scale) v within each span, each query seeing the keys up to itself.
+    """Compute softmax(q k^T scale) v within each span, with a causal mask.
 
     `q` (heads, tokens, d); `k` and `v` (groups, tokens, d), where heads is a multiple of groups: the queries of a group are
-    multiplied at once. Gives (heads, tokens, d).
+    multiplied in one product. Returns (heads, tokens, d).
     """
 
     @staticmethod
@@ -67,28 +67,32 @@ def packed_attention(
     spans: Spans | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls under the name `NAME`: `query` (1, heads, tokens, d), with the spans given to the model's
-    forward. Without spans, torch's causal attention over rows without padding on the left. Gives (1, tokens, heads, d)."""
+    """Attention function that transformers calls under the name `NAME`.
+
+    `query` is (1, heads, tokens, d); `spans` is an argument of the model's forward. Without spans, it is torch's causal
+    attention over rows without left padding. Returns (1, tokens, heads, d).
+    """
     if spans is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    # Rotated queries and keys are float32 under autocast, since cosines are.
+    # Queries and keys after rotary embedding are float32 under autocast, since the cosines are.
     kind = value.dtype
     out: Tensor = PackedAttention.apply(query[0].to(kind), key[0].to(kind), value[0], scale, spans)  # type: ignore[no-untyped-call]
     return out.transpose(0, 1).unsqueeze(0), None
 
 
 def register() -> None:
-    """Make the name known to transformers. No mask is made for it, since it needs none."""
+    """Register the attention function with transformers. It needs no mask, so none is registered."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, packed_attention)
 
 
 def _blocks(spans: Spans) -> Iterator[tuple[int, int, int]]:
-    """Begin of a span, and start and end of a block of queries in it; the blocks of a span are of like size."""
+    """Iterate over blocks of queries: start of the span, start and end of the block. The blocks of a span have similar
+    sizes."""
     for begin, end in spans:
         size = -(-(end - begin) // -(-(end - begin) // BLOCK))
         for start in range(begin, end, size):
@@ -96,12 +100,13 @@ def _blocks(spans: Spans) -> Iterator[tuple[int, int, int]]:
 
 
 def _grouped(x: Tensor, k: Tensor) -> Tensor:
-    """(heads, n, d) as (groups, heads / groups * n, d)."""
+    """Reshape (heads, n, d) to (groups, heads / groups * n, d)."""
     return x.reshape(k.shape[0], -1, x.shape[-1])
 
 
 def _weights(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """The weights of a block of n queries over m keys, the last n of which are its own: (groups, heads / groups * n, m)."""
+    """Return the weights of a block of n queries over m keys, the last n of which are their own: (groups, heads / groups * n,
+    m)."""
     n, m = q.shape[1], k.shape[1]
     scores = torch.bmm(_grouped(q, k), k.transpose(1, 2)).mul_(scale)
     ahead = torch.full((n, n), -torch.inf, dtype=q.dtype, device=q.device).triu_(1)

@@ -1,4 +1,4 @@
-"""Encoded solutions and their rows in, batches of tensors out: rows of like length together, so that little is padding."""
+"""Batch encoded solutions and their targets as tensors, grouping rows of similar length to reduce padding."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from distill.sequences import Encoded
 
 Indices = NDArray[np.int64]
 WINDOW = 32
-"""Steps of the optimizer whose rows are sorted by length together: long enough to waste little, short enough to stay mixed."""
+"""Optimizer steps whose rows are sorted by length together: enough to waste little padding, few enough to stay shuffled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Right-padded tokens. `ids` (rows, length). `mask` the same shape, None where padding cannot be seen (a causal model).
-    `at` (n,): the step ends as places in the flattened `ids`. `lengths`: tokens of each row without padding."""
+    """A batch of right-padded tokens.
+
+    `ids` is (rows, length). `mask` has the same shape, or is None if padding has no effect (a causal model). `at` (n,) holds
+    the step ends as positions in the flattened `ids`. `lengths` holds the number of tokens of each row without padding.
+    """
 
     ids: Tensor
     mask: Tensor | None
@@ -33,7 +36,7 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """How many are not padding."""
+        """The number of tokens without padding."""
         return sum(self.lengths)
 
     def to(self, device: torch.device) -> Batch:
@@ -42,7 +45,10 @@ class Batch:
 
 
 def plan(lengths: NDArray[Any], tokens: int, generator: np.random.Generator) -> list[Indices]:
-    """One epoch: each row once, in steps of at most `tokens` tokens (a longer row is a step of its own), in random order."""
+    """Plan one epoch: each row once, in random order, in optimizer steps of at most `tokens` tokens.
+
+    A row that is longer is a step of its own.
+    """
     order = generator.permutation(len(lengths))
     window = max(1, round(WINDOW * tokens / max(1.0, float(np.mean(lengths)))))
     steps: list[Indices] = []
@@ -50,7 +56,7 @@ def plan(lengths: NDArray[Any], tokens: int, generator: np.random.Generator) -> 
         rows = order[start : start + window]
         rows = rows[np.argsort(lengths[rows], kind="stable")]
         reach = np.cumsum(lengths[rows])
-        # Cuts of equal size: a last step of a few tokens would weigh each of them many times over.
+        # Cut into equal sizes: in a last step of a few tokens, each of them would have many times the weight.
         cuts = np.searchsorted(
             reach, np.arange(1, -(-reach[-1] // tokens)) * (reach[-1] / -(-reach[-1] // tokens)), side="left"
         )
@@ -59,7 +65,10 @@ def plan(lengths: NDArray[Any], tokens: int, generator: np.random.Generator) -> 
 
 
 def micro(rows: Indices, lengths: NDArray[Any], tokens: int) -> list[Indices]:
-    """Rows in batches of at most `tokens` places, padding included; the longest first, so that memory runs out at once."""
+    """Group rows into batches of at most `tokens` positions, including padding.
+
+    The longest come first, so that running out of memory shows at once.
+    """
     rows = rows[np.argsort(-lengths[rows], kind="stable")]
     out: list[Indices] = []
     start = 0
@@ -71,7 +80,7 @@ def micro(rows: Indices, lengths: NDArray[Any], tokens: int) -> list[Indices]:
 
 
 def collate(encoded: Sequence[Encoded], pad: int, *, causal: bool) -> Batch:
-    """One batch of the encoded solutions, in their order."""
+    """Build one batch from the encoded solutions, in their order."""
     lengths = np.array([len(e.ids) for e in encoded], dtype=np.int64)
     width = int(lengths.max())
     ids = np.full((len(encoded), width), pad, dtype=np.int64)
@@ -85,8 +94,10 @@ def collate(encoded: Sequence[Encoded], pad: int, *, causal: bool) -> Batch:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The rows of a batch end to end, without padding: `ids` and `positions` (1, tokens), `at` (n,) as in `Batch`, and begin
-    and end of each row in `spans`."""
+    """The rows of a batch end to end, without padding.
+
+    `ids` and `positions` are (1, tokens), `at` (n,) is as in `Batch`, and `spans` holds the start and end of each row.
+    """
 
     ids: Tensor
     positions: Tensor
@@ -95,8 +106,11 @@ class Packed:
 
 
 def pack(batch: Batch, align: int = 1) -> Packed:
-    """Take the padding out of a batch, but for what makes each row's length a multiple of `align` and their sum one of four
-    times that: filled with token 0, after the row and as a span of its own, where nothing sees it."""
+    """Remove the padding of a batch, except for alignment.
+
+    Each row's length is rounded up to a multiple of `align`, and the total to a multiple of four times that. The fill is token
+    0, after each row and as a span of its own at the end, where no other token attends to it.
+    """
     rows, width = batch.ids.shape
     lengths = np.array(batch.lengths, dtype=np.int64)
     size = -(-lengths // align) * align
@@ -120,7 +134,7 @@ def _on(batch: Batch, values: Indices) -> Tensor:
 
 
 def targets(rows: Sequence[Row], kept: Sequence[int], domains: Mapping[str, int]) -> Targets:
-    """What is wanted at every kept step of every row, in order: tensors of shape (sum of kept,)."""
+    """Build the targets of all kept steps of all rows, in order: tensors of shape (sum of kept,)."""
     places = [(number, step) for number, count in enumerate(kept) for step in range(count)]
     columns: dict[str, list[float]] = {field.name: [] for field in fields(Targets)}
     for number, step in places:
@@ -143,7 +157,7 @@ def targets(rows: Sequence[Row], kept: Sequence[int], domains: Mapping[str, int]
 
 
 def select(want: Targets, places: Tensor) -> Targets:
-    """The targets at some of the step ends."""
+    """Select the targets of some of the step ends."""
     return Targets(**{field.name: getattr(want, field.name)[places] for field in fields(Targets)})
 
 
@@ -153,7 +167,8 @@ def move(want: Targets, device: torch.device) -> Targets:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A split ready to train on: its sequences, the targets of all their step ends, and where each row's begin."""
+    """A split ready for training: its sequences, the targets of all their step ends, and the index of each row's first
+    target."""
 
     encoded: tuple[Encoded, ...]
     want: Targets
@@ -163,7 +178,7 @@ class Prepared:
     causal: bool
 
     def batch(self, rows: Indices) -> tuple[Batch, Targets]:
-        """The tensors of these rows."""
+        """Return the tensors of these rows."""
         places = np.concatenate([np.arange(self.begin[r], self.begin[r + 1]) for r in rows])
         batch = collate([self.encoded[r] for r in rows], self.pad, causal=self.causal)
         return batch, select(self.want, torch.from_numpy(places))
@@ -172,7 +187,7 @@ class Prepared:
 def prepare(
     rows: Sequence[Row], encoded: Sequence[Encoded], pad: int, *, causal: bool, domains: Mapping[str, int] | None = None
 ) -> Prepared:
-    """Put rows and their sequences together. Every row must have kept a step."""
+    """Combine rows with their sequences. Every row must have kept at least one step."""
     kept = [len(e.ends) for e in encoded]
     begin = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
     lengths = np.array([len(e.ids) for e in encoded], dtype=np.int64)
@@ -180,6 +195,6 @@ def prepare(
 
 
 def in_order(data: Prepared, tokens: int) -> Iterator[tuple[Indices, Batch]]:
-    """All rows once for scoring, the longest first."""
+    """Iterate over batches of all rows once, for scoring, the longest first."""
     for rows in micro(np.arange(len(data.encoded)), data.lengths, tokens):
         yield rows, data.batch(rows)[0]

@@ -1,4 +1,4 @@
-"""A training run to disk and back: weights, the optimizer's moments and the place in the schedule, whole or not at all."""
+"""Save and restore training runs atomically: weights, optimizer state and the position in the schedule."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from critic_prm import signals
 
 @dataclass(slots=True)
 class State:
-    """Where a run is: steps done, tokens seen, seconds spent, the best dev record and how many looks at dev since; `more` is
-    what learned beside the model."""
+    """The state of a run: steps done, tokens seen, seconds spent, the best dev record, and the dev evaluations since then.
+
+    `more` is the state of the auxiliary learner, if there is one.
+    """
 
     step: int = 0
     tokens: int = 0
@@ -31,10 +33,11 @@ class State:
 
 
 class Checkpoints:
-    """The checkpoints of one run in `folder` (None: the best weights are kept in memory alone, and nothing is resumed).
+    """The checkpoints of one run in `folder`. If it is None, the best weights are kept in memory and nothing can be resumed.
 
-    `run` names the run: a checkpoint of another one is not gone on from. A checkpoint is a folder `checkpoint-STEP` that gets
-    its name when it is whole; the best weights lie beside it, as `best-STEP.safetensors`. Only the process that `leads` writes.
+    `run` identifies the run: checkpoints of other runs are ignored. A checkpoint is a folder that gets its name,
+    `checkpoint-STEP`, when it is complete; the best weights are beside it, as `best-STEP.safetensors`. Only the process in
+    which `leads` is true writes.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Checkpoints:
         self._best: dict[str, Tensor] = {}
 
     def resume(self) -> State | None:
-        """Put the newest whole checkpoint of this run into parameters and optimizer; None where there is none."""
+        """Load the newest complete checkpoint of this run into the parameters and the optimizer; None if there is none."""
         if self._folder is None:
             return None
         for place in sorted(self._folder.glob("checkpoint-*"), key=lambda p: -int(p.name.split("-")[1])):
@@ -68,7 +71,7 @@ class Checkpoints:
         return None
 
     def keep_best(self, step: int) -> None:
-        """The weights as they are now are the best so far."""
+        """Keep the current weights as the best so far."""
         self._best = {name: p.detach().to("cpu", copy=True).contiguous() for name, p in self._parameters.items()}
         if self._folder is not None and self._leads:
             write(self._best_path(step), self._best)
@@ -83,7 +86,8 @@ class Checkpoints:
             self._saved = time.monotonic()
 
     def save(self, state: State) -> None:
-        """Write a checkpoint and remove the one before. A full disk costs the checkpoint, not the run."""
+        """Write a checkpoint and remove the previous one. If the disk is full, the checkpoint is skipped and the run
+        continues."""
         assert self._folder is not None
         fresh = self._folder / ".checkpoint"
         try:
@@ -124,7 +128,7 @@ class Checkpoints:
         for name, parameter in self._parameters.items():
             if f"exp_avg.{name}" in moments:
                 self._optimizer.state[parameter] = {
-                    # On the parameter's device: the fused update reads it there.
+                    # On the parameter's device, because the fused optimizer reads it there.
                     "step": torch.tensor(float(step), device=parameter.device),
                     "exp_avg": moments[f"exp_avg.{name}"].to(parameter.device),
                     "exp_avg_sq": moments[f"exp_avg_sq.{name}"].to(parameter.device),
@@ -132,14 +136,14 @@ class Checkpoints:
 
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file, whole or not at all. Raises OSError."""
+    """Write a safetensors file atomically. Raises OSError."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     fresh = path.with_name(path.name + ".new")
     try:
         save_file(dict(tensors), fresh)
-    except SafetensorError as error:  # a full disk, told by the library in its own way
+    except SafetensorError as error:  # how the library reports a full disk
         fresh.unlink(missing_ok=True)
         raise OSError(str(error)) from None
     os.replace(fresh, path)

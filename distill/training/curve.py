@@ -1,4 +1,4 @@
-"""training.jsonl in, a picture of losses and dev scores out."""
+"""Plot the losses and dev scores in training.jsonl."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def draw(log: Path, picture: Path) -> bool:
-    """Draw the records of `log` as a PNG. False, and no picture, where matplotlib is not installed or there is nothing."""
+    """Plot the records of `log` as a PNG. Returns False, and writes nothing, without matplotlib or without records."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -43,7 +43,7 @@ def draw(log: Path, picture: Path) -> bool:
 
 
 def _smooth(values: list[float], keep: float = 0.9) -> list[float]:
-    """An exponential mean that begins without a bias towards its first value."""
+    """Exponential moving average, corrected for its bias towards the first value."""
     out, mean, weight = [], 0.0, 0.0
     for value in values:
         mean, weight = keep * mean + (1 - keep) * value, keep * weight + 1 - keep

@@ -1,4 +1,4 @@
-"""A network and a split in, raw step scores and what they are worth out: how training looks at dev."""
+"""Score and evaluate the dev split during training."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Floats = NDArray[np.float64]
 def look(
     network: StepNetwork, data: Prepared, rows: Sequence[Row], settings: TrainingSettings, team: ProcessGroup
 ) -> dict[str, Any]:
-    """Loss, official first-error F1 at its best threshold, step AUROC and Brier of the raw scores of a split.
+    """Compute the loss, the first-error F1 at its best threshold, step AUROC and Brier score of a split, from raw scores.
 
-    What is not defined on these rows is None.
+    A metric that is undefined on these rows is None.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -47,7 +47,7 @@ def look(
 
 
 def _gold(row: Row, seen: int) -> int | None:
-    """The first error among the steps that were seen; None where it lies beyond them, or is unknown."""
+    """Return the first error among the steps in context; None if it lies beyond them or is unknown."""
     first = row.first_error()
     return None if first is None or first >= seen or (first < 0 and seen < len(row.steps)) else first
 
@@ -56,7 +56,7 @@ def _gold(row: Row, seen: int) -> int | None:
 def score(
     network: StepNetwork, data: Prepared, settings: TrainingSettings, team: ProcessGroup
 ) -> tuple[list[list[float]], float]:
-    """Raw P(correct) of every kept step of every row, and the loss."""
+    """Return the raw P(correct) of every kept step of every row, and the loss."""
     loss, device = open_loss(settings.loss), network.device
     half = torch.ones((len(data.encoded), network.heads), dtype=torch.bool) * 0.5
     p = torch.zeros(len(data.want.p), device=device)
@@ -77,6 +77,6 @@ def score(
 
 
 def p_correct(outs: Sequence[Outputs]) -> torch.Tensor:
-    """P(correct), shape (n,): the softmax of the heads' mean logits, which is what the plain folder gives."""
+    """Return P(correct), shape (n,): the softmax of the heads' mean logits, as the exported plain model computes it."""
     mean = torch.stack([out.logits.float() for out in outs]).mean(0)
     return torch.sigmoid(mean[:, 1] - mean[:, 0])

@@ -1,4 +1,4 @@
-"""What each source of the training rows counts: weights given by hand, or learned from how it helps on a small trusted set."""
+"""Weight the sources of training rows, with fixed weights or weights learned on a small trusted set."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from distill.training.settings import TrainingSettings
 
 EVERY = 20
-"""Optimizer steps between two looks at the trusted set."""
+"""Optimizer steps between two updates from the trusted set."""
 RATE = 0.1
 LOW, HIGH = 0.2, 5.0
 TRUSTED_ROWS, DOMAIN_ROWS = 64, 16
 AT_ONCE = 2048
-"""Tokens in one forward pass of a look."""
+"""Tokens per forward pass of an update."""
 ENOUGH = 200
-"""Trusted solutions below which the weights follow noise more than use, so that it is said."""
+"""Warn when there are fewer trusted solutions: the weights then follow noise more than usefulness."""
 
 
 def domain_numbers(rows: Sequence[Row]) -> dict[str, int]:
-    """The sources of `rows`, in order of their names."""
+    """Number the sources of `rows` in alphabetical order."""
     return {name: number for number, name in enumerate(sorted({row.source for row in rows if row.weight > 0}))}
 
 
 def parse_weights(text: str, domains: Mapping[str, int]) -> Tensor:
-    """Read "gsm8k=1.5,math=0.5": the weight of every domain, 1 where not named, shape (domains,). Raises UsageError."""
+    """Parse "gsm8k=1.5,math=0.5" into the weight of every domain, 1 if not named, shape (domains,). Raises UsageError."""
     weights = torch.ones(len(domains))
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.rpartition("=")
@@ -60,11 +60,10 @@ def parse_weights(text: str, domains: Mapping[str, int]) -> Tensor:
 
 
 def split_trusted(rows: Sequence[Row], trusted: str) -> tuple[list[Row], list[Row]]:
-    """Training rows and trusted rows: `trusted` is a source of `rows`, which then leaves them, or a file of training rows, or
-    "" for none.
+    """Split the rows into training rows and trusted rows.
 
-    A measure that is trained on measures nothing; so rows of a trusted file whose problem is in `rows` are refused. Raises
-    InputError.
+    `trusted` is a source of `rows`, which is then removed from them, a file of training rows, or "" for none. A trusted file
+    that shares a problem with `rows` is rejected, because the trusted set must be held out. Raises InputError.
     """
     if not trusted:
         return list(rows), []
@@ -97,18 +96,18 @@ class DomainWeights:
     learned: bool = False
 
     def of(self, want: Targets) -> Tensor:
-        """The factor of each step end, shape (n,)."""
+        """Return the factor of each step end, shape (n,)."""
         return self.values.to(want.domain.device)[want.domain]
 
     def told(self) -> dict[str, float]:
-        """The weight of each source, by name."""
+        """Return the weight of each source by name."""
         return {name: round(value, 4) for name, value in zip(self.names, self.values.tolist(), strict=True)}
 
 
 def make_weights(
     settings: TrainingSettings, domains: Mapping[str, int], trusted: Sequence[Row], say: Callable[[str], None]
 ) -> DomainWeights | None:
-    """The weights that the settings ask for, None where they ask for none. Raises UsageError, InputError."""
+    """Create the weights that the settings ask for, or None. Raises UsageError and InputError."""
     if not settings.domain_weights and not settings.trusted:
         return None
     if trusted and len(domains) < 2:
@@ -122,16 +121,18 @@ def make_weights(
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """Learns the weights beside the model: see `loop.Beside`.
+    """Learns the source weights alongside the model; see `loop.Beside`.
 
-    After DreamPRM (arXiv 2505.20241), without its second derivatives: one step of the optimizer moves the heads by
-    -eps sum_k w_k g_k, so the loss on the trusted set moves by -eps w_k <g_trusted, g_k> for domain k. A domain whose gradient
-    points where the trusted set's does gets heavier: w_k times exp(RATE cos(g_trusted, g_k)), then all are brought to a mean of
-    1 and into [LOW, HIGH]. The cosine, because losses of domains differ in size.
+    The method is that of DreamPRM (arXiv 2505.20241) without its second derivatives. One optimizer step moves the heads by -eps
+    sum_k w_k g_k, so the loss on the trusted set changes by -eps w_k <g_trusted, g_k> for domain k. The weight of a domain
+    whose gradient aligns with that of the trusted set grows: w_k is multiplied by exp(RATE cos(g_trusted, g_k)), then all
+    weights are normalized to a mean of 1 and clamped to [LOW, HIGH]. The cosine is used because the losses of domains differ in
+    scale.
 
-    After a quarter of the run, when the heads mean something, every EVERY steps: both gradients are taken where the model is
-    then (those of steps before would be of a model that has moved on along them), by the heads alone, from DOMAIN_ROWS rows of
-    each domain and TRUSTED_ROWS trusted ones, drawn by seed and step, so that every process draws the same.
+    Updates start after a quarter of the run, when the heads have learned something, and happen every EVERY steps. Both
+    gradients are computed on the current model, because gradients of earlier steps belong to a model that has since moved along
+    them. They are gradients of the heads only, from DOMAIN_ROWS rows of each domain and TRUSTED_ROWS trusted rows, drawn by
+    seed and step, so that every process draws the same rows.
     """
 
     weights: DomainWeights
@@ -165,9 +166,9 @@ class Looking:
 
 
 def head_gradient(network: StepNetwork, data: Prepared, rows: Any, value: Callable[[Outputs, Targets], Tensor]) -> Tensor:
-    """The gradient of the sum of `value`, (n,), over these rows by the heads' weights and biases: (heads * 2 * (d + 1),).
+    """Return the gradient of the sum of `value`, (n,), over these rows with respect to the heads' weights and biases.
 
-    Nothing but the heads is differentiated, so it costs a forward pass.
+    Its shape is (heads * 2 * (d + 1),). Only the heads are differentiated, so it costs one forward pass.
     """
     from distill.training.batches import micro, move
 
@@ -189,9 +190,9 @@ def head_gradient(network: StepNetwork, data: Prepared, rows: Any, value: Callab
 
 
 def moved(weights: Tensor, gradients: Tensor, trusted: Tensor) -> Tensor:
-    """The next weights: (domains,) from (domains,), the domains' gradients (domains, d) and the trusted set's (d,).
+    """Return the updated weights (domains,), from the domains' gradients (domains, d) and the trusted set's gradient (d,).
 
-    A domain that was not seen has no gradient and keeps its share.
+    A domain without rows has no gradient and keeps its share.
     """
     size = gradients.norm(dim=1) * trusted.norm()
     cosine = torch.where(size > 0, gradients @ trusted / size.clamp(min=1e-30), 0.0)
@@ -201,8 +202,11 @@ def moved(weights: Tensor, gradients: Tensor, trusted: Tensor) -> Tensor:
 
 
 def trusted_loss(out: Outputs, want: Targets) -> Tensor:
-    """What the trusted set asks, (n,): the cross-entropy of its step labels; where a row has none but an outcome R, the
-    (A - R)^2 of DreamPRM on its last step, A = sigmoid of the mean log odds of the row's steps."""
+    """Loss of the trusted set per step end, (n,): the cross-entropy of its step labels.
+
+    For a row with an outcome R and no step labels, it is the (A - R)^2 of DreamPRM on the last step, where A is the sigmoid of
+    the mean log odds of the row's steps.
+    """
     z = out.log_odds()
     known = ~want.p.isnan()
     p = torch.where(known, want.p, 0.5)

@@ -1,4 +1,4 @@
-"""A network and two prepared splits in, the network with its best weights out: the whole training loop."""
+"""Run the training loop: optimize, evaluate on dev, checkpoint, stop early and restore the best weights."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ LOG = "training.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """The processes that train together: one, or those that torchrun or accelerate started."""
+    """The processes of a distributed run: this one alone, or those that torchrun or accelerate started."""
 
     rank: int = 0
     size: int = 1
 
     def sum(self, tensors: list[Tensor]) -> None:
-        """Add up each tensor over all processes, in place."""
+        """Sum each tensor over all processes, in place."""
         if self.size > 1:
             for tensor in tensors:
                 torch.distributed.all_reduce(tensor)
 
 
 class TrainingTask(Protocol):
-    """What is trained: a model, and rows of so many tokens each on which it has a loss."""
+    """What the loop trains: a model, and rows on which it has a loss."""
 
     @property
     def model(self) -> Any: ...
@@ -51,22 +51,22 @@ class TrainingTask(Protocol):
 
     @property
     def lengths(self) -> Indices:
-        """Tokens of each row, shape (rows,)."""
+        """Number of tokens of each row, shape (rows,)."""
         ...
 
     def trainable(self) -> dict[str, nn.Parameter]: ...
 
     def weight(self, rows: Indices) -> float:
-        """What the loss of these rows is divided by."""
+        """Return the divisor of the loss of these rows."""
         ...
 
     def loss(self, rows: Indices) -> Tensor:
-        """The sum of the loss over these rows, a number with its gradient, not divided yet."""
+        """Return the loss summed over these rows, not yet divided: a scalar with gradient."""
         ...
 
 
 class StepNetwork(Protocol):
-    """What scores steps: see `network.Network`."""
+    """A network that scores steps; see `network.Network`."""
 
     @property
     def model(self) -> Any: ...
@@ -83,7 +83,7 @@ class StepNetwork(Protocol):
 
 
 class Beside(Protocol):
-    """What learns beside the model: told after every step of the optimizer, stored with every checkpoint (as JSON)."""
+    """An auxiliary learner: called after every optimizer step, its state stored in every checkpoint (as JSON)."""
 
     def after(self, step: int, of: int) -> None: ...
 
@@ -94,8 +94,11 @@ class Beside(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepTask:
-    """The task of a network that scores steps. `half`: which rows each head learns from. `domains`: what each source counts.
-    `anchors`: the heads' weights, and what they were when they began; where there are several, they are held to that."""
+    """The training task of a network that scores steps.
+
+    `half` says which rows each head learns from, `domains` holds the weight of each source. `anchors` holds the parameter of
+    the heads and its initial value; if there are several heads, they are regularized towards it.
+    """
 
     network: StepNetwork
     data: Prepared
@@ -131,7 +134,8 @@ class StepTask:
         if self.domains is not None:
             weight = weight * self.domains.of(want)
         total = (each * weight).sum()
-        # The loss is divided by the weight of all rows of a step: so the anchor, which belongs to no row, counts once in it.
+        # The loss is divided by the weight of all rows of a step. Multiplying by that weight makes the anchor, which belongs to
+        # no row, count exactly once.
         return total if self.anchors is None else total + weighed(self.of, want).sum() * anchor(*self.anchors)
 
 
@@ -150,8 +154,10 @@ def fit(
     beside: Beside | None = None,
     heads: nn.Parameter | None = None,
 ) -> Record:
-    """Train a network to score steps; see `train`. `domains` are the weights of its rows' sources, `heads` the parameter of its
-    heads where there are several."""
+    """Train a network to score steps; see `train`.
+
+    `domains` holds the weights of the sources of its rows, `heads` is the parameter of its heads if there are several.
+    """
     half = halves(len(data.encoded), network.heads, seed)
     anchors = None if heads is None else (heads, heads.detach().clone())
     task = StepTask(network, data, open_loss(settings.loss), half, settings, domains, anchors)
@@ -172,15 +178,17 @@ def train(
     watch: Callable[[Record], None] = lambda record: None,
     beside: Beside | None = None,
 ) -> Record:
-    """Train, score dev now and then, and leave the weights with the best dev F1 in the model.
+    """Train, evaluate on dev at intervals, and leave the weights with the best dev F1 in the model.
 
-    `dev` scores the dev split and gives at least "f1" (None where it is not defined) and "loss". With `work`, a folder, metrics
-    go to `training.jsonl` there and checkpoints beside them; a run of the same name `run` (a fingerprint of all that matters)
-    goes on from the last one and gives the same losses as if it had never stopped: nothing in here is drawn at random but the
-    order of rows, which follows from seed and epoch. At most `places` tokens, padding included, go through the model at
-    once. `watch` sees every record; `beside` learns with the model. Returns steps, tokens, seconds and the best look.
+    `dev` evaluates the dev split and returns at least "f1" (None if undefined) and "loss". If the folder `work` is given,
+    metrics are written to its `training.jsonl`, with checkpoints beside it. A run with the same `run` (a fingerprint of
+    everything that affects the result) resumes from the last checkpoint and produces the same losses as an uninterrupted run:
+    the only randomness here is the order of rows, which follows from seed and epoch.
 
-    Raises CriticPrmError when the loss is no number any more.
+    At most `places` tokens, including padding, go through the model at once. `watch` receives every record; `beside` learns
+    alongside the model. Returns steps, tokens, seconds and the best dev record.
+
+    Raises CriticPrmError if the loss becomes infinite or nan.
     """
     parameters = task.trainable()
     optimizer = make_optimizer(parameters, settings)
@@ -241,7 +249,7 @@ def one_step(
     settings: TrainingSettings,
     team: ProcessGroup,
 ) -> tuple[float, float]:
-    """One step of the optimizer on these rows, shared out among the processes. Returns the loss and the gradient's norm."""
+    """Run one optimizer step on these rows, divided among the processes. Returns the loss and the gradient norm."""
     divisor = task.weight(rows) or 1.0
     own = rows[np.argsort(-task.lengths[rows], kind="stable")][team.rank :: team.size]
     total = torch.zeros((), device=task.device)
@@ -263,27 +271,28 @@ def one_step(
 
 
 def step_losses(outs: list[Outputs], want: Targets, half: Tensor, loss: Loss, settings: TrainingSettings) -> Tensor:
-    """The loss at every step end, (n,): the mean over heads, before any weight and not divided yet."""
+    """Return the loss at every step end, (n,): the mean over heads, before any weight and not yet divided."""
     if len(outs) == 1:
         return loss.loss(outs[0], want, settings)
-    # Each head sees one half of the rows, at twice their weight: heads that saw the same would agree where none of them knows.
+    # Each head sees one half of the rows, at twice their weight. Heads that saw the same rows would agree even where none of
+    # them has evidence.
     seen = 2.0 * half.to(want.row.device)[want.row].float()
     return torch.stack([loss.loss(out, want, settings) * seen[:, h] for h, out in enumerate(outs)]).mean(0)
 
 
 def weighed(loss: Loss, want: Targets) -> Tensor:
-    """The weight with which each step end counts in the divisor."""
+    """Return the weight of each step end in the divisor."""
     return loss.counts(want) * want.weight
 
 
 def halves(rows: int, heads: int, seed: int) -> Tensor:
-    """Which rows each head learns from, (rows, heads) bool: a random half for each."""
+    """Draw the rows that each head learns from, (rows, heads) bool: a random half for each."""
     drawn = np.random.default_rng([seed, 1 << 20]).random((rows, heads if heads > 1 else 0))
     return torch.from_numpy(drawn < 0.5)
 
 
 def make_optimizer(trainable: Mapping[str, nn.Parameter], settings: TrainingSettings) -> torch.optim.Optimizer:
-    """AdamW; decay for matrices alone, since it pulls biases and norms to where they mean something else."""
+    """Create an AdamW optimizer that applies weight decay to matrices only, since it distorts biases and norms."""
     parameters = list(trainable.values())
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
@@ -293,7 +302,7 @@ def make_optimizer(trainable: Mapping[str, nn.Parameter], settings: TrainingSett
 
 
 def rate(step: int, total: int, settings: TrainingSettings) -> float:
-    """The share of the learning rate at a step: a straight rise, then a cosine or a line to 0, or constant."""
+    """Return the factor of the learning rate at a step: linear warmup, then cosine or linear decay to 0, or constant."""
     rise = round(settings.warmup * total)
     if step < rise:
         return (step + 1) / (rise + 1)
@@ -302,22 +311,24 @@ def rate(step: int, total: int, settings: TrainingSettings) -> float:
 
 
 def micro_tokens(settings: TrainingSettings, device: torch.device) -> int:
-    """Places of one forward pass: what keeps a GPU busy, or what stays in a processor's caches."""
+    """Return the positions per forward pass: enough to keep a GPU busy, or few enough to stay in a CPU's caches."""
     return min(settings.batch_tokens, settings.micro_tokens or (16384 if device.type == "cuda" else 2048))
 
 
 def due(number: int, steps: int, evaluations: int) -> bool:
-    """Whether dev is scored after step `number` of an epoch's `steps`: at the end, and evenly before it."""
+    """Return whether dev is evaluated after step `number` of an epoch's `steps`: at the end, and at even intervals before
+    it."""
     return (number + 1) * evaluations // steps > number * evaluations // steps
 
 
 def quality(found: Mapping[str, Any]) -> tuple[float, float]:
-    """What is compared on dev: the F1 where it is defined, and of equal ones the loss."""
+    """Return the sort key of a dev evaluation: the F1 where it is defined, then the lower loss."""
     return (-1.0 if found["f1"] is None else float(found["f1"]), -float(found["loss"]))
 
 
 class Log:
-    """training.jsonl: a line each step and each look at dev. A run that goes on cuts what came after its checkpoint."""
+    """The file training.jsonl: one line per step and per dev evaluation. A resumed run removes what is newer than its
+    checkpoint."""
 
     def __init__(self, folder: Path | None, step: int, watch: Callable[[Record], None]) -> None:
         self._watch, self._path = watch, None if folder is None else folder / LOG

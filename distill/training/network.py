@@ -1,4 +1,4 @@
-"""A base in, a network out: AutoModelForTokenClassification with two logits a head, read at the ends of steps alone."""
+"""Build a token-classification network with two logits per head, read only at step ends."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ from distill.training.settings import TrainingSettings, parse_lora
 LABELS = {0: "incorrect", 1: "correct"}
 HEADS = "heads.safetensors"
 ALIGN = 32
-"""What lengths are rounded up to for bf16 on a processor: oneDNN makes code for every shape that it meets and keeps it, 40 MB
-more with every step of a small model; of rounded shapes there are few, and it is faster."""
+"""Multiple to which lengths are rounded up for bf16 on a CPU.
+
+oneDNN compiles and caches code for every shape, which takes 40 MB more with every step of a small model. Rounding leaves few
+shapes, and is faster.
+"""
 
 
 class StepHead(nn.Module):
-    """Linear heads that are read at step ends alone, in float32: `weight` (2 H + E, d), for H heads and E further numbers.
+    """Linear heads that are read at step ends only, in float32: `weight` (2 H + E, d), for H heads and E extra outputs.
 
-    It stands where the base's own classifier stood, so that whatever the base does before its classifier is done as well.
-    `at` says where to read (see `Batch.at`); `hidden` is what was read last.
+    It replaces the base's own classifier, so whatever the base does before its classifier still applies. `at` holds the
+    positions to read (see `Batch.at`); `hidden` holds the states read last.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
@@ -51,8 +54,10 @@ class StepHead(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The model with its `StepHead` in place. `causal`: what comes later in a sequence changes nothing before it. `packs`: it
-    takes rows end to end, without padding."""
+    """A model with its `StepHead` in place.
+
+    `causal`: tokens do not depend on later tokens. `packs`: it accepts rows packed end to end, without padding.
+    """
 
     model: Any
     head: StepHead
@@ -66,7 +71,7 @@ class Network:
         return self.head.weight.device
 
     def __call__(self, batch: Batch) -> list[Outputs]:
-        """What each head gives at the batch's step ends."""
+        """Return the outputs of each head at the step ends of the batch."""
         inputs, self.head.at = self._inputs(batch)
         with torch.autocast(batch.ids.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
             numbers = self.model(**inputs).logits
@@ -88,7 +93,7 @@ class Network:
 
 
 def open_tokenizer(base: str | Path) -> Any:
-    """The base's tokenizer, with a padding token: where it has none, the end token does, since padding is never looked at."""
+    """Open the base's tokenizer. If it has no padding token, the end token is used, since padding is never attended to."""
     from transformers import AutoTokenizer
 
     if re.match(r"[./~]", str(base)) and not Path(base).expanduser().is_dir():
@@ -106,7 +111,8 @@ def open_tokenizer(base: str | Path) -> Any:
 
 
 def mend_padding(tokenizer: Any, model: Any) -> None:
-    """Padding with a token that the model has a vector for: a tokenizer may bring a padding token that its model never met."""
+    """Make sure the padding token is in the model's embedding table; some tokenizers add one that the model was not trained
+    with."""
     if tokenizer.pad_token_id >= model.get_input_embeddings().num_embeddings:
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(0)
     model.config.pad_token_id = tokenizer.pad_token_id
@@ -114,7 +120,7 @@ def mend_padding(tokenizer: Any, model: Any) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers without its bars and reports: what matters of them is told in our own words."""
+    """Silence the progress bars and reports of transformers; this package reports what matters itself."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -139,10 +145,10 @@ def open_network(
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Network:
-    """Load a base and give it heads. `extra` are the biases that a loss's further numbers begin with.
+    """Load a base and add heads to it. `extra` holds the initial biases of a loss's extra outputs.
 
-    Raises InputError for a base that does not open or is a reward model of another kind, UsageError for settings that do not
-    fit it, ConfigError for a device that is not there.
+    Raises InputError for a base that cannot be opened or is another kind of reward model, UsageError for settings that do not
+    fit it, and ConfigError for a missing device.
     """
     model, goes_on = _load(base, say)
     causal = is_causal(model.config)
@@ -169,9 +175,9 @@ def open_network(
 
 
 def use_packed_attention(model: Any) -> bool:
-    """Switch a causal model to attention without padding where it can; False, and nothing changed, where it cannot.
+    """Switch a causal model to attention without padding. Returns False, with the model unchanged, if it does not support that.
 
-    Whether it can is tried: models with attention of their own (windows, soft caps, sinks) give other numbers, or none.
+    Support is tested by running it: models with special attention (windows, soft caps, sinks) give different results or fail.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     kinds = set(getattr(inner.config, "layer_types", None) or ["full_attention"])
@@ -204,10 +210,11 @@ def use_packed_attention(model: Any) -> bool:
 
 
 def plain_model(network: Network) -> tuple[Any, dict[str, Tensor]]:
-    """The network as a plain AutoModelForTokenClassification, adapters merged, and what it cannot hold: the single heads
-    ("weight" (H, 2, d), "bias" (H, 2)) where there are several, and "extra.weight" (E, d), "extra.bias" (E,).
+    """Convert the network to a plain AutoModelForTokenClassification with adapters merged, and return it with the other
+    tensors.
 
-    The plain classifier is the mean of the heads. The network is used up.
+    The plain classifier is the mean of the heads. The other tensors are the single heads ("weight" (H, 2, d), "bias" (H, 2)) if
+    there are several, and "extra.weight" (E, d), "extra.bias" (E,). The network must not be used afterwards.
     """
     model = network.model.merge_and_unload() if hasattr(network.model, "merge_and_unload") else network.model
     if network.packs:
@@ -231,7 +238,7 @@ def plain_model(network: Network) -> tuple[Any, dict[str, Tensor]]:
 
 
 def is_causal(config: Any) -> bool:
-    """Whether a model of this configuration reads from left to right only."""
+    """Return whether a model with this configuration reads from left to right only."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
     kind = config.model_type
@@ -239,19 +246,19 @@ def is_causal(config: Any) -> bool:
 
 
 def head_name(model: Any) -> str:
-    """What the classifier is called: "score" in causal models, "classifier" in encoders."""
+    """Return the attribute name of the classifier: "score" in causal models, "classifier" in encoders."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     return next(name for name in ("score", "classifier") if hasattr(inner, name))
 
 
 def find_head(model: Any) -> tuple[Any, Any]:
-    """The module that holds the classifier, and the classifier."""
+    """Return the module that holds the classifier, and the classifier."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     return inner, getattr(inner, head_name(model))
 
 
 def find_layers(model: Any) -> tuple[nn.Module, str, nn.ModuleList]:
-    """The list of layers, with the module that holds it and its name there."""
+    """Return the module that holds the list of layers, the name of the list in it, and the list."""
     count = model.config.num_hidden_layers
     for parent in model.modules():
         for name, child in parent.named_children():
@@ -261,7 +268,7 @@ def find_layers(model: Any) -> tuple[nn.Module, str, nn.ModuleList]:
 
 
 def pick_device(wanted: str) -> torch.device:
-    """ "auto" is the GPU of this process where there is one. Raises ConfigError for a device that is not there."""
+    """Resolve a device name; "auto" is this process's GPU if there is one. Raises ConfigError for a missing device."""
     from accelerate import PartialState
 
     own = torch.device(PartialState().device)
@@ -276,7 +283,7 @@ def pick_device(wanted: str) -> torch.device:
 
 
 def pick_dtype(wanted: str, device: torch.device) -> torch.dtype:
-    """What is computed in. "auto" is bf16 where the hardware multiplies it faster than fp32."""
+    """Resolve the data type of the computation; "auto" is bf16 where the hardware computes faster in it than in fp32."""
     if wanted == "auto":
         return torch.bfloat16 if _has_bf16(device) else torch.float32
     return torch.bfloat16 if wanted == "bf16" else torch.float32
@@ -293,7 +300,7 @@ def _has_bf16(device: torch.device) -> bool:
 
 
 def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
-    """The base with two classes, and whether its head was trained for them already."""
+    """Load the base with two classes, and return whether its head was already trained for them."""
     from transformers import AutoConfig, AutoModelForTokenClassification
 
     try:
@@ -334,7 +341,7 @@ def _make_head(old: Any, heads: int, extra: tuple[float, ...], seed: int, goes_o
     size = old.in_features
     weight = torch.zeros(2 * heads + len(extra), size)
     bias = torch.zeros(len(weight))
-    # Several heads must differ, or they would stay the same and agree about everything.
+    # Several heads must start different, or they would stay identical and agree about everything.
     weight[: 2 * heads].normal_(0.0, 0.02, generator=generator)
     if goes_on:
         weight[: 2 * heads] = old.weight.detach().repeat(heads, 1) + (heads > 1) * weight[: 2 * heads]
@@ -344,7 +351,10 @@ def _make_head(old: Any, heads: int, extra: tuple[float, ...], seed: int, goes_o
 
 
 def remove_dropout(model: Any) -> None:
-    """Numbers in training are then those of scoring; on data of this size dropout gives nothing that weight decay does not."""
+    """Disable dropout, so that training computes the same numbers as scoring.
+
+    On data of this size, dropout adds nothing to weight decay.
+    """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -383,7 +393,7 @@ def add_adapters(model: Any, text: str) -> Any:
     lora = parse_lora(text)
     config = LoraConfig(r=lora.r, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=list(lora.targets) or "all-linear")
     try:
-        with warnings.catch_warnings():  # peft asks transformers for a name that is going out of use
+        with warnings.catch_warnings():  # peft uses a deprecated name of transformers
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
             return get_peft_model(model, config)
     except ValueError as error:

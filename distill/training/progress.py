@@ -1,4 +1,4 @@
-"""Training records in, a live bar out: loss, tokens/s, time left and dev scores; plain lines where there is no terminal."""
+"""Show training progress as a live bar, or as plain lines without a terminal: loss, tokens/s, time left, dev scores."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from critic_prm.terminal import safe_console
 
 EVERY = 30.0
-"""Seconds between lines where there is no terminal."""
+"""Seconds between progress lines without a terminal."""
 
 
 @contextmanager
 def watching(say: Callable[[str], None]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """What `loop.fit` calls with each of its records. Dev scores always become a line of `say`."""
+    """Yield the callback that `loop.fit` calls with each of its records. Dev scores are always also passed to `say`."""
     if sys.stderr.isatty():
         with _bar() as watch:
             yield watch
@@ -25,7 +25,7 @@ def watching(say: Callable[[str], None]) -> Iterator[Callable[[Mapping[str, Any]
 
 
 def dev_line(record: Mapping[str, Any]) -> str:
-    """ "dev after step 120 (epoch 1.00): F1 0.412, AUROC 0.731, loss 0.480 (best so far)"."""
+    """Format a dev record: "dev after step 120 (epoch 1.00): F1 0.412, AUROC 0.731, loss 0.480 (best so far)"."""
     dev = record["dev"]
     cells = [f"{name} {dev[key]:.3f}" for key, name in NAMES.items() if dev.get(key) is not None]
     best = " (best so far)" if record["best"] else ""

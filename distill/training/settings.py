@@ -1,4 +1,4 @@
-"""How a transformer is trained: every choice with its default, checked before anything is loaded."""
+"""Define the settings of transformer training with their defaults, validated before anything is loaded."""
 
 from __future__ import annotations
 
@@ -14,62 +14,74 @@ DTYPES = ("auto", "fp32", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """Rank and scale of the adapters; `targets` are names of linear layers, none of them meaning all but the head."""
+    """LoRA adapter settings."""
 
     r: int = 16
+    """Rank of the adapters."""
     alpha: int = 32
+    """Scale of the adapters."""
     targets: tuple[str, ...] = ()
+    """Names of the linear layers that get adapters; empty means all except the head."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Everything about a training run but its data, its base and its seed. Raises UsageError for what cannot be.
-
-    The student: `layers` keeps the first so many layers of the base; `freeze` leaves "none", "embeddings", the embeddings and
-    the first so many layers ("6"), or "all" of the base as it is; `lora` trains adapters instead ("r=16,alpha=32"); `heads`
-    is the number of heads whose spread is the uncertainty.
-
-    The goal: `loss` is a module of `losses/`; `label_smoothing` in [0, 1); `class_weights` weigh wrong and right steps;
-    `domain_weights` ("source=1.5,...") weigh the rows of a source, and `trusted`, a source or a file of rows, is what the
-    weights are learned against.
-
-    The text: `layout` is one of `layouts.LAYOUTS`; `chat_template` puts the problem into the tokenizer's chat template;
-    `max_length` is in tokens, and the base's own limit holds where it is lower; `allow_dropped` is the share of labels that may
-    be lost because their steps do not fit.
-
-    The run: `lr` None is `default_lr`; a step of the optimizer takes `batch_tokens` tokens, at most `micro_tokens` of them at
-    once in each process (0: what suits the device); `warmup` is a share of all steps; `clip` bounds the norm of the gradient
-    (0: no bound); dev is scored `evaluations` times an epoch, and after `patience` times without a better F1 (0: never)
-    training stops; a checkpoint is written every `save_minutes`.
-    """
+    """Settings of a training run, apart from its data, base and seed. Raises UsageError for an invalid value or combination."""
 
     layers: int | None = None
+    """Number of layers to keep, from the first; None keeps all."""
     freeze: str = "none"
+    """Part of the base to freeze: "none", "embeddings", "all", or N for the embeddings and the first N layers."""
     lora: str = ""
+    """LoRA settings such as "r=16,alpha=32"; if set, adapters are trained and the base is frozen."""
     heads: int = 1
+    """Number of heads; the spread of their scores is the uncertainty."""
     loss: str = "soft"
+    """Name of a module in `losses/`."""
     domain_weights: str = ""
+    """Weights per source of the training rows, such as "gsm8k=1.5,math=0.5"."""
     trusted: str = ""
+    """Trusted set from which the weights per source are learned: one of the sources, or a file of training rows."""
     label_smoothing: float = 0.0
+    """Label smoothing in [0, 1)."""
     class_weights: tuple[float, float] | None = None
+    """Loss weights of incorrect and correct steps."""
     layout: str = "default"
+    """Name of a text layout in `layouts.LAYOUTS`."""
     chat_template: bool = False
+    """Put the problem into the tokenizer's chat template."""
     max_length: int = 2048
+    """Maximum sequence length in tokens; the base's own limit applies if it is lower."""
     allow_dropped: float = 0.01
+    """Share of the labels that may be lost because their steps do not fit."""
     lr: float | None = None
+    """Peak learning rate; None for `default_lr`."""
     weight_decay: float = 0.01
+    """Weight decay of AdamW, applied to matrices only."""
     epochs: int = 3
+    """Number of passes over the training rows."""
     batch_tokens: int = 8192
+    """Tokens per optimizer step."""
     micro_tokens: int = 0
+    """Maximum tokens per forward pass in each process; 0 chooses by device."""
     schedule: str = "cosine"
+    """Learning-rate schedule after warmup: "cosine", "linear" or "constant"."""
     warmup: float = 0.05
+    """Share of all steps in which the learning rate rises linearly."""
     clip: float = 1.0
+    """Maximum gradient norm; 0 disables clipping."""
     evaluations: int = 1
+    """Dev evaluations per epoch."""
     patience: int = 3
+    """Stop after this many dev evaluations without a better F1; 0 disables early stopping."""
     dtype: str = "auto"
+    """Data type of the computation: "auto", "fp32" or "bf16"."""
     device: str = "auto"
+    """Device such as "auto", "cpu", "cuda" or "cuda:1"."""
     checkpointing: bool = False
+    """Use gradient checkpointing, which saves memory and costs time."""
     save_minutes: float = 5.0
+    """Minutes between checkpoints."""
 
     def __post_init__(self) -> None:
         from distill.layouts import LAYOUTS
@@ -106,7 +118,7 @@ class TrainingSettings:
 
 
 def parse_lora(text: str) -> Lora:
-    """Read "r=16", "r=8,alpha=32" or "r=8,targets=q_proj+v_proj". Raises UsageError."""
+    """Parse "r=16", "r=8,alpha=32" or "r=8,targets=q_proj+v_proj". Raises UsageError."""
     found: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
@@ -123,5 +135,5 @@ def parse_lora(text: str) -> Lora:
 
 
 def default_lr(settings: TrainingSettings) -> float:
-    """What suits what is trained: 2e-5 for a whole base, 2e-4 for adapters, 1e-3 for heads alone."""
+    """Return the learning rate: 2e-5 for full fine-tuning, 2e-4 for adapters, 1e-3 for heads alone, unless `lr` is set."""
     return settings.lr or (2e-4 if settings.lora else 1e-3 if settings.freeze == "all" else 2e-5)
