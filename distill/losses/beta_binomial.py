@@ -1,4 +1,4 @@
-"""Votes, k of n for each step, under a Beta-Binomial whose mean is P(correct) and whose width the network gives (BetaPRM)."""
+"""Beta-Binomial likelihood of votes, with mean P(correct) and a concentration that the network predicts (BetaPRM)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WANTS: Want = "votes"
 KAPPA_MIN = 1e-3
 KAPPA_START = 4.0
 EVIDENCE = 0.05
-"""How hard a mean that misses the votes pulls kappa down (lambda_e of BetaPRM, arXiv 2605.15529)."""
+"""Strength with which a mean that misses the votes lowers kappa (lambda_e of BetaPRM, arXiv 2605.15529)."""
 
 START: tuple[float, ...] = (math.log(math.expm1(KAPPA_START - KAPPA_MIN)),)
 EXTRA = len(START)
@@ -31,7 +31,7 @@ def counts(want: Targets) -> Tensor:
 
 
 def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    """-log P(k | n, mu, kappa) + EVIDENCE |mu - k/n| kappa, where the second term moves kappa alone."""
+    """Compute -log P(k | n, mu, kappa) + EVIDENCE |mu - k/n| kappa; the second term has a gradient for kappa only."""
     z, width, known = out.log_odds(), kappa(out.extra), counts(want)
     k, n = torch.where(known, want.k, 0.0), torch.where(known, want.n, 1.0)
     missed = (torch.sigmoid(z).detach() - k / n).abs()
@@ -39,14 +39,18 @@ def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
 
 
 def kappa(extra: Tensor) -> Tensor:
-    """The concentration alpha + beta from the head's number, shape (n,); the belief's sd is sqrt(mu (1 - mu) / (kappa + 1))."""
+    """Compute the concentration alpha + beta from the head's extra output, shape (n,).
+
+    The standard deviation of the Beta distribution is sqrt(mu (1 - mu) / (kappa + 1)).
+    """
     return F.softplus(extra[:, 0].float()) + KAPPA_MIN
 
 
 def nll(z: Tensor, width: Tensor, k: Tensor, n: Tensor) -> Tensor:
-    """-log of the Beta-Binomial at k of n (shape (m,), whole numbers) for a mean of sigmoid(z) and concentration `width`.
+    """Negative log of the Beta-Binomial at k of n votes, for a mean of sigmoid(z) and concentration `width`.
 
-    As sums over the votes rather than differences of lgamma, which lose all their digits in float32 for a kappa above 1e5:
+    All arguments have shape (m,); k and n hold whole numbers. The terms are sums over the votes instead of differences of
+    lgamma, which lose all their digits in float32 for a kappa above 1e5:
 
         log C(n,k) + sum_{i<k} log(mu + i/kappa) + sum_{j<n-k} log(1 - mu + j/kappa) - sum_{i<n} log(1 + i/kappa)
     """

@@ -1,4 +1,4 @@
-"""Cross-entropy against hard labels: a step is right when P(correct) is one half or more."""
+"""Cross-entropy against hard labels: a step is correct if P(correct) is at least 0.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes alone: every step is taken for as good as the answer, and a third class may take what is not (FreePRM)."""
+"""Outcome-only loss: steps inherit the outcome as label, with a buffer class for those that differ (FreePRM)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ EXTRA = len(START)
 TAKES_WEIGHTS = False
 
 BUFFER = 0.5
-"""How much of the buffer's mass counts for the outcome: at 1 a network that says "buffer" everywhere has no loss at all; at
-one half it has log 2 and learns (arXiv 2506.03570)."""
+"""Share of the buffer's probability that counts for the outcome (arXiv 2506.03570).
+
+At 1, a network that always predicts "buffer" has a loss of 0; at 0.5 that loss is log 2, so the network learns.
+"""
 
 
 def counts(want: Targets) -> Tensor:
@@ -29,15 +31,16 @@ def counts(want: Targets) -> Tensor:
 
 
 def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    """Scores leave the buffer out: P(correct) is p_right / (p_right + p_wrong), the softmax of the two logits that are kept."""
+    """Compute the loss of the three classes. Scores ignore the buffer: P(correct) is p_right / (p_right + p_wrong), the softmax
+    of the two logits that are kept."""
     share = torch.where(want.last, 0.0, BUFFER).to(out.logits.dtype)
     return buffered(torch.cat([out.logits.float(), out.extra.float()], dim=1), want.outcome, share)
 
 
 def buffered(logits: Tensor, outcome: Tensor, share: Tensor) -> Tensor:
-    """-log(p_right + b p_buffer) where the outcome is right, -log(p_wrong + b p_buffer) where it is wrong, 0 where it is nan.
+    """-log(p_right + b p_buffer) if the outcome is right, -log(p_wrong + b p_buffer) if it is wrong, 0 if it is nan.
 
-    `logits` (n, 3): wrong, right, buffer. `share` (n,): b in [0, 1]; 0 on a row's last step, whose label is certain.
+    `logits` (n, 3): wrong, right, buffer. `share` (n,): b in [0, 1]; it is 0 on a row's last step, whose label is certain.
     """
     known = ~outcome.isnan()
     meant = torch.where(torch.where(known, outcome, 0.0) >= 0.5, logits[:, 1], logits[:, 0])

@@ -1,4 +1,4 @@
-"""Outcomes alone: a solution is right with the log odds that its steps' rewards add up to (the implicit PRM)."""
+"""Outcome-only loss of the implicit PRM: the log odds of a solution are the sum of its steps' rewards."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ TAKES_WEIGHTS = False
 
 
 def counts(want: Targets) -> Tensor:
-    """The last step of each row: the loss is one number a solution."""
+    """Select the last step of each row, since there is one loss per solution."""
     return want.last & ~want.outcome.isnan()
 
 
 def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    """-o log sigmoid(r) - (1 - o) log sigmoid(-r), r = the sum of the row's log odds; o is the outcome (arXiv 2412.01981).
+    """Compute -o log sigmoid(r) - (1 - o) log sigmoid(-r), r = the sum of the row's log odds; o is the outcome (arXiv
+    2412.01981).
 
-    With the log odds of a step being beta times its tokens' log ratios of policy to reference, this is the implicit PRM; with a
-    head's, an outcome model that is a sum over steps.
+    If the log odds of a step are beta times the log ratio of policy to reference over its tokens, this is the implicit PRM. If
+    they come from a head, it is an outcome model that is a sum over steps.
     """
     _, at = torch.unique(want.row, return_inverse=True)
     odds = out.log_odds()

@@ -1,4 +1,4 @@
-"""A loss by name: what the network gave at step ends and what was wanted of it in, one number per step end out."""
+"""Define the loss protocol and its inputs, and open a loss by name."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ Want: TypeAlias = Literal["labels", "votes", "outcomes"]
 """What a loss learns from: P(correct) per step, votes (k of n) per step, or one outcome per solution."""
 
 MIN_VOTES = 3
-"""With n = 1 votes of k the Beta-Binomial does not depend on its width, with n = 2 hardly: nothing would train it."""
+"""Minimum votes per step: with n = 1 the Beta-Binomial does not depend on its width, and with n = 2 hardly, so the width would
+not be trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the network gives at the n step ends of a batch.
+    """Network outputs at the n step ends of a batch.
 
-    `logits` (n, 2), float32: incorrect, correct. `hidden` (n, d): the state they were read from. `extra` (n, EXTRA), float32:
-    the further numbers that the loss asked for, and no columns where it asked for none.
+    `logits` (n, 2), float32: incorrect, correct. `hidden` (n, d): the states they were computed from. `extra` (n, EXTRA),
+    float32: the extra outputs that the loss asked for; no columns if it asked for none.
     """
 
     logits: Tensor
@@ -35,17 +36,17 @@ class Outputs:
     extra: Tensor
 
     def log_odds(self) -> Tensor:
-        """log P(correct) / P(incorrect), shape (n,), float32."""
+        """Return log P(correct) / P(incorrect), shape (n,), float32."""
         return self.logits[:, 1].float() - self.logits[:, 0].float()
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What is wanted at the n step ends of a batch; every tensor has shape (n,).
+    """Targets at the n step ends of a batch; every tensor has shape (n,).
 
-    `p`: P(correct), nan where the step has no label. `k` of `n` votes, n = 0 where there are none. `weight`: of the row. `row`:
-    number of the row in its split. `step`: number of the step in its row. `last`: the row's last step. `outcome`: 1 if the
-    solution's final answer is right, 0 if not, nan where unknown. `domain`: number of the row's source.
+    `p`: P(correct), nan if the step has no label. `k` of `n` votes, n = 0 if there are none. `weight`: weight of the row.
+    `row`: index of the row in its split. `step`: index of the step in its row. `last`: whether it is the row's last step.
+    `outcome`: 1 if the solution's final answer is correct, 0 if not, nan if unknown. `domain`: index of the row's source.
     """
 
     p: Tensor
@@ -60,42 +61,42 @@ class Targets:
 
 
 class Loss(Protocol):
-    """A module in `losses/`."""
+    """Interface of a module in `losses/`."""
 
     @property
     def WANTS(self) -> Want: ...
 
     @property
     def START(self) -> tuple[float, ...]:
-        """The bias to begin with of each further number it needs of the head."""
+        """The initial biases of the extra outputs that it needs from the head."""
         ...
 
     @property
     def EXTRA(self) -> int:
-        """How many further numbers a step: the length of START."""
+        """The number of extra outputs per step: the length of START."""
         ...
 
     @property
     def TAKES_WEIGHTS(self) -> bool:
-        """Whether class weights and label smoothing mean something to it."""
+        """Whether it uses class weights and label smoothing."""
         ...
 
     def counts(self, want: Targets) -> Tensor:
-        """Which step ends count in the divisor: (n,) bool."""
+        """Return which step ends count in the divisor: (n,) bool."""
         ...
 
     def loss(self, out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-        """Shape (n,), float32, before row weights; exactly 0, without gradient, where `counts` is false."""
+        """Return the loss, shape (n,), float32, before row weights; exactly 0, without gradient, where `counts` is false."""
         ...
 
 
 def open_loss(name: str) -> Loss:
-    """Import the loss called `name`. Raises UsageError that lists the available ones."""
+    """Import the loss called `name`. Raises UsageError with the available names."""
     return cast(Loss, registry.load("loss", name))
 
 
 def check_settings(settings: TrainingSettings) -> None:
-    """Raises UsageError for an unknown loss, and for weights or smoothing that the loss does not take."""
+    """Raise UsageError for an unknown loss, and for class weights or smoothing that the loss does not use."""
     loss = open_loss(settings.loss)
     given = [
         name
@@ -108,7 +109,7 @@ def check_settings(settings: TrainingSettings) -> None:
 
 
 def check_rows(name: str, rows: Sequence[Row], where: str) -> None:
-    """Raises InputError when the training rows, of the file `where`, lack what the loss called `name` learns from."""
+    """Raise InputError if the training rows of file `where` lack what the loss called `name` learns from."""
     _LACKS[open_loss(name).WANTS](name, [row for row in rows if row.weight > 0], where)
 
 

@@ -1,4 +1,4 @@
-"""The squared error of P(correct)."""
+"""Squared error of P(correct)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross-entropy against soft labels: [P(correct), 1 - P(correct)] as they are."""
+"""Cross-entropy against soft labels, the targets being [P(correct), 1 - P(correct)]."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, p: Tensor, settings: TrainingSettings) -> Tensor:
-    """-w1 q log P(correct) - w0 (1 - q) log P(incorrect), q = (1 - e) p + e / 2, with w0, w1 = `settings.class_weights` (1, 1
-    where None) and e = `settings.label_smoothing`; 0 where p is nan. As torch's own cross_entropy has it, for two classes."""
+    """Compute -w1 q log P(correct) - w0 (1 - q) log P(incorrect), q = (1 - e) p + e / 2; 0 where p is nan.
+
+    w0, w1 = `settings.class_weights` (1, 1 if None) and e = `settings.label_smoothing`. It equals torch's own cross_entropy for
+    two classes.
+    """
     known = ~p.isnan()
     smooth = settings.label_smoothing
     q = (1 - smooth) * torch.where(known, p, 0.5).float() + smooth / 2

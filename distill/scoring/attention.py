@@ -1,4 +1,4 @@
-"""Queries, keys and values of a pack of token trees in, what each token takes from its own line of the tree out."""
+"""Compute attention over a packed batch of token trees, where each token attends to its own path of the tree."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from torch import Tensor
 from distill.scoring.tree import TokenTree
 
 NAME = "critic_prm_tree"
-"""Under which transformers finds `attend`."""
+"""The name under which `attend` is registered with transformers."""
 
 Layers = dict[int, tuple[Tensor, Tensor]]
-"""Keys and values of some tokens, each (1, heads, tokens, size), by number of layer."""
+"""Keys and values of some tokens, each (1, heads, tokens, size), by layer index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A segment as attention sees it: its places in the pack, those of the segments before it, and what was computed before the
-    pack, (keys and values, how many of their tokens), from the first position on. `offset`: tokens before it."""
+    """A segment as attention sees it.
+
+    `own` is its range in the pack, `before` holds the ranges of its ancestors in the pack. `past` holds what was computed
+    before the pack, as (keys and values, number of tokens to use), starting at the first position. `offset` is the number of
+    tokens before the segment.
+    """
 
     own: slice
     before: tuple[slice, ...]
@@ -33,15 +37,17 @@ class Part:
 
 @dataclass(slots=True)
 class Pack:
-    """What `attend` must know of a batch. `kept` takes keys and values where they are wanted afterwards."""
+    """The batch structure that `attend` needs. If `kept` is given, it collects the keys and values for later use."""
 
     parts: Sequence[Part]
     kept: Layers | None = None
     _masks: dict[tuple[int, int | None], Tensor | None] = field(default_factory=dict)
 
     def mask(self, number: int, window: int | None, like: Tensor) -> Tensor | None:
-        """What is added to a part's scores: -inf for later tokens and those before the window. None where it is the triangle
-        that the kernel knows by itself, or nothing."""
+        """Return the additive mask of a part: -inf for later tokens and for those before the sliding window.
+
+        Returns None if no mask is needed beyond the kernel's own causal mask.
+        """
         key = (number, window)
         if key not in self._masks:
             part = self.parts[number]
@@ -61,7 +67,7 @@ class Pack:
 
 
 def pack_of(tree: TokenTree, past: Sequence[tuple[tuple[Layers, int], ...]] = (), kept: Layers | None = None) -> Pack:
-    """The pack of a tree. `past` has, for every segment, what its line went on from, where anything was computed before."""
+    """Build the pack of a tree. `past` holds, per segment, the earlier results that its path continues, if there are any."""
     parts = []
     for number, segment in enumerate(tree.segments):
         before = _merged([slice(s.start, s.stop) for s in tree.line(number)])
@@ -80,8 +86,10 @@ def attend(
     sliding_window: int | None = None,
     **unused: Any,
 ) -> tuple[Tensor, None]:
-    """An attention function of transformers. Every segment attends to its own line alone, so sequences in a pack do not see
-    each other, nothing is padding, and no score is computed to be masked away but within a segment."""
+    """Attention function for transformers in which every segment attends to its own path only.
+
+    Sequences in a pack do not see each other, there is no padding, and masked scores are computed only within a segment.
+    """
     assert pack is not None, f"{NAME} is for packs only"
     layer = module.layer_idx
     if pack.kept is not None:
@@ -104,7 +112,7 @@ def attend(
 
 @contextmanager
 def packing(model: Any) -> Iterator[None]:
-    """Within, `model` attends in packs."""
+    """Make `model` attend in packs within this context."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, attend)
@@ -117,7 +125,7 @@ def packing(model: Any) -> Iterator[None]:
 
 
 def _merged(slices: Sequence[slice]) -> tuple[slice, ...]:
-    """Neighbours as one."""
+    """Merge adjacent slices."""
     out: list[slice] = []
     for one in slices:
         if out and out[-1].stop == one.start:

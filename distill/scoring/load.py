@@ -1,4 +1,4 @@
-"""Encoded solutions -> P(correct) per step: what computes it, and how it is asked for."""
+"""Define how a verifier is loaded (backend, dtype, device) and the protocol of the runners that compute its scores."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ DTYPES = ("auto", "fp32", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class StepScores:
-    """Of one solution: raw P(correct) of each step that fits, shape (kept steps,), and the standard deviation over the heads of
-    the network, None where there is one head."""
+    """The scores of one solution."""
 
     p: Floats
+    """Raw P(correct) of each step that fits, shape (kept steps,)."""
     spread: Floats | None = None
+    """Standard deviation over the heads of the network, of the same shape; None if there is one head."""
 
 
 class Runner(Protocol):
-    """What computes scores: one backend, opened on one verifier."""
+    """Computes scores: one backend, opened on one verifier."""
 
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
-        """All steps of all solutions, in order. A score does not depend on what else is asked for at the same time."""
+        """Score all steps of all solutions, in order. A score does not depend on the other solutions of the call."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How a verifier is to be opened. Raises UsageError for what cannot be.
-
-    `backend` is "torch"; "onnx", for a folder that `critic-prm export` was run on; or "vllm": a server at `base_url`, or
-    without one an engine in this process. `dtype` is what is computed in: "fp32", "bf16", or "auto" (bf16 on a GPU that has
-    it, else fp32). `device` is "auto", "cpu", "cuda", "cuda:1".
-    """
+    """How to open a verifier. Raises UsageError for an invalid value or combination."""
 
     backend: str = "torch"
+    """Backend: "torch", "onnx" (for a folder exported with `critic-prm export`) or "vllm" (by server or in this process)."""
     dtype: str = "auto"
+    """Data type of the computation: "fp32", "bf16", or "auto" (bf16 on a GPU that supports it, else fp32)."""
     device: str = "auto"
+    """Device such as "auto", "cpu", "cuda" or "cuda:1"."""
     base_url: str | None = None
+    """Address of a vLLM server; None for a vLLM engine in this process."""
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -64,7 +64,7 @@ DEFAULT = LoadOptions()
 
 
 def require_default(opening: LoadOptions, student: str) -> None:
-    """Raises UsageError when a student that can be opened in one way only is asked for another."""
+    """Raise UsageError if load options are given for a student that supports only the default."""
     if opening != DEFAULT:
         raise UsageError(
             f"a {student} verifier is opened in one way only; leave --backend, --dtype, --device and --base-url out"

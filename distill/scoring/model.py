@@ -1,4 +1,4 @@
-"""A token classifier and its heads; batches of tokens in, the heads' numbers at step ends out."""
+"""Run a token classifier on batches of tokens and read its heads at step ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from distill.training.network import find_head
 
 
 class Tap:
-    """Takes what goes into a model's classifier, and leaves only the wanted places for the classifier itself."""
+    """A hook that captures the classifier's input, so that the classifier itself computes a single token only."""
 
     def __init__(self, head: Any) -> None:
         self.at: Tensor | None = None
@@ -48,10 +48,10 @@ class Tap:
 
 @dataclass(slots=True)
 class ScoringModel:
-    """A plain model in its own precision, with its heads read in float32. One thread at a time computes.
+    """A plain model in its own precision, with its heads computed in float32. Only one thread computes at a time.
 
-    `weight` (2 + 2 H, d), `bias` (2 + 2 H,): the classifier, and the single heads where there are several. `packs` says whether
-    the model computes in packs what it computes alone, which is tried once.
+    `weight` (2 + 2 H, d) and `bias` (2 + 2 H,) hold the classifier, followed by the single heads if there are several. `packs`
+    says whether the model gives the same results in packs as on single sequences, which is tested once.
     """
 
     model: Any
@@ -68,7 +68,7 @@ class ScoringModel:
 
     @torch.inference_mode()
     def packed(self, ids: NDArray[np.int64], positions: NDArray[np.int64], pack: Pack, at: NDArray[np.int64] | None) -> Tensor:
-        """Numbers (n, 2 + 2 H) at the places `at` of a pack, or at all of them."""
+        """Return the head outputs (n, 2 + 2 H) at the positions `at` of a pack, or at all positions."""
         with self._lock, packing(self.model):
             return self._numbers(
                 at, input_ids=self._tensor(ids)[None], position_ids=self._tensor(positions)[None], use_cache=False, pack=pack
@@ -76,7 +76,7 @@ class ScoringModel:
 
     @torch.inference_mode()
     def plain(self, ids: Tensor, mask: Tensor | None, at: Tensor) -> Tensor:
-        """Numbers at the places `at` of the flattened rows `ids` (rows, length)."""
+        """Return the head outputs at the positions `at` of the flattened rows `ids` (rows, length)."""
         with self._lock:
             quiet = {"use_cache": False} if self.causal else {}
             return self._numbers(at, input_ids=ids, attention_mask=mask, **quiet)
@@ -93,9 +93,9 @@ class ScoringModel:
 
 
 def open_machine(model: Any, more: Mapping[str, Tensor], causal: bool) -> ScoringModel:
-    """`model` as AutoModelForTokenClassification gives it, on its device, in its precision; `more` as `plain_model` gives it.
+    """Wrap `model`, an AutoModelForTokenClassification on its device and in its precision; `more` is as from `plain_model`.
 
-    The model itself is not changed: it can be saved, and called as before.
+    The model itself is not changed: it can still be saved and called as before.
     """
     _, head = find_head(model)
     weight, bias = [head.weight.detach().float()], [_bias(head)]
@@ -108,7 +108,7 @@ def open_machine(model: Any, more: Mapping[str, Tensor], causal: bool) -> Scorin
 
 
 def found(numbers: Tensor) -> StepScores:
-    """P(correct) and the spread over heads, of numbers (n, 2 + 2 H)."""
+    """Compute P(correct) and the spread over heads from head outputs (n, 2 + 2 H)."""
     p = torch.sigmoid((numbers[:, 1] - numbers[:, 0]).double()).cpu().numpy()
     if numbers.shape[1] == 2 or not len(numbers):
         return StepScores(p, None if numbers.shape[1] == 2 else p)
@@ -117,10 +117,10 @@ def found(numbers: Tensor) -> StepScores:
 
 
 def can_pack(machine: ScoringModel) -> bool:
-    """Whether a pack gives what sequences alone give: some architectures attend in ways of their own, and say so nowhere."""
+    """Test whether a pack gives the same results as single sequences; some architectures attend differently without notice."""
     rope = getattr(machine.model.config, "rope_parameters", None) or {}
     if isinstance(rope, dict) and rope.get("rope_type") in ("dynamic", "longrope"):
-        return False  # positions of all sequences of a batch depend on its longest
+        return False  # positions depend on the longest sequence of a batch
     size = machine.model.config.vocab_size
     ids = np.random.default_rng(0).integers(0, size, 40).astype(np.int32)
     sequences = [ids[:24], np.concatenate([ids[:8], ids[24:]])]

@@ -1,4 +1,4 @@
-"""Encoded solutions through ONNX Runtime: rows of like length together, the model as `critic-prm export` wrote it."""
+"""Score encoded solutions with ONNX Runtime, using the model that `critic-prm export` wrote."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ TOKENS = 2048
 
 @dataclass(frozen=True, slots=True)
 class OnnxRunner:
-    """A session whose inputs are ids and mask (rows, length), int64, and whose output is logits (rows, length, 2)."""
+    """An ONNX session with inputs ids and mask (rows, length), int64, and output logits (rows, length, 2).
+
+    Rows of similar length are batched together.
+    """
 
     session: Any
     pad: int
@@ -47,7 +50,7 @@ class OnnxRunner:
 
 
 def open_onnx(folder: Path, pad: int) -> OnnxRunner:
-    """The smaller of the exported models. Raises InputError where nothing was exported, ConfigError without the packages."""
+    """Open the smallest exported model. Raises InputError if nothing was exported, ConfigError if packages are missing."""
     path = next((folder / name for name in (SMALL, MODEL) if (folder / name).is_file()), None)
     if path is None:
         raise InputError(str(folder), "it holds no ONNX model", f"make one with: critic-prm export {folder}")
@@ -55,19 +58,19 @@ def open_onnx(folder: Path, pad: int) -> OnnxRunner:
 
 
 def open_session(path: Path) -> Any:
-    """A session of ONNX Runtime on the processor. Raises ConfigError without the package, InputError for a damaged file."""
+    """Open an ONNX Runtime session on the CPU. Raises ConfigError if the package is missing, InputError for a damaged file."""
     try:
         import onnxruntime
     except ImportError:
         raise ConfigError("ONNX needs onnx and onnxruntime; install them with: pip install 'critic-prm[onnx]'") from None
     try:
         return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its own classes, which it does not export
+    except Exception as error:  # ONNX Runtime's own exception classes, which it does not export
         raise InputError(str(path), f"it does not open: {str(error)[:200]}", "export the verifier again") from None
 
 
 def _batches(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Slices of rows in ascending length whose places, padding included, are at most TOKENS."""
+    """Slice rows, sorted by ascending length, into batches of at most TOKENS positions, including padding."""
     cuts = [0]
     for n, length in enumerate(lengths):
         if n > cuts[-1] and (n + 1 - cuts[-1]) * length > TOKENS:

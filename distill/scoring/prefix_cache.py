@@ -1,4 +1,4 @@
-"""Solutions that grow step by step -> scores, for the price of the new steps: what was computed before is remembered."""
+"""Score growing solutions at the cost of their new steps, by caching keys and values of prefixes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from distill.scoring.tree import grow, overlap
 from distill.sequences import Encoded, Ints
 
 BYTES = 1 << 29
-"""What is remembered at most, in all: about 11,000 tokens of a model with 135 M weights, 9,000 of one with 7 B in bf16."""
+"""Maximum size of the cache in bytes: about 11,000 tokens of a model with 135 M weights, 9,000 of one with 7 B in bf16."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """One sequence that was computed: keys and values of all its tokens, in pieces that it shares with the sequences it grew
-    out of, and the heads' numbers at its step ends, by place. `bytes`: of its own piece."""
+    """A cached sequence: the keys and values of all its tokens, and the head outputs at its step ends, by position.
+
+    The pieces are shared with the sequences that it extends. `bytes` is the size of its own piece.
+    """
 
     ids: Ints
     pieces: tuple[tuple[Layers, int], ...]
@@ -32,13 +34,14 @@ class Trace:
     bytes: int
 
     def reach(self, wanted: Encoded) -> int:
-        """How many tokens of `wanted` need not be computed: those in common, as far as the scores of its steps are known."""
+        """Return how many tokens of `wanted` need no computation: the common prefix, up to its first step with an unknown
+        score."""
         common = overlap(self.ids, wanted.ids)
         missing = [int(end) for end in wanted.ends if end < common and int(end) not in self.numbers]
         return min(missing, default=common)
 
     def first(self, tokens: int) -> tuple[tuple[Layers, int], ...]:
-        """The pieces of the first `tokens` tokens."""
+        """Return the pieces that cover the first `tokens` tokens."""
         out = []
         for layers, count in self.pieces:
             if tokens <= 0:
@@ -50,7 +53,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class PrefixCachedRunner:
-    """A runner for search: appending a step costs that step. The traces used least recently are forgotten first."""
+    """A runner for search: an appended step costs that step alone. The least recently used traces are evicted first."""
 
     machine: ScoringModel
     most: int = BYTES
@@ -86,7 +89,7 @@ class PrefixCachedRunner:
         return best, reach
 
     def _grow(self, begun: Trace | None, reach: int, wanted: Sequence[Encoded]) -> list[Trace]:
-        """Traces of sequences whose first `reach` tokens are those of `begun`, computed from there on in one pass."""
+        """Compute in one pass the traces of sequences that share their first `reach` tokens with `begun`."""
         if begun is not None:
             self.traces.remove(begun)
             self.traces.append(begun)

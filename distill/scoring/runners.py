@@ -1,4 +1,4 @@
-"""Encoded solutions through a machine: packs of token trees for causal models that can, rows of like length for the others."""
+"""Batch encoded solutions for the model: packed token trees where it supports them, padded rows otherwise."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from distill.training.batches import collate, micro
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """All solutions of a pack in one pass without padding, what they begin with once: a problem, the steps that candidates
-    share, a chat's preamble. `tokens` is about the size of a pack."""
+    """Computes a pack of solutions in one pass, without padding, and each shared prefix once.
+
+    A shared prefix may be a problem, the common steps of candidates, or a chat preamble. `tokens` is the approximate size of a
+    pack.
+    """
 
     machine: ScoringModel
     tokens: int
@@ -41,8 +44,11 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of like length together, padded at their end. For encoders, which read to the end of the text, and for causal models
-    that attend in ways of their own. `tokens` bounds the places of a batch."""
+    """Computes right-padded rows of similar length.
+
+    It serves encoders, which attend to the end of the text, and causal models with unusual attention. `tokens` bounds the
+    positions of a batch, including padding.
+    """
 
     machine: ScoringModel
     tokens: int
@@ -64,6 +70,6 @@ def lengths(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
 
 
 def runner_of(machine: ScoringModel, pad: int) -> Runner:
-    """The fastest way that gives the model's own numbers. A pass on a CPU is small enough for its caches."""
+    """Choose the fastest runner that reproduces the model's own scores. On a CPU, a pass is small enough for its caches."""
     tokens = 16384 if machine.device.type == "cuda" else 1024
     return Packed(machine, tokens) if machine.packs else Rows(machine, tokens, pad)

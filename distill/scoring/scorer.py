@@ -1,4 +1,4 @@
-"""A transformer verifier's folder, opened in one way or another: problems and steps in, P(correct) and spread per step out."""
+"""Open a transformer verifier with any backend, and score steps with P(correct) and spread."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from distill.sequences import Encoder
 
 SCORING = "scoring.json"
-"""What stands around problem and steps, and how many heads there are."""
+"""File with the text layout and the number of heads."""
 
 
 def open_scorer(folder: Path, opening: LoadOptions) -> TransformerScorer:
-    """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without what it needs."""
+    """Open a verifier folder. Raises ValueError if it lacks a head or weights, ConfigError if a requirement is missing."""
     from distill.sequences import make_encoder
     from distill.training.network import open_tokenizer
 
@@ -49,7 +49,7 @@ def open_scorer(folder: Path, opening: LoadOptions) -> TransformerScorer:
 
 
 def open_model(folder: Path, opening: LoadOptions) -> tuple[Any, dict[str, Any]]:
-    """The model of a verifier's folder on its device, and the further heads; see `open_scorer`."""
+    """Load the model of a verifier folder on its device, and the additional heads; see `open_scorer`."""
     import torch
     from safetensors.torch import load_file
     from transformers import AutoModelForTokenClassification
@@ -68,7 +68,7 @@ def open_model(folder: Path, opening: LoadOptions) -> tuple[Any, dict[str, Any]]
 
 
 def scorer_of(model: Any, more: dict[str, Any], encoder: Encoder, stored: dict[str, Any]) -> TransformerScorer:
-    """The scorer of a plain model, as `network.plain_model` gives it."""
+    """Create the scorer of a plain model, as `network.plain_model` returns it."""
     from distill.scoring.model import open_machine
     from distill.scoring.runners import runner_of
 
@@ -78,9 +78,9 @@ def scorer_of(model: Any, more: dict[str, Any], encoder: Encoder, stored: dict[s
 
 @dataclass(frozen=True, slots=True)
 class TransformerScorer:
-    """What computes, the encoder before it, and what `scoring.json` says; see `Scorer`.
+    """A scorer that combines a runner, its encoder and the content of `scoring.json`; see `Scorer`.
 
-    Steps that do not fit into the context have a score of nan. `machine` is the model itself where it is computed here.
+    Steps that do not fit into the context have a score of nan. `machine` is the model if it runs in this process through torch.
     """
 
     runner: Runner
@@ -96,21 +96,21 @@ class TransformerScorer:
 
     @property
     def heads(self) -> int:
-        """Only the model itself has them: what is exported or served is their mean."""
+        """The number of heads; 1 for exported and served models, which have only the mean of the heads."""
         return 1 if self.machine is None else int(self.stored["heads"])
 
     def score(self, items: Sequence[Item]) -> list[Floats]:
         return [p for p, _ in self.score_and_spread(items)]
 
     def score_and_spread(self, items: Sequence[Item]) -> list[tuple[Floats, Floats | None]]:
-        """P(correct) of each step, and the standard deviation of the heads' P(correct), None where there is one head."""
+        """Return P(correct) of each step, and the standard deviation of the heads' P(correct), None if there is one head."""
         out = []
         for (_, steps), found in zip(items, self.runner.run(self.encoder.encode_many(items)), strict=True):
             out.append((_padded(found.p, len(steps)), None if found.spread is None else _padded(found.spread, len(steps))))
         return out
 
     def remembering(self) -> TransformerScorer:
-        """The same for solutions that grow: a step that is appended costs that step. Itself where it cannot remember."""
+        """Return a scorer with a prefix cache, so that an appended step costs that step alone; itself if it cannot cache."""
         if self.machine is None or not self.machine.packs:
             return self
         from distill.scoring.prefix_cache import PrefixCachedRunner
@@ -127,7 +127,7 @@ class TransformerScorer:
         try:
             with quiet():
                 self.machine.model.save_pretrained(folder)
-        except SafetensorError as error:  # a full disk, told by the library in its own way
+        except SafetensorError as error:  # how the library reports a full disk
             raise OSError(str(error)) from None
         self.encoder.tokenizer.save_pretrained(folder)
         if self.more:

@@ -1,4 +1,4 @@
-"""Token sequences in, a tree of segments out in which what sequences begin with stands once; cut into packs of tokens."""
+"""Merge token sequences into a tree that stores shared prefixes once, and group sequences into packs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
 
 SHARED = 16
-"""Tokens that sequences must have in common before these are computed once: a segment more costs more than a few tokens do."""
+"""Minimum length of a shared prefix in tokens: below it, an additional segment costs more than computing the tokens again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of tokens of one or several sequences: places `start` to `stop` of the tree's tokens. Its first token is at
-    position `offset` of its sequences; `parent` is the number of the segment before it, -1 for none."""
+    """A run of tokens that belongs to one or several sequences: `start` to `stop` among the tokens of the tree.
+
+    Its first token is at position `offset` of its sequences; `parent` is the index of the preceding segment, -1 for none.
+    """
 
     start: int
     stop: int
@@ -30,8 +32,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class TokenTree:
-    """`ids` and `positions` (tokens,): all segments one after another, each after its parent. `places[n]`: where among them the
-    tokens of sequence number n are."""
+    """A prefix tree of token sequences.
+
+    `ids` and `positions` (tokens,) hold all segments one after another, each after its parent. `places[n]` holds the indices of
+    the tokens of sequence n among them.
+    """
 
     ids: NDArray[np.int64]
     positions: NDArray[np.int64]
@@ -39,7 +44,7 @@ class TokenTree:
     places: tuple[Places, ...]
 
     def line(self, number: int) -> list[Segment]:
-        """The segments before segment `number`, from the first on."""
+        """Return the ancestors of segment `number`, from the root on."""
         line: list[Segment] = []
         parent = self.segments[number].parent
         while parent >= 0:
@@ -49,14 +54,17 @@ class TokenTree:
 
 
 def grow(sequences: Sequence[Ids], *, offset: int = 0, least: int = SHARED) -> TokenTree:
-    """The tree of `sequences`, whose first tokens are at position `offset`. Beginnings shorter than `least` are not shared."""
+    """Build the tree of `sequences`, whose first tokens are at position `offset`.
+
+    Prefixes shorter than `least` are not shared.
+    """
     order = sort(sequences)
     common = shared([sequences[n] for n in order])
     segments: list[Segment] = []
     parts: list[Ids] = []
     places: list[Places] = [np.empty(0, dtype=np.int64)] * len(sequences)
     size = 0
-    # (first, last + 1, depth, parent, places so far): groups of sequences, in sorted order, that agree up to `depth`.
+    # (first, last + 1, depth, parent, places so far): ranges of the sorted sequences that agree up to `depth`.
     waiting: list[tuple[int, int, int, int, Places]] = [(0, len(order), 0, -1, np.empty(0, dtype=np.int64))] if order else []
     while waiting:
         first, end, depth, parent, before = waiting.pop()
@@ -78,27 +86,28 @@ def grow(sequences: Sequence[Ids], *, offset: int = 0, least: int = SHARED) -> T
 
 
 def sort(sequences: Sequence[Ids]) -> list[int]:
-    """The sequences' numbers in the order of their tokens, so that those which begin alike are neighbours."""
+    """Return the indices of the sequences in lexicographic order of their tokens, so that shared prefixes are adjacent."""
     keys = [ids.astype(">u4").tobytes() for ids in sequences]
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def shared(sequences: Sequence[Ids]) -> list[int]:
-    """How many tokens each sequence begins with that the one before begins with too; 0 for the first."""
+    """Return the length of the prefix that each sequence shares with the previous one; 0 for the first."""
     return [0, *(overlap(a, b) for a, b in pairwise(sequences))] if sequences else []
 
 
 def overlap(a: Ids, b: Ids) -> int:
-    """How many tokens two sequences have in common at their beginning."""
+    """Return the length of the common prefix of two sequences."""
     least = min(len(a), len(b))
     differ = a[:least] != b[:least]
     return int(differ.argmax()) if differ.any() else least
 
 
 def packs(sequences: Sequence[Ids], tokens: int, least: int = SHARED) -> list[list[int]]:
-    """The sequences' numbers in groups whose trees have about `tokens` tokens, or one sequence.
+    """Group the indices of the sequences so that the tree of each group has about `tokens` tokens, or one sequence.
 
-    Sequences of which half or more is shared stay together up to four times as many: to part them is to compute it twice.
+    If at least half of a sequence is shared, its group may grow to four times that size, since splitting it would compute the
+    shared part twice.
     """
     order = sort(sequences)
     groups: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Encoded solutions through vLLM's pooling runner: a server that serves the verifier's folder, or an engine in this process."""
+"""Score encoded solutions with vLLM's pooling runner, on a server or in this process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from distill.scoring.load import Floats, StepScores
 from distill.sequences import Encoded
 
 AT_ONCE = 64
-"""Solutions in a request."""
+"""Solutions per request."""
 
 PATIENCE = 300.0
-"""Seconds for one of them."""
+"""Timeout of a request in seconds."""
 
 POOLER = {"tok_pooling_type": "ALL"}
 START = f"vllm serve FOLDER --runner pooling --pooler-config '{orjson.dumps(POOLER).decode()}'"
@@ -26,7 +26,7 @@ START = f"vllm serve FOLDER --runner pooling --pooler-config '{orjson.dumps(POOL
 
 @dataclass(frozen=True, slots=True)
 class VllmRunner:
-    """`ask` takes token ids of solutions and gives P(incorrect) and P(correct) of every token, (tokens, 2) for each."""
+    """Scores solutions through `ask`, which maps token ids to P(incorrect) and P(correct) of every token, (tokens, 2) each."""
 
     ask: Callable[[list[list[int]]], list[Floats]]
 
@@ -41,14 +41,14 @@ class VllmRunner:
 
 
 def open_server(base_url: str) -> VllmRunner:
-    """A server whose model is the verifier's folder. Raises ConfigError where none answers."""
+    """Connect to a server that serves the verifier folder. Raises ConfigError if none answers."""
     import httpx2
 
     address = base_url.rstrip("/").removesuffix("/v1")
 
     def post(ids: list[list[int]]) -> list[Floats]:
         try:
-            # A connection for each request of many solutions costs nothing beside them, and leaves none open.
+            # A new connection per request is cheap compared with its many solutions, and none stays open.
             body = {"model": model, "input": ids, "task": "token_classify"}
             answer = httpx2.post(f"{address}/pooling", json=body, timeout=PATIENCE)
         except httpx2.HTTPError as error:
@@ -70,7 +70,7 @@ def open_server(base_url: str) -> VllmRunner:
 
 
 def open_engine(folder: Path) -> VllmRunner:
-    """vLLM in this process. Raises ConfigError where it is not installed."""
+    """Open a vLLM engine in this process. Raises ConfigError if vLLM is not installed."""
     try:
         from vllm import LLM
         from vllm.config import PoolerConfig

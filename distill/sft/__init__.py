@@ -1,1 +1,1 @@
-"""The generative student: a judge's critiques in, a small causal model that judges in the same style out."""
+"""The generative student: a small causal model fine-tuned on a judge's critiques to judge in the same style."""

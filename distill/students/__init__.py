@@ -1,1 +1,1 @@
-"""One student a file: each learns from a training set and becomes a scorer."""
+"""Students, one per file: each learns from a training set and returns a scorer."""
