@@ -1,4 +1,4 @@
-"""Whether what a step states holds: its arithmetic, its identities at two points, and its solutions in earlier equations."""
+"""Check a step's arithmetic, its identities at two points, and its solutions in earlier equations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REMEMBERED = 12
 
 
 class Algebra:
-    """Tracks equations and values of one solution; `step` gives NAMES for the next step."""
+    """Tracks the equations and values of one solution; `step` returns NAMES for the next step."""
 
     def __init__(self, problem: Scan) -> None:
         self.problem = problem.text
@@ -74,7 +74,7 @@ class Algebra:
                 self._remember(relation)
         chain = max(lengths.values(), default=0)
         stated = len(found)
-        # The quick reading above takes floats and few readings; where it sees something false, the exact checker is asked.
+        # The fast check above uses floats and few readings; if it finds something false, the exact checker is called.
         refuted = sum(c.finding == "false" for c in check(scan.text, self.problem)) if counts["false"] else 0
         row = (
             stated, counts["true"], counts["false"], counts["false"] / (stated or 1), counts["rounded"], counts["identity"],
@@ -91,7 +91,11 @@ class Algebra:
         return tuple(map(float, row))
 
     def _against(self, relation: Relation, before: int) -> int:
-        """2: an earlier equation again; 1: one times a constant; -1: neither, but of the letters of one; 0: new."""
+        """Compare with earlier equations.
+
+        Returns 2 for an earlier equation again, 1 for a constant multiple of one, -1 for neither, although one has the same
+        letters, and 0 for new letters.
+        """
         letters, (a, b) = relation.left.letters | relation.right.letters, _difference(relation)
         same = False
         for others, (c, d) in self.equations[-before - 1 :] if before else ():
@@ -114,7 +118,8 @@ def _equal(x: Pair, y: Pair) -> bool:
 
 
 def _compare(left: Side, right: Side, about: bool) -> tuple[str, float]:
-    """Whether two numbers are equal, equal as rounded to the decimals shown, or different, and by how many powers of ten."""
+    """Return whether two numbers are equal, equal when rounded to the decimals shown, or different, and the log10 of the
+    gap."""
     a, b = left.values[0], right.values[0]
     gap = abs(a - b)
     if gap <= 1e-9 * (1 + abs(a) + abs(b)):

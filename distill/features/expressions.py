@@ -1,4 +1,4 @@
-"""Tokens in, relations out: what stands on each side of every "=" comes to, at two fixed points for its letters."""
+"""Parse tokens into relations, and evaluate both sides of every "=" at two fixed points for their letters."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of an equation: its values at the two points, its letters, and whether it is a bare number or a bare letter."""
+    """One side of an equation: its values at the two points, its letters, and whether it is a single number or letter."""
 
     values: Pair
     letters: frozenset[str]
@@ -58,7 +58,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Two neighbouring sides and what stands between them: "=" or "~" (about)."""
+    """Two adjacent sides and the relation between them: "=" or "~" (approximately)."""
 
     left: Side
     right: Side
@@ -67,11 +67,11 @@ class Relation:
 
 
 class Unreadable(Exception):
-    """The tokens are no expression this reads."""
+    """The tokens are not a supported expression."""
 
 
 def relations(tokens: Sequence[str], most: int = 12) -> tuple[list[Relation], int]:
-    """The first `most` relations of a text that could be read, and how many sides could not."""
+    """Return the first `most` relations of a text that could be parsed, and the number of sides that could not."""
     found: list[Relation] = []
     unread = 0
     if not any(t in RELATIONS for t in tokens):
@@ -95,7 +95,7 @@ def relations(tokens: Sequence[str], most: int = 12) -> tuple[list[Relation], in
 
 
 def _runs(tokens: Sequence[str]) -> list[list[str]]:
-    """Maximal runs of mathematical tokens with a relation in them; a unit after a number ("3 apples + ...") is skipped."""
+    """Return the maximal runs of mathematical tokens with a relation. A unit after a number ("3 apples + ...") is skipped."""
     runs: list[list[str]] = []
     run: list[str] = []
     related = False
@@ -131,7 +131,7 @@ def _is_mathematical(token: str) -> bool:
 
 
 def _is_unit(before: str, token: str, after: str) -> bool:
-    """A word between a number and an operator or relation: the "apples" of "3 apples + 4 apples = 7 apples"."""
+    """Return whether a word between a number and an operator or relation is a unit, as in "3 apples + 4 apples = 7 apples"."""
     if not (token[0].isalpha() and (before[0].isdecimal() or before in ("%", "\\%"))):
         return False
     return after in OPERATORS or after in RELATIONS
@@ -152,7 +152,8 @@ def _side(tokens: Sequence[str]) -> Side | None:
 
 
 class _Parser:
-    """Recursive descent over numbers, letters, + - * / ^, fractions, roots, percent and juxtaposition; bounded in depth."""
+    """Recursive-descent parser of numbers, letters, + - * / ^, fractions, roots, percent and juxtaposition, of bounded
+    depth."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self.tokens, self.at, self.letters = tokens, 0, set[str]()
@@ -223,7 +224,7 @@ class _Parser:
             return pair
         if token in FRACTIONS:
             above = self.peek()
-            if len(above) == 2 and above.isdecimal():  # "\\frac12" is one half to TeX
+            if len(above) == 2 and above.isdecimal():  # "\frac12" is one half in TeX
                 self.at += 1
                 half = int(above[0]) / int(above[1])
                 return half, half
@@ -254,7 +255,7 @@ class _Parser:
         raise Unreadable
 
     def _group(self, depth: int) -> Pair:
-        """An argument: a braced group, or a single token."""
+        """Parse an argument: a braced group, or a single token."""
         if self.peek() == "{":
             return self.atom(depth + 1)
         token = self.peek()
@@ -277,6 +278,6 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _point(name: str) -> Pair:
-    """Two fixed positive values for a letter, between 0.5 and 2.5: the same in every run."""
+    """Return two fixed positive values for a letter, between 0.5 and 2.5, the same in every run."""
     code = zlib.crc32(name.encode("utf-8", "surrogatepass"))
     return 0.5 + (code & 0xFFFF) / 0x8000, 0.5 + (code >> 16) / 0x8000

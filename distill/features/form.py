@@ -1,4 +1,4 @@
-"""How a step is written: length, layout, LaTeX, symbols and letters, and how that compares with the steps before it."""
+"""Features of how a step is written: length, layout, LaTeX, symbols and letters, also relative to earlier steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = (
 
 
 class Form:
-    """Tracks the form of one solution; `step` gives NAMES for the next step."""
+    """Tracks the form of one solution; `step` returns NAMES for the next step."""
 
     def __init__(self, problem: Scan) -> None:
         tokens = problem.tokens

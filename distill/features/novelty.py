@@ -1,4 +1,4 @@
-"""How much a step says that neither the problem nor earlier steps have said, counted in new pairs of neighbouring tokens."""
+"""Measure how much of a step is new, by its pairs of adjacent tokens that occur in neither problem nor earlier steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = (
 
 
 class Novelty:
-    """Tracks what one solution has said; `step` gives NAMES for the next step."""
+    """Tracks what one solution has stated; `step` returns NAMES for the next step."""
 
     def __init__(self, problem: Scan) -> None:
         self.symbols = set(problem.tokens)

@@ -1,4 +1,4 @@
-"""Where a step's numbers come from: the problem, earlier steps, one operation on known numbers, or nowhere."""
+"""Trace the origin of a step's numbers: the problem, earlier steps, one operation on known numbers, or unknown."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ NAMES = (
 )  # fmt: skip
 CONSTANTS = (1.0, 2.0, 100.0)
 KNOWN = 24
-"""Known numbers that take part in derivations; the newest push out the oldest that are not in the problem."""
+"""Maximum number of known numbers that take part in derivations; new ones replace the oldest."""
 
 
 def _key(value: float) -> int:
-    """Numbers are the same when they agree to four decimals."""
+    """Return the key of a number; numbers that agree to four decimals are equal."""
     return int(value * 1e4 + 0.5)
 
 
 class Numbers:
-    """Tracks the numbers of one solution; `step` gives NAMES for the next step."""
+    """Tracks the numbers of one solution; `step` returns NAMES for the next step."""
 
     def __init__(self, problem: Scan) -> None:
         values = [v for _, v in problem.numbers]
@@ -44,7 +44,7 @@ class Numbers:
         self.top = max(values, default=1.0)
 
     def _know(self, value: float, key: int) -> None:
-        """Add a number and what one operation makes of it and each other one."""
+        """Add a number, and the results of one operation on it and each other known number."""
         if key in self.known:
             return
         self.known.add(key)
@@ -52,7 +52,7 @@ class Numbers:
             self.known.discard(_key(self.pool.pop(len(CONSTANTS))))
         add, scaled = self.derivable.add, value * 1e4
         for other in self.pool:
-            # What _key does, written out: this is the innermost loop of all features.
+            # The same as _key, inlined: this is the innermost loop of all features.
             product = scaled * other + 0.5
             add(int(scaled + other * 1e4 + 0.5))
             add(int(abs(scaled - other * 1e4) + 0.5))

@@ -1,4 +1,4 @@
-"""A text in, its tokens and numbers out: read once, shared by every tracker."""
+"""Tokenize a text once for all feature trackers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPOKEN = {
     "day": 24.0,
 }  # fmt: skip
 LONGEST, LARGEST = 4000, 1e15
-"""Characters of a text that are looked at, and the largest number: a step is hostile input, and no honest one is longer."""
+"""Maximum characters of a text that are read, and the largest number. Steps are untrusted input; genuine ones are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Scan:
 
 
 def scan(text: str, *, spoken: bool = False) -> Scan:
-    """Read a text. With `spoken`, number words count as numbers too (for problems: what a solution may use)."""
+    """Scan a text. With `spoken`, number words also count as numbers (for problems, since a solution may use them)."""
     mark = _MARK.match(text)
     body = text[mark.end() if mark else 0 :][:LONGEST]
     tokens = _TOKEN.findall(body)

@@ -1,4 +1,4 @@
-"""A problem and its steps in, a row of numbers per step out; each depends on the problem, earlier steps and this step alone."""
+"""Compute the numeric features of steps, each from the problem, the earlier steps and the step itself only."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from distill.features.scan import Scan, scan
 
 
 class Tracker(Protocol):
-    """Reads one solution, step by step, having read the problem."""
+    """Reads one solution step by step, after the problem."""
 
     def step(self, scan: Scan) -> tuple[float, ...]:
-        """The numbers of the next step, in the order of the module's NAMES."""
+        """Return the features of the next step, in the order of the module's NAMES."""
         ...
 
 
@@ -25,9 +25,10 @@ NAMES: tuple[str, ...] = (*form.NAMES, *wording.NAMES, *numbers.NAMES, *algebra.
 
 
 def extract(problem: str, steps: Sequence[str]) -> NDArray[np.float64]:
-    """Features of every step, shape (steps, len(NAMES)).
+    """Return the features of every step, shape (steps, len(NAMES)).
 
-    A tracker sees the problem, then one step after another, and never the next: a step's row is the same whatever follows it.
+    A tracker sees the problem, then one step after another, and never a later one, so a step's row does not depend on what
+    follows.
     """
     about = scan(problem, spoken=True)
     kinds = (form.Form, wording.Wording, numbers.Numbers, algebra.Algebra, novelty.Novelty)
@@ -53,10 +54,10 @@ PROBES = (
 
 
 def fingerprint() -> str:
-    """A digest of what the features of a few fixed solutions come to.
+    """Return a digest of the features of a few fixed solutions.
 
-    A verifier stores it: when a tracker, or the checker it asks, comes to read texts differently, stored weights mean something
-    else, and that must be an error and not a worse score.
+    A verifier stores it. If a tracker, or the checker it calls, changes how it reads texts, stored weights no longer fit the
+    features; this must be an error, not a silently worse score.
     """
     values = np.concatenate([extract(problem, steps) for problem, steps in PROBES])
     said = ",".join(NAMES) + "".join(f" {value:.5g}" for value in values.ravel())

@@ -1,4 +1,4 @@
-"""What a step says and how surely, and what it copies from the problem and from earlier steps."""
+"""Features of what a step says and how confidently, and what it copies from the problem and earlier steps."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ RECENT = 8
 
 
 class Wording:
-    """Tracks the words of one solution; `step` gives NAMES for the next step."""
+    """Tracks the words of one solution; `step` returns NAMES for the next step."""
 
     def __init__(self, problem: Scan) -> None:
         self.problem = {w for w in problem.words if len(w) > 3}

@@ -1,4 +1,4 @@
-"""A trained student and solutions in; its greedy answers to the style's questions, and how often it is right, out."""
+"""Generate a student's greedy answers to a style's questions, and measure how often they are right."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from critic_prm.styles.reader import Reading, read_reply
 from distill.sft.tokens import ending_of, prompt_ids
 
 PLACES = 8192
-"""Places of prompts, padding included, that are answered at once."""
+"""Maximum positions per generation batch, including padding and the answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answerer:
-    """A causal model with its tokenizer; an answer ends after `limit` tokens at the latest."""
+    """A causal model with its tokenizer. An answer is cut after `limit` tokens."""
 
     model: Any
     tokenizer: Any
     limit: int
 
     def answers(self, prompts: Sequence[Sequence[int]]) -> list[Reply]:
-        """Greedy answers to prompts (token ids), in their order; those that were cut say so."""
+        """Return greedy answers to prompts (token ids), in order. A truncated answer has the finish reason "length"."""
         import torch
         from transformers import GenerationConfig
 
@@ -62,7 +62,7 @@ class Answerer:
         return Reply(text, "length" if end is None else "stop", {})
 
     def readings(self, style: Style, trajectories: Sequence[Trajectory]) -> list[list[Reading]]:
-        """What is read in the answers to all questions of the style about each solution."""
+        """Return the parsed answers to all questions of the style, per solution."""
         asked = [(number, step) for number, one in enumerate(trajectories) for step in questions(style, one)]
         prompts = []
         for number, step in asked:
@@ -75,12 +75,12 @@ class Answerer:
 
 
 def stop_ids(tokenizer: Any) -> list[int]:
-    """The tokens at which an answer ends: what ends the assistant's turn in the chat template, and eos."""
+    """Return the tokens that end an answer: the one that ends the assistant's turn in the chat template, and eos."""
     return sorted({ending_of(tokenizer).id, int(tokenizer.eos_token_id)})
 
 
 def found_error(readings: Sequence[Reading]) -> int | None:
-    """The first error that answers name, -1 for none, None where one before it could not be read."""
+    """Return the first error that the answers name, -1 for none, None if an answer before it could not be parsed."""
     for reading in readings:
         if reading.status != "ok":
             return None
@@ -91,8 +91,11 @@ def found_error(readings: Sequence[Reading]) -> int | None:
 
 
 def measure(answerer: Answerer, style: Style, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-    """How the student judges solutions with a known first error, by greedy decoding: the share it `read`s out in the style's
-    form, and of all of them (what cannot be read is wrong) the official first-error figures; None where there are none."""
+    """Measure the student's judgements of solutions with a known first error, by greedy decoding.
+
+    `read` is the share of the answers that could be parsed. The official first-error metrics cover all solutions, an
+    unparseable answer counting as wrong; they are None without solutions.
+    """
     found = [found_error(readings) for readings in answerer.readings(style, trajectories)]
     gold = [trajectory.first_error() for trajectory in trajectories]
     hits = {kind: [f == g for f, g in zip(found, gold, strict=True) if g is not None and (g < 0) == right]
@@ -110,7 +113,7 @@ def measure(answerer: Answerer, style: Style, trajectories: Sequence[Trajectory]
 
 
 def chosen(trajectories: Sequence[Trajectory], count: int, seed: int) -> list[Trajectory]:
-    """Up to `count` solutions to measure on, as many with an error as without where there are enough, by lot."""
+    """Draw up to `count` solutions to measure on, balanced between erroneous and correct ones as far as possible."""
     lots = sorted(trajectories, key=lambda one: unit("measure", seed, one.problem, *one.texts))
     wrong = [one for one in lots if (one.first_error() or 0) >= 0 and one.first_error() is not None]
     right = [one for one in lots if one.first_error() == -1]

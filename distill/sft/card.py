@@ -1,4 +1,4 @@
-"""What a generative student is and measured, in; its model card in Markdown, with how to serve and ask it, out."""
+"""Render the model card of a generative student in Markdown, including how to serve and query it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def judge_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    """The README.md of a generative student's folder."""
+    """Return the README.md of a generative student's folder."""
     training, style = info["training"], info["style"]
     lines = [
         "---",

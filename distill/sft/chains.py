@@ -1,4 +1,4 @@
-"""A judged trajectory in, its critiques as answers to the style's own questions out, or why one is not worth learning."""
+"""Turn judgements into answers to the style's own questions, or say why a judgement is not worth learning."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ from critic_prm.styles.reader import read_reply, write_reply
 
 Against = Literal["auto", "gold", "votes"]
 Stored: TypeAlias = Callable[[str], Reply | None]
-"""The reply that is kept under a key, None where there is none."""
+"""Looks up the stored reply of a key; None if there is none."""
 Count: TypeAlias = Callable[[str], int]
-"""How many tokens a text has."""
+"""Counts the tokens of a text."""
 
 STAGES = ("readable", "label", "complete", "critiques", "format", "length", "chains a solution")
-"""What a chain has to pass, in this order: ThinkPRM's conditions (arXiv 2504.16828) and what else spoils a chain."""
+"""The filters that a chain must pass, in this order: ThinkPRM's conditions (arXiv 2504.16828) and further defects."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainOptions:
-    """Which judgements are worth learning.
-
-    `against`: the label a chain must equal: "gold", the "votes" of the row's judgements, or "auto", gold where the row has it.
-    `min_agreement`: votes count where at least this share of the ok judgements names the first error. `critiques`: whether
-    those of "all" steps, of the "error" step or of none ("off") must be sound (not empty, copied, looping, or shorter than
-    `min_words`). `max_tokens` is for the answer.
-    """
+    """Which judgements are worth learning."""
 
     against: Against = "auto"
+    """The label that a chain must match: "gold", the "votes" of the row's judgements, or "auto" (gold if the row has it)."""
     min_agreement: float = 0.5
+    """Votes count if at least this share of the ok judgements names the same first error."""
     critiques: Critiques = "all"
+    """Critiques that must be sound: those of "all" steps, of the "error" step, or none ("off").
+
+    An unsound critique is empty, copied, repetitive, or shorter than `min_words`.
+    """
     min_words: int = 3
+    """Minimum words of a sound critique."""
     max_tokens: int = 4096
+    """Maximum tokens of the answer."""
 
     def check(self) -> None:
-        """Raises UsageError for a value that does not exist."""
+        """Raise UsageError for an invalid value."""
         if self.against not in get_args(Against):
             raise UsageError(f"--against is {self.against!r}; it is one of {', '.join(get_args(Against))}")
         if not 0 <= self.min_agreement <= 1:
@@ -53,7 +55,7 @@ class ChainOptions:
         self.rules()
 
     def rules(self) -> dict[str, JudgementRule]:
-        """The rules of `dataset filter` that a chain must pass, by stage."""
+        """Return the rules of `dataset filter` that a chain must pass, by stage."""
         options = FilterOptions(complete=True, matches_gold=True, critiques=self.critiques, min_words=self.min_words)
         options.check()
         return judgement_rules(options)
@@ -61,7 +63,7 @@ class ChainOptions:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """One question of a style and the answer to learn. `step` is None where it is about all steps; `words` are its verdicts."""
+    """One question of a style and the answer to learn. `step` is None if it is about all steps; `words` are its verdicts."""
 
     messages: tuple[Message, ...]
     step: int | None
@@ -69,13 +71,13 @@ class Chat:
 
     @property
     def kind(self) -> str:
-        """Whether the answer finds an error."""
+        """Return the class of the answer: "erroneous" if it finds an error, else "correct"."""
         return "erroneous" if "incorrect" in self.words else "correct"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One judgement on its way: the stage that stopped it and why, or the chats it became (`stage` is "")."""
+    """The result of filtering one judgement: the stage that stopped it and the reason, or its chats with a `stage` of ""."""
 
     stage: str
     reason: str
@@ -83,7 +85,7 @@ class Candidate:
 
 
 def style_of(row: Row) -> str | None:
-    """The style by which a label file's row was judged, as its card says; None where no prompt was."""
+    """Return the style that judged a label file's row, from its critic card; None if no prompt was used."""
     card = row.data.get("critic") if row.shape == "label file" else None
     if not isinstance(card, dict):
         return None
@@ -93,8 +95,11 @@ def style_of(row: Row) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A row with its judgements. `wanted` is the first error that a chain must name (-1: none), or why there is none;
-    `unchecked` says that it is only what its one judgement says."""
+    """A row with its judgements.
+
+    `wanted` is the first error that a chain must name (-1: none), or the reason why there is none. `unchecked` is true if it
+    rests on a single judgement.
+    """
 
     row: Row
     judgements: tuple[Judgement, ...]
@@ -103,12 +108,12 @@ class Judged:
 
     @property
     def kind(self) -> str:
-        """The class of the solution."""
+        """Return the class of the solution."""
         return "unlabelled" if isinstance(self.wanted, str) else "erroneous" if self.wanted >= 0 else "correct"
 
 
 def judged(row: Row, options: ChainOptions) -> Judged:
-    """Read the judgements of a row; where one adds several judges up, theirs. Raises InputError."""
+    """Read the judgements of a row; for a combined judgement, those of its judges. Raises InputError."""
     gold = None if options.against == "votes" else row.trajectory.first_error()
     if row.shape != "label file":
         return Judged(row, tuple(_published(row)), "no gold label" if gold is None else gold)
@@ -126,10 +131,10 @@ def judged(row: Row, options: ChainOptions) -> Judged:
 def candidates(
     one: Judged, style: Style, options: ChainOptions, count: Count, stored: Stored | None = None
 ) -> Iterator[Candidate]:
-    """Every judgement of a row as chats of `style`, or where it stopped.
+    """Turn every judgement of a row into chats of `style`, or give the stage that stopped it.
 
-    The answer is written anew from the critiques, in the form that the style asks for; with `stored`, it is the reply itself,
-    up to its last verdict.
+    Without `stored`, the answer is written from the critiques in the format of the style. With `stored`, it is the original
+    reply up to its last verdict.
     """
     row, rules = one.row, options.rules()
     shown = bool((row.data.get("critic") or {}).get("reference"))
@@ -157,7 +162,7 @@ def candidates(
 
 
 def _published(row: Row) -> Iterator[Judgement]:
-    """A verification chain that the row came with (ThinkPRM's data), in the form of our stepwise style."""
+    """Parse the verification chain that a row of ThinkPRM's data brings, which is in the format of the `stepwise` style."""
     if isinstance(chain := row.trajectory.meta.get("cot"), str):
         style = open_style("stepwise")
         reading = read_reply(style, expect(style, row.trajectory), Reply(chain, "stop", {}))
@@ -169,14 +174,15 @@ def _unsound(row: Row, judgement: Judgement, style: Style, rules: dict[str, Judg
     if "critiques" in rules and (fault := rules["critiques"](row, judgement)):
         return fault
     if shown and any("reference" in verdict.critique.casefold() for verdict in judgement.verdicts):
-        return "speaks of the reference answer"  # which the student will never be shown
+        return "speaks of the reference answer"  # the student never sees the reference answer
     if "neutral" not in style.source and any(verdict.value == "neutral" for verdict in judgement.verdicts):
         return "neutral verdict"
     return ""
 
 
 def _chats(judgement: Judgement, style: Style, trajectory: Trajectory, stored: Stored | None) -> tuple[Chat, ...] | str:
-    """The questions of the style with the judgement's answers, or why one of them would not be read as it was meant."""
+    """Return the questions of the style with the judgement's answers, or the reason why an answer would not be parsed as
+    intended."""
     if trajectory.images:
         return "shows images"
     first = judgement.first_error
@@ -204,7 +210,7 @@ def _chats(judgement: Judgement, style: Style, trajectory: Trajectory, stored: S
 
 
 def _replies(judgement: Judgement, asked: int, stored: Stored) -> list[Reply] | str:
-    """The last reply to each question: where it took several, that one must say everything by itself."""
+    """Return the last reply to each question; if a question took several turns, the last reply must be complete by itself."""
     turns = judgement.turns or (1,) * len(judgement.keys)
     if len(turns) < asked:
         return "asked in another way than the style does"
@@ -215,7 +221,7 @@ def _replies(judgement: Judgement, asked: int, stored: Stored) -> list[Reply] | 
 
 
 def _answer(text: str, style: Style, trajectory: Trajectory, step: int | None, meant: Sequence[Verdict]) -> str | None:
-    """The text, without what follows its last verdict where it is read as well without; None if it is not read as meant."""
+    """Return the text, cut after its last verdict if the rest is redundant; None if it does not parse as intended."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         return None
     expected = expect(style, trajectory, step)

@@ -1,4 +1,4 @@
-"""Label files in, a folder of chats to fine-tune on out: a JSONL a split, and sft.json that accounts for every chain."""
+"""Convert label files to a folder of chats for fine-tuning: one JSONL per split, and sft.json with filter statistics."""
 
 from __future__ import annotations
 
@@ -29,27 +29,28 @@ from distill.sft.funnel import Funnel, warnings
 FORMAT = "critic-prm chats 1"
 MARK = "sft.json"
 SOLUTIONS = "dev.solutions.jsonl"
-"""The solutions behind dev with their gold label, whether or not a chain of theirs was kept: what a judge is measured on."""
+"""File with the labelled solutions of dev, whether or not one of their chains was kept; judges are measured on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How judgements become chats.
-
-    `style` is the one the student will be asked in (None: the one the judge was asked in). `chains` is how many judgements of a
-    solution are kept at most, 0 for all. `balance` thins the train split until as many answers find an error
-    as do not.
-    """
+    """How to convert judgements to chats."""
 
     style: str | None = None
+    """Style in which the student will be asked; None for the style in which the judge was asked."""
     chain: ChainOptions = field(default_factory=ChainOptions)
+    """Which judgements to keep."""
     chains: int = 1
+    """Maximum chains per solution, 0 for all."""
     balance: bool = True
+    """Thin the train split until as many answers find an error as do not."""
     split: tuple[float, float, float] = (0.9, 0.05, 0.05)
+    """Shares of train, dev and test."""
     seed: int = 0
+    """Seed of the split and of the thinning."""
 
     def check(self) -> None:
-        """Raises UsageError for a value that does not exist."""
+        """Raise UsageError for an invalid value."""
         self.chain.check()
         check_shares(self.split)
         if self.chains < 0:
@@ -58,7 +59,7 @@ class ChatOptions:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What counts tokens, and what it is called in the account."""
+    """A token counter and its description for the statistics."""
 
     by: str
     count: Count
@@ -69,7 +70,7 @@ ESTIMATED = Counting(f"an estimate of {CHARACTERS_A_TOKEN} characters a token", 
 
 @dataclass(slots=True)
 class _Run:
-    """What is held while the rows pass by."""
+    """The state of a conversion while rows are streamed."""
 
     options: ChatOptions
     counting: Counting
@@ -94,14 +95,14 @@ def build_chats(
     stored: Stored | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Write the chats of label files (or of published chains with gold labels) to the folder `out`; returns its sft.json.
+    """Convert label files (or published chains with gold labels) to chats in the folder `out`, and return its sft.json.
 
-    Every row of train, dev and test.jsonl is {"messages": [...]} with what is known of it beside. Problems are split as
-    `dataset build` splits them, so the same seed holds the same problems out. `counting` counts tokens for the length filter,
-    `stored` finds replies in a cache (None: answers are written from the critiques), `exclude` names files whose problems are
-    left out, `say` is told what deserves a warning. Rows are streamed. `out` appears whole or not at all.
+    Every row of train, dev and test.jsonl is {"messages": [...]} with further metadata. Problems are split as by `dataset
+    build`, so the same seed holds out the same problems. `counting` counts tokens for the length filter. `stored` finds replies
+    in a cache; if it is None, answers are written from the critiques. `exclude` names files whose problems are left out. `say`
+    receives warnings. Rows are streamed, and `out` is written atomically.
 
-    Raises InputError for rows that cannot be read and when nothing is left, UsageError for options that do not exist.
+    Raises InputError for unreadable rows and if nothing is left, UsageError for invalid options.
     """
     options = options or ChatOptions()
     options.check()
@@ -124,7 +125,7 @@ def _barred(exclude: Sequence[str | Path]) -> set[str]:
 
 
 def _collect(inputs: Sequence[str | Path], work: Path, run: _Run) -> list[dict[str, Any]]:
-    """First pass: every chain that passes to its split, and the solutions of dev to theirs."""
+    """First pass: write every chain that passes the filters to its split, and the solutions of dev to their file."""
     files = []
     with ExitStack() as stack:
         parts = {name: stack.enter_context((work / f"{name}.part").open("wb")) for name in SPLITS}
@@ -180,7 +181,7 @@ def _style(asked: str | None, named: str | None) -> Style:
 
 
 def _limit(candidate: Candidate, content: str, run: _Run) -> tuple[str, str]:
-    """Where a candidate stops, now that it is known what else there is of its solution."""
+    """Apply the filters that depend on the other chains of the solution. Returns stage and reason, "" if it passes."""
     if candidate.stage:
         return candidate.stage, candidate.reason
     answers = "\x00".join(chat.messages[-1].content for chat in candidate.chats)
@@ -207,7 +208,7 @@ def _row(chat: Chat, one: Judged, source: str, run: _Run) -> dict[str, Any]:
 
 
 def _write(work: Path, name: str, run: _Run) -> dict[str, Any]:
-    """Second pass: thin train, write a split, and say what it holds."""
+    """Second pass: thin train, write a split, and return its statistics."""
     if name == "train":
         run.thinning.decide()
     kinds, thinned, tokens, longest = Counter[str](), 0, 0, 0

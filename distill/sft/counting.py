@@ -1,4 +1,4 @@
-"""A tokenizer's name, or a cache's, in; what counts tokens or finds stored replies while chats are made out."""
+"""Open the token counter and the reply cache that chat conversion uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from distill.sft.chats import ESTIMATED, Counting
 
 
 def counted_by(tokenizer: str | None) -> Counting:
-    """Count by the tokenizer of a model's folder or hub name, None to estimate. Raises InputError for one that is not there."""
+    """Count with the tokenizer of a model folder or hub name, None for an estimate. Raises InputError if it cannot be
+    opened."""
     if tokenizer is None:
         return ESTIMATED
     from distill.sft.tokens import open_chat_tokenizer
@@ -20,7 +21,7 @@ def counted_by(tokenizer: str | None) -> Counting:
 
 
 def stored_in(db: Path | None) -> Stored | None:
-    """Find replies in this cache, which is opened for reading alone. Raises InputError."""
+    """Return a lookup of replies in this cache, opened read-only. Raises InputError."""
     if db is None:
         return None
     from critic_prm.engine.cache import Cache

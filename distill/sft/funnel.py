@@ -1,4 +1,4 @@
-"""Chains at every filter counted, by class and reason; and what such an account should warn about."""
+"""Count chains at every filter, by class and reason, and derive warnings from the counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distill.sft.chains import STAGES
 
 @dataclass(slots=True)
 class Funnel:
-    """Chains at every stage: how many of each class came to it, and what was stopped there by reason."""
+    """Counts of the chains: how many of each class were examined, and how many each stage stopped, by reason and class."""
 
     came: Counter[str] = field(default_factory=Counter)
     stopped: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
@@ -36,8 +36,11 @@ class Funnel:
 def warnings(
     summary: Mapping[str, Any], style: Style, others: Mapping[str, int], *, written: bool, with_dev: bool
 ) -> Iterator[str]:
-    """`others` counts rows by the style they were judged in; `written` says that answers were written from critiques,
-    `with_dev` that dev was to have a share."""
+    """Yield the warnings that the statistics give rise to.
+
+    `others` counts rows by the style they were judged in. `written` says that answers were written from critiques, `with_dev`
+    that the split reserves a share for dev.
+    """
     train = summary["splits"]["train"]
     if unchecked := summary["solutions"].get("unchecked"):
         yield (

@@ -1,4 +1,4 @@
-"""A folder of chats, a file of them, or label files in; the conversations of train and dev, and the solutions of dev, out."""
+"""Load the conversations of train and dev, and the solutions of dev, from chats or label files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distill.sft.chains import Stored
 from distill.sft.chats import MARK, SOLUTIONS, ChatOptions, Counting, build_chats
 
 SHARES = (0.95, 0.05, 0.0)
-"""How a single file of chats is split into train and dev, by its first question."""
+"""Shares by which a single file of chats is split into train and dev; chats with the same first question stay together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,11 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a generative student learns. `style` is the one it will be asked in, None where the chats are of another kind;
-    `solutions` are those behind dev, with their gold label."""
+    """The data that a generative student learns from.
+
+    `style` is the style it will be asked in, None if the chats have no style. `solutions` are those of dev, with their gold
+    label.
+    """
 
     name: str
     digest: str
@@ -53,11 +56,10 @@ def read_material(
     stored: Stored | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Material:
-    """Read a folder of `dataset sft`, any folder with train.jsonl and dev.jsonl of chats, or a file of chats; where there is no
-    dev, one chat in twenty becomes it, by its first question.
+    """Read a folder of `dataset sft`, another folder with train.jsonl and dev.jsonl of chats, or a file of chats.
 
-    A label file is made into the folder `chats` first, as `options` say. Raises InputError for what is neither, and for chats
-    that cannot be read.
+    Without dev, one chat in twenty becomes dev, chosen by its first question. A label file is first converted to the folder
+    `chats`, as `options` say. Raises InputError for anything else, and for chats that cannot be read.
     """
     path = Path(data)
     if not path.is_dir():
@@ -117,7 +119,7 @@ def _talks(path: Path) -> Iterator[Talk]:
 
 
 def _messages(record: Record) -> Iterator[Mapping[str, str]]:
-    """The messages of a row: `messages` or `conversations`, with role and content, or ShareGPT's from and value."""
+    """Return the messages of a row: `messages` or `conversations`, with role and content, or ShareGPT's from and value."""
     if not _is_chat(record.data):
         raise InputError(record.where, "this is no chat", 'each row is {"messages": [{"role": ..., "content": ...}]}')
     for message in record.data.get("messages", record.data.get("conversations")):
@@ -132,7 +134,7 @@ def _messages(record: Record) -> Iterator[Mapping[str, str]]:
 
 
 def tally(talks: Sequence[Talk]) -> dict[str, int]:
-    """How many conversations each source gave."""
+    """Count the conversations of each source."""
     counts: dict[str, int] = {}
     for talk in talks:
         counts[talk.source] = counts.get(talk.source, 0) + 1

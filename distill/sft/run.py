@@ -1,4 +1,4 @@
-"""Critiques in, a small causal model that judges as they do out: chats, tokens, training, a measure on dev, the folder."""
+"""Fine-tune a small causal model to judge: build chats, tokenize, train, measure on dev and write the folder."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MARK = "judge.json"
 DEFAULT = TrainingSettings(max_length=8192)
 KEPT = ("training.jsonl", "training.png")
 NOT_HERE = ("loss", "heads", "label_smoothing", "class_weights", "layout", "chat_template", "domain_weights", "trusted")
-"""TrainingSettings that are about scores of steps. A generative student has none; it always uses the base's chat template."""
+"""TrainingSettings that apply only to step scores. A generative student always uses the base's chat template."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """Where the student lies, its `judge.json`, and its metrics: the loss a token, and how it judges dev."""
+    """The student's folder, its `judge.json`, and its metrics: the loss per token, and how it judges dev."""
 
     folder: Path
     info: Mapping[str, Any]
@@ -52,13 +52,16 @@ def distill_sft(
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Tuned:
-    """Fine-tune `base` on the chats `data` and write it to the folder `out`, a plain causal language model with its card.
+    """Fine-tune `base` on the chats `data`, and write it to the folder `out` as a plain causal language model with a model
+    card.
 
-    `data` is a folder of `dataset sft`, any chats, or a label file; that is made into chats beside `out` first, as `options`
-    say, with the replies that `stored` finds (None: with answers written from the critiques). The dev loss chooses the weights;
-    then the student judges `measure_on` solutions of dev. What an interrupted run needs to go on lies in a hidden neighbour of
-    `out`. Raises ConfigError without torch or the device asked for, InputError for data and bases that cannot be used,
-    UsageError for settings that do not fit; `out` is then as it was.
+    `data` is a folder of `dataset sft`, any chats, or a label file. A label file is first converted to chats beside `out`, as
+    `options` say, with the replies that `stored` finds; if `stored` is None, answers are written from the critiques. The
+    weights with the lowest dev loss are kept; then the student judges `measure_on` solutions of dev. The state needed to resume
+    an interrupted run is kept in a hidden folder beside `out`.
+
+    Raises ConfigError if torch or the requested device is missing, InputError for data and bases that cannot be used, and
+    UsageError for incompatible settings; `out` is then left unchanged.
     """
     from distill.store import work_folder
     from distill.students.transformer import require_torch
@@ -113,7 +116,7 @@ def distill_sft(
         run = _run_name(base, settings, material, seed)
         summary = train(task, look, settings, places=places, seed=seed, team=team, work=work, run=run, watch=seen)
     student = plain_policy(policy)
-    student.model.to(student.dtype)  # what it is measured in is what is saved
+    student.model.to(student.dtype)  # measure in the dtype in which it is saved
     answerer = Answerer(student.model, tokenizer, _limit(split["train"], context))
     metrics: dict[str, Any] = {"train_loss": last.get("loss"), "dev": {"loss": (summary["best"] or {}).get("loss")}}
     solutions = chosen(material.solutions, measure_on, seed)
@@ -167,7 +170,7 @@ def _check(settings: TrainingSettings, target: Path) -> None:
 def _tokens(
     tokenizer: Any, talks: Sequence[Talk], room: int, settings: TrainingSettings, where: str, say: Callable[[str], None]
 ) -> list[Tokens]:
-    """The conversations as tokens. Those that do not fit are dropped whole, since half an answer has no verdict."""
+    """Tokenize the conversations. Those that do not fit are dropped whole, since a truncated answer has no verdict."""
     from distill.sft.tokens import ending_of, sequences
 
     ending = ending_of(tokenizer)
@@ -196,14 +199,14 @@ def _require_vocabulary(base: str, model: Any, chats: Sequence[Tokens]) -> None:
 
 
 def _limit(chats: Sequence[Tokens], context: int) -> int:
-    """Tokens that an answer may have: a quarter more than the longest that was learned, as far as the context has room."""
+    """Return the maximum tokens of an answer: 1.25 times the longest one learned, as far as the context has room."""
     answer = max(int(chat.learn.sum()) for chat in chats)
     prompt = max(int((~chat.learn).sum()) for chat in chats)
     return max(1, min(-(-answer * 5 // 4 // 64) * 64, context - prompt))
 
 
 def _run_name(base: str, settings: TrainingSettings, material: Material, seed: int) -> str:
-    """A fingerprint of all that a run's numbers follow from."""
+    """Return a fingerprint of everything that affects the result of a run."""
     matter = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in ("save_minutes", "device")}
     told = json.dumps(["sft", base, matter, material.digest, seed], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
@@ -244,4 +247,4 @@ def _write(
 
 
 def _silent(line: str) -> None:
-    """Only one of several processes speaks."""
+    """Discard progress lines in all processes but one."""

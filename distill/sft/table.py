@@ -1,4 +1,4 @@
-"""sft.json in, what each filter kept and dropped and why, for a person, out."""
+"""Print sft.json as tables: what each filter kept and dropped, and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def print_chats(summary: Mapping[str, Any], out: Path, console: Console) -> None:
-    """The funnel, a row a filter, then what the splits hold, then the warnings."""
+    """Print one row per filter, then the content of the splits, then the warnings."""
     from rich.table import Table
 
     style = summary["style"]

@@ -1,4 +1,4 @@
-"""A causal model and chats in; for the training loop, the loss of the assistants' tokens out."""
+"""The training task of a generative student: the loss on the assistant tokens of chats."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from distill.training.loop import ProcessGroup
 
 LOGITS = 1 << 29
-"""How many logits one forward pass may give, where --micro-tokens is not given: 2 GiB in float32."""
+"""Maximum logits of a forward pass if --micro-tokens is not given: 2 GiB in float32."""
 
 
 @dataclass(frozen=True)
 class ChatTask:
-    """Chats to learn: see `loop.Task`. The loss is the negative log-likelihood of what assistants say, a mean over tokens."""
+    """Chats to learn; see `loop.TrainingTask`. The loss is the mean negative log-likelihood of the assistant tokens."""
 
     policy: Policy
     chats: Sequence[Tokens]
@@ -40,22 +40,22 @@ class ChatTask:
 
     @cached_property
     def lengths(self) -> Indices:
-        """Tokens of each chat."""
+        """The number of tokens of each chat."""
         return np.array([len(chat.ids) for chat in self.chats], dtype=np.int64)
 
     def trainable(self) -> dict[str, nn.Parameter]:
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def weight(self, rows: Indices) -> float:
-        """How many tokens are learned in these rows."""
+        """Return the number of learned tokens in these rows."""
         return float(sum(int(self.chats[row].learn.sum()) for row in rows))
 
     def loss(self, rows: Indices) -> Tensor:
-        """The sum over the learned tokens of these rows: a number, float32, with its gradient."""
+        """Return the loss summed over the learned tokens of these rows: a float32 scalar with gradient."""
         ids, learn = _padded([self.chats[row] for row in rows])
         places = torch.from_numpy(np.flatnonzero(learn)).to(self.device)
         batch = torch.from_numpy(ids).to(self.device)
-        # A token is told by the state before it, so the places after a prompt's last token are where an answer begins.
+        # A token is predicted from the state before it, so the logits of an answer start at the last token of its prompt.
         self.policy.head.at = places - 1
         dtype = self.policy.dtype
         with torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32):
@@ -65,7 +65,7 @@ class ChatTask:
 
 
 def mean_loss(task: ChatTask, tokens: int, team: ProcessGroup) -> float:
-    """The loss a token, over all chats of the task, shared out among the processes."""
+    """Return the loss per token over all chats of the task, computed in parallel by the processes."""
     sums = torch.zeros(2, device=task.device)
     with torch.no_grad():
         for number, rows in enumerate(micro(np.arange(len(task.chats)), task.lengths, tokens)):
@@ -77,12 +77,12 @@ def mean_loss(task: ChatTask, tokens: int, team: ProcessGroup) -> float:
 
 
 def places_at_once(model: Any) -> int:
-    """How many tokens may go through the model at once, that their logits do not take all memory."""
+    """Return how many tokens may go through the model at once so that their logits fit in memory."""
     return max(512, LOGITS // int(model.config.vocab_size))
 
 
 def _padded(chats: Sequence[Tokens]) -> tuple[Any, Any]:
-    """Right-padded ids and masks, (rows, longest): a causal model sees nothing of what comes after."""
+    """Return right-padded ids and masks, (rows, longest); a causal model does not attend to what follows."""
     shape = len(chats), max(len(chat.ids) for chat in chats)
     ids, learn = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
     for row, chat in enumerate(chats):

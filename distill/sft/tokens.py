@@ -1,4 +1,4 @@
-"""A conversation in; token ids out, with which of them the student learns: the assistant's, each as it will be generated."""
+"""Tokenize conversations with a mask of the assistant tokens, as they will be generated."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ PLAIN = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{ 'Assistant:\\n' }}{%- endif -%}"
 )
-"""The chat template of a base that has none. It is saved with the student, so that a server asks as training did."""
+"""Chat template for a base that has none. It is saved with the student, so that a server prompts it as in training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """`ids` (n,) int32, and `learn` (n,) bool: which ids carry loss, those of assistants with the token that ends the turn."""
+    """A tokenized conversation: `ids` (n,) int32, and `learn` (n,) bool, which ids carry loss.
+
+    These are the assistants' tokens, including the token that ends the turn.
+    """
 
     ids: NDArray[np.int32]
     learn: NDArray[np.bool_]
@@ -39,8 +42,11 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the template ends an assistant's turn: the `text` up to and with the token `id`; no text where it has no such token
-    and the tokenizer's eos stands in. `whole` is all that the template puts behind an answer."""
+    """How the template ends an assistant's turn.
+
+    `text` is the part up to and including the token `id`; it is empty if there is no such token and the tokenizer's eos is
+    used. `whole` is everything that the template puts after an answer.
+    """
 
     id: int
     text: str
@@ -49,7 +55,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What an assistant is asked with (text), what it should say (ids), and the text of both together."""
+    """One assistant turn: the prompt (text), the answer to learn (ids), and the text of both together."""
 
     asked: str
     answer: list[int]
@@ -57,7 +63,7 @@ class _Turn:
 
 
 def open_chat_tokenizer(base: str) -> Tokenizer:
-    """The base's tokenizer, with a chat template. Raises InputError."""
+    """Open the base's tokenizer and make sure that it has a chat template. Raises InputError."""
     from distill.training.network import open_tokenizer
 
     tokenizer = open_tokenizer(base)
@@ -69,12 +75,12 @@ def open_chat_tokenizer(base: str) -> Tokenizer:
 
 
 def sequences(tokenizer: Tokenizer, messages: Messages, where: str = "a chat", ending: Ending | None = None) -> list[Tokens]:
-    """The conversation as one sequence; where the template shows earlier answers otherwise than they were given (without
-    their thinking, say), a sequence for each of its assistant turns.
+    """Tokenize the conversation as one sequence, or as one per assistant turn if the template changes earlier answers.
 
-    A prompt and its answer are tokenized apart, as in generation, so no token reaches across the seam, and the mask follows
-    from which part an id came from. `ending` is `ending_of(tokenizer)`, where that is known already. Raises InputError for a
-    conversation that the template refuses or that has no assistant.
+    Some templates do, for example by removing the thinking from earlier answers. A prompt and its answer are tokenized
+    separately, as in generation, so no token spans both, and the mask follows from the part that an id came from. `ending` is
+    `ending_of(tokenizer)`, if already known. Raises InputError for a conversation that the template rejects or that has no
+    assistant.
     """
     ending = ending or ending_of(tokenizer)
     places = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
@@ -89,12 +95,12 @@ def sequences(tokenizer: Tokenizer, messages: Messages, where: str = "a chat", e
 
 
 def prompt_ids(tokenizer: Tokenizer, messages: Messages, where: str = "a chat") -> list[int]:
-    """What the student is asked with: the messages and the opening of its answer."""
+    """Tokenize the prompt of the student: the messages and the start of its answer."""
     return _ids(tokenizer, _render(tokenizer, messages, True, where))
 
 
 def ending_of(tokenizer: Tokenizer) -> Ending:
-    """Found by letting the template say a word."""
+    """Find how the template ends an assistant's turn by rendering an example."""
     said = _render(tokenizer, [{"role": "user", "content": "QUESTION"}, {"role": "assistant", "content": "ANSWER"}], False)
     whole = said.rpartition("ANSWER")[2]
     special = set(tokenizer.all_special_ids) | {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -111,7 +117,7 @@ def _turn(tokenizer: Tokenizer, messages: Messages, place: int, ending: Ending, 
     if said.startswith(asked):
         body = said[len(asked) :].removesuffix(ending.whole)
     else:
-        # The template opens an answer in a way that it does not show it in: with a thinking block, which is closed here.
+        # The template starts an answer differently in the prompt: with an open thinking block, which is closed here.
         body, opened = messages[place]["content"], _THINKS.search(asked)
         if opened:
             inner = re.match(rf"\s*<{opened.group(1)}>", body)
@@ -125,7 +131,7 @@ def _turn(tokenizer: Tokenizer, messages: Messages, place: int, ending: Ending, 
 def _render(tokenizer: Tokenizer, messages: Messages, asks: bool, where: str = "a chat") -> str:
     try:
         return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=asks))
-    except Exception as error:  # a template raises what it likes
+    except Exception as error:  # templates raise arbitrary exceptions
         roles = ", ".join(message.get("role", "none") for message in messages)
         raise InputError(
             where, f"the base's chat template refuses a conversation of {roles}: {error}", "choose another base"

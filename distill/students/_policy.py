@@ -1,4 +1,4 @@
-"""A causal language model in, the log probability that it gives to each step of a solution out."""
+"""Compute the log probability of each step of a solution under a causal language model."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from distill.sequences import Encoder
 
 Known = Mapping[bytes, tuple[int, NDArray[np.float32]]]
-"""What the reference gave: a sequence's ids (int32) -> where its first step begins, and its steps' log probabilities."""
+"""Reference log probabilities: a sequence's ids (int32, as bytes) -> the start of its first step, and one value per step."""
 
 SCORED_AT_ONCE = 2048
 
 
 class ReadAt(nn.Module):
-    """The output layer, read at the places `at` of the flattened states alone: a whole batch's logits would fill the memory."""
+    """The output layer, applied only at the positions `at` of the flattened states; logits of a whole batch would not fit in
+    memory."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -64,8 +65,10 @@ class Policy:
         return torch.device(self.model.device)
 
     def steps(self, batch: Batch, starts: Sequence[int]) -> Tensor:
-        """log P of each step's tokens, its tag and the gap before it included, given all before: (n,) float32, in the order of
-        the batch's step ends. `starts`: for each row, where its first step begins."""
+        """Return log P of each step's tokens given all earlier tokens: (n,) float32, in the order of the batch's step ends.
+
+        A step includes its tag and the gap before it. `starts` holds, per row, the position where its first step begins.
+        """
         places, owner = _tokens(batch, starts)
         self.head.at = places - 1
         with torch.autocast(batch.ids.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
@@ -75,14 +78,14 @@ class Policy:
         return torch.zeros(len(batch.at), device=each.device).index_add(0, owner, each)
 
     def save(self, folder: Path) -> None:
-        """Write it as a plain causal language model."""
+        """Save it as a plain causal language model."""
         from safetensors import SafetensorError
 
         self.model.set_output_embeddings(self.head.inner)
         try:
             with quiet():
                 self.model.save_pretrained(folder)
-        except SafetensorError as error:  # a full disk, told by the library in its own way
+        except SafetensorError as error:  # how the library reports a full disk
             raise OSError(str(error)) from None
         finally:
             self.model.set_output_embeddings(self.head)
@@ -90,7 +93,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class ImplicitNetwork:
-    """What the training loop trains: the log odds at a step's end are beta * (log policy - log reference) of the step."""
+    """The network of the training loop: the log odds at a step end are beta * (log policy - log reference) of the step."""
 
     policy: Policy
     known: Known
@@ -117,7 +120,7 @@ class ImplicitNetwork:
 
 
 def open_policy(base: str, settings: TrainingSettings) -> Policy:
-    """Load a causal language model. Raises InputError where the base is none, ConfigError for a device that is not there."""
+    """Load a causal language model. Raises InputError if the base is not one, ConfigError for a missing device."""
     from transformers import AutoModelForCausalLM
 
     loader: Any = AutoModelForCausalLM
@@ -150,14 +153,14 @@ def open_policy(base: str, settings: TrainingSettings) -> Policy:
 
 
 def plain_policy(policy: Policy) -> Policy:
-    """The policy with its adapters merged. The one given is used up."""
+    """Return the policy with its adapters merged. The argument must not be used afterwards."""
     if not hasattr(policy.model, "merge_and_unload"):
         return policy
     return Policy(policy.model.merge_and_unload().eval(), policy.head, policy.dtype)
 
 
 def remember(policy: Policy, data: Prepared, problems: Sequence[str], encoder: Encoder) -> dict[bytes, tuple[int, Any]]:
-    """The log probabilities of all steps of a split, computed once. `problems`: that of each row."""
+    """Compute the log probabilities of all steps of a split once. `problems` holds the problem of each row."""
     starts = [len(head) for head in encoder.heads(problems)]
     known: dict[bytes, tuple[int, Any]] = {}
     for rows, batch in in_order(data, SCORED_AT_ONCE):
@@ -171,7 +174,7 @@ def remember(policy: Policy, data: Prepared, problems: Sequence[str], encoder: E
 
 
 def _keys(batch: Batch) -> list[bytes]:
-    """The ids of every row without its padding: a causal sequence ends with its last step."""
+    """Return the ids of every row without padding: a causal sequence ends with its last step."""
     ids, (rows, ends) = batch.ids.cpu().numpy().astype(np.int32), _ends(batch)
     length = np.zeros(len(ids), dtype=np.int64)
     np.maximum.at(length, rows, ends + 1)
@@ -179,15 +182,15 @@ def _keys(batch: Batch) -> list[bytes]:
 
 
 def _ends(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row and place of every step end."""
+    """Return the row and the position of every step end."""
     rows, ends = np.divmod(batch.at.cpu().numpy(), batch.ids.shape[1])
     return rows, ends
 
 
 def _tokens(batch: Batch, starts: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """All tokens of all steps: their places in the flattened ids, and the number of the step end that each belongs to.
+    """Return the positions of all step tokens in the flattened ids, and for each the index of its step end.
 
-    A sequence's very first token is nothing's continuation and has no probability.
+    The first token of a sequence has no context and therefore no probability.
     """
     rows, ends = _ends(batch)
     width = batch.ids.shape[1]

@@ -1,4 +1,4 @@
-"""Open a student by the name that the command line gives it."""
+"""Open a student by its command-line name."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ if TYPE_CHECKING:
 
 
 def student_names() -> list[str]:
-    """The students there are: the modules of `distill/students`."""
+    """List the available students: the modules of `distill/students`."""
     return registry.names("student")
 
 
 def open_student(name: str) -> StudentModule:
-    """Import the student called `name`. Raises UsageError that lists what there is instead."""
+    """Import the student called `name`. Raises UsageError with the available names."""
     return cast(StudentModule, registry.load("student", name))
 
 
 def choose_student(name: str, settings: TrainingSettings, sources: tuple[str, ...] = ()) -> Student:
-    """The student that a command names: "linear", any base (a hub name or a local folder) for a transformer, or
-    "implicit:BASE" for one that learns from outcomes alone, "hybrid:BASE" for the linear one that also reads with a base
-    (of the sources that match `sources`, if there are any).
+    """Create the student that a command names.
 
-    Raises UsageError when settings are given that the student does not have.
+    "linear" is the linear student; a base (a hub name or a local folder) is a transformer. "implicit:BASE" learns from outcomes
+    only; "hybrid:BASE" is the linear student with features of a frozen base, which reads the sources that match `sources`, or
+    all if there are none.
+
+    Raises UsageError for settings that the student does not support.
     """
     if sources and not name.startswith("hybrid:"):
         raise UsageError("--sources says what a hybrid student reads; other students learn from all sources")
@@ -56,5 +58,5 @@ def choose_student(name: str, settings: TrainingSettings, sources: tuple[str, ..
 
 
 def changed_settings(settings: TrainingSettings) -> list[str]:
-    """The options that differ from their defaults, as the command line writes them."""
+    """List the options that differ from their defaults, as written on the command line."""
     return [f"--{f.name.replace('_', '-')}" for f in fields(settings) if getattr(settings, f.name) != f.default]

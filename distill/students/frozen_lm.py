@@ -1,4 +1,4 @@
-"""Solutions in, a frozen language model's view of every step out: states at one depth, and how surprising its tokens were."""
+"""Extract step features from a frozen language model: hidden states at one depth, and statistics of token probabilities."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from distill.types import Item
 
 Floats = NDArray[np.float32]
 CHUNK = 256
-"""Tokens whose logits over the whole vocabulary are held at once."""
+"""Tokens whose full-vocabulary logits are held in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenLM:
-    """A causal language model that only reads. `depth` is the number of layers after which states are taken.
+    """A frozen causal language model. `depth` is the number of layers after which hidden states are taken.
 
-    Every batch is the work of one thread, so that numbers do not depend on how many threads there are.
+    Every batch is computed by one thread, so that results do not depend on the number of threads.
     """
 
     model: Any
@@ -36,7 +36,7 @@ class FrozenLM:
     batch_tokens: int = 1024
 
     def read(self, items: Sequence[Item], progress: Callable[[int], None] = lambda tokens: None) -> list[StepFeatures]:
-        """A view of every item, in order. `progress` is told the tokens of each batch that is done."""
+        """Return the features of every item, in order. `progress` receives the number of tokens of each finished batch."""
         heads = [head if len(head) else self._any() for head in self.encoder.heads([problem for problem, _ in items])]
         pieces = iter(self.encoder.pieces([step for _, steps in items for step in steps]))
         encoded = [
@@ -58,7 +58,7 @@ class FrozenLM:
         return views
 
     def _any(self) -> NDArray[np.int32]:
-        """A token to begin with where there is nothing before the first step."""
+        """Return a start token for sequences that have no tokens before the first step."""
         return np.array([self.encoder.tokenizer.pad_token_id], dtype=np.int32)
 
     def _unread(self, steps: int) -> StepFeatures:
@@ -79,7 +79,7 @@ class FrozenLM:
 
     def _batch(self, batch: Sequence[int], encoded: Sequence[Encoded], starts: Sequence[int]) -> list[tuple[Floats, Floats]]:
         length = max(len(encoded[i].ids) for i in batch)
-        # Padding stands at the right, where a causal model does not see it: no mask is needed.
+        # Padding is on the right, where a causal model does not attend to it, so no mask is needed.
         ids = torch.zeros(len(batch), length, dtype=torch.long)
         for row, i in enumerate(batch):
             ids[row, : len(encoded[i].ids)] = torch.from_numpy(encoded[i].ids.astype(np.int64))
@@ -100,7 +100,8 @@ class FrozenLM:
         return torch.cat([states[torch.from_numpy(ends)].float(), mean], 1).cpu().numpy(), surprise
 
     def _tokens(self, before: Tensor, tokens: Tensor) -> NDArray[np.float64]:
-        """Per token: its log probability, the entropy of what was expected, the log probability of what was expected most."""
+        """Return per token its log probability, the entropy of the prediction, and the log probability of the most likely
+        token."""
         head, found = self.model.get_output_embeddings(), []
         for begin in range(0, len(tokens), CHUNK):
             logp = torch.log_softmax(head(before[begin : begin + CHUNK]).float(), -1)
@@ -110,6 +111,6 @@ class FrozenLM:
 
 
 def make_reader(model: Any, encoder: Encoder, depth: float) -> FrozenLM:
-    """A reader that takes states after `depth` of the layers, a share from 0 to 1."""
+    """Create a `FrozenLM` that takes hidden states after `depth` of the layers, a share from 0 to 1."""
     layers = int(model.config.num_hidden_layers)
     return FrozenLM(model.eval(), encoder, min(max(round(depth * layers), 1), layers), mark_tokens(encoder.tokenizer))

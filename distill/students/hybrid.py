@@ -1,4 +1,4 @@
-"""The hybrid student: the linear one, and two probes on what a frozen language model makes of every step; log odds averaged."""
+"""The hybrid student: the linear student and two probes on features of a frozen language model, with averaged log odds."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 FILE = "hybrid.safetensors"
 CHUNK = 200
-"""Solutions that are read between two saves."""
+"""Solutions read between two saves."""
 
 STATES_PENALTY, SURPRISE_PENALTY = 1e-3, 1e-2
-"""Inverse penalties, fixed by leaving out families of training sources (bench/RESULTS.md), never on a benchmark."""
+"""Inverse penalties, chosen by leaving out families of training sources (bench/RESULTS.md), never on a benchmark."""
 
 DEPTH = 0.6
-"""After which share of the layers states are taken; fixed in the same way."""
+"""Share of the layers after which hidden states are taken; chosen in the same way."""
 
 USUAL = 3.0
-"""How many steps of the usual log odds every solution is taken to begin with; fixed in the same way."""
+"""Number of virtual earlier steps with the mean log odds that every solution starts with; chosen in the same way."""
 
 
 APPLY = ("--layout", "--chat-template", "--max-length", "--dtype", "--device")
-"""The options that mean something where a base is read and not trained."""
+"""The options that apply to a frozen base."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """A causal language model (a hub name or a local folder) that is read and not trained. See `Student`.
+    """A hybrid student over a frozen causal language model (a hub name or a local folder). See `Student`.
 
-    `sources` are shell patterns: which sources of the training set it reads; the linear part learns from all of them. Of
-    `settings`, those of text, dtype and device apply.
+    `sources` are shell patterns that select the sources of the training set that the base reads; the linear part learns from
+    all sources. Of `settings`, only text, dtype and device apply.
     """
 
     base: str
@@ -59,10 +59,10 @@ class Hybrid:
     sources: tuple[str, ...] = ("*",)
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-        """Fit the linear student and the probes to `data.train`. `work` keeps what was read, so that a killed run goes on.
+        """Fit the linear student and the probes to `data.train`. `work` stores the features of a run to resume.
 
-        Raises ConfigError without torch or the device asked for, InputError for a base that cannot be read and for sources
-        that hold nothing to learn from, UsageError as one of several processes.
+        Raises ConfigError if torch or the requested device is missing, InputError for a base that cannot be read and for
+        sources without usable labels, and UsageError in a distributed run.
         """
         from distill.students.transformer import require_torch
 
@@ -100,11 +100,11 @@ class Hybrid:
 
 @dataclass(frozen=True, slots=True)
 class HybridScorer:
-    """The linear scorer, the model that reads, and a probe for each of the two things it tells; see `Scorer`.
+    """A linear scorer, a frozen language model, and one probe each for its states and its surprise features; see `Scorer`.
 
-    What the probes say of a step counts against what they said of the same solution's earlier steps: how surprising a text is,
-    is first of all a matter of its writer and its subject. `usual` is the mean of what they say. A step that the model cannot
-    read, because it lies beyond its context, is judged by the linear part alone.
+    The probes' log odds of a step are taken relative to those of the earlier steps of the same solution, because how surprising
+    a text is depends mainly on its writer and subject. `usual` is the mean log odds of the probes. For a step beyond the
+    model's context, the probes contribute `usual`, so only the linear part varies.
     """
 
     linear: linear.LinearScorer
@@ -143,12 +143,12 @@ class HybridScorer:
             with quiet():
                 self.reader.model.save_pretrained(folder)
             self.reader.encoder.tokenizer.save_pretrained(folder)
-        except SafetensorError as error:  # a full disk, told by the library in its own way
+        except SafetensorError as error:  # how the library reports a full disk
             raise OSError(str(error)) from None
 
 
 def load(folder: Path, opening: LoadOptions = DEFAULT) -> HybridScorer:
-    """Read a scorer back from its folder. Raises ConfigError without torch."""
+    """Load a scorer from its folder. Raises ConfigError without torch."""
     require_default(opening, "hybrid")
     from safetensors import SafetensorError, safe_open
 
@@ -173,7 +173,7 @@ def load(folder: Path, opening: LoadOptions = DEFAULT) -> HybridScorer:
 
 
 def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
-    """The base, ready to read. Raises InputError for one that does not open or is no causal language model."""
+    """Open the base as a frozen model. Raises InputError if it cannot be opened or is not a causal language model."""
     from transformers import AutoModelForCausalLM
 
     from distill.students.frozen_lm import make_reader
@@ -203,7 +203,8 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
 
 
 def _stored(reader: FrozenLM, settings: TrainingSettings) -> dict[str, Any]:
-    """What scoring needs to read alike: the numbers' type as it came out here, whatever another machine would choose."""
+    """Return what scoring needs to compute the same features, including the dtype, which another machine might choose
+    differently."""
     return {
         "layout": settings.layout,
         "chat_template": settings.chat_template,
@@ -213,26 +214,26 @@ def _stored(reader: FrozenLM, settings: TrainingSettings) -> dict[str, Any]:
 
 
 def _cut(row: Row) -> Row:
-    """The row up to its last label: what comes later has no part in the probes, and reading is dear."""
+    """Truncate the row after its last labelled step: later steps are not used by the probes, and reading them is expensive."""
     last = max((i for i, label in enumerate(row.labels) if label is not None), default=-1) + 1
     return replace(row, steps=row.steps[:last], labels=row.labels[:last])
 
 
 def _compress(surprise: NDArray[Any]) -> NDArray[Any]:
-    """Sums and extremes have long tails: logarithms of their sizes, the signs kept."""
+    """Compress long tails of sums and extremes: the logarithm of the absolute value, with the sign kept."""
     out: NDArray[Any] = np.sign(surprise) * np.log1p(np.abs(surprise))
     return out
 
 
 def _said(states: Probe, surprise: Probe, view: StepFeatures) -> Floats:
-    """The sum of both probes' log odds."""
+    """Return the sum of both probes' log odds."""
     return states.log_odds(view.states) + surprise.log_odds(_compress(view.surprise))
 
 
 def _fit(rows: Sequence[Row], views: Sequence[StepFeatures]) -> tuple[Probe, Probe, float, int]:
-    """Both probes, the mean of what they say, and from how many steps.
+    """Fit both probes. Returns them, the mean of their summed log odds, and the number of steps they were fitted on.
 
-    Sources count by the root of their steps: a large one must not decide alone.
+    Each source is weighted by the square root of its number of steps, so that a large source does not dominate.
     """
     places = [(r, s, y, w) for r, s, y, w in labelled(rows) if not np.isnan(views[r].states[s, 0])]
     names, source = np.unique([rows[r].source for r, *_ in places], return_inverse=True)
@@ -248,7 +249,7 @@ def _fit(rows: Sequence[Row], views: Sequence[StepFeatures]) -> tuple[Probe, Pro
 def _read_in_chunks(
     reader: FrozenLM, items: Sequence[Item], run: str, work: Path | None, say: Callable[[str], None]
 ) -> list[StepFeatures]:
-    """Read all items; what was read is saved under `work` every CHUNK solutions and not read again."""
+    """Read all items, saving the features under `work` every CHUNK solutions; saved chunks are not read again."""
     views: list[StepFeatures] = []
     started, last, fresh = time.monotonic(), time.monotonic(), 0
     for number, begin in enumerate(range(0, len(items), CHUNK)):

@@ -1,4 +1,4 @@
-"""The implicit student: a language model trained on outcomes alone, whose log ratio to what it was scores every step."""
+"""The implicit student: a language model trained on outcomes only, scored by its log ratio to the reference model."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from distill.students._policy import Policy
 
 FOREIGN = ("heads", "loss", "domain_weights", "trusted", "class_weights", "label_smoothing")
-"""TrainingSettings of students that have heads."""
+"""TrainingSettings that apply only to students with heads."""
 
 BETA = 0.05
-"""What a log ratio counts, in training and in scores (arXiv 2412.01981)."""
+"""Factor of the log ratio, in training and in scoring (arXiv 2412.01981)."""
 
 SCORING = "scoring.json"
 REFERENCE = "reference"
-"""The folder within a verifier's that holds the reference: the base as it was, by which the scores mean anything."""
+"""Subfolder of the verifier that holds the reference: the untrained base, relative to which scores are defined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Implicit:
     """A causal base (a hub name or a local folder) and how to train it. See `Student`.
 
-    The reward of a step is beta times the sum, over its tokens, of log policy - log reference, the rewards of a solution add up
-    to the log odds of its outcome, and that is all the loss sees: no step needs a label.
+    The reward of a step is beta times the sum over its tokens of log policy - log reference. The rewards of a solution sum to
+    the log odds of its outcome, which is all that the loss uses: no step needs a label.
     """
 
     base: str
@@ -43,10 +43,10 @@ class Implicit:
     beta: float = BETA
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-        """Train on the outcomes of `data.train`. `work` takes checkpoints and metrics; see `loop.fit`.
+        """Train on the outcomes of `data.train`. `work` receives checkpoints and metrics; see `loop.fit`.
 
-        Raises ConfigError without torch or the device asked for, InputError for a base that is no causal language model and for
-        rows without outcomes of both kinds, UsageError for settings that only heads have.
+        Raises ConfigError if torch or the requested device is missing, InputError for a base that is not a causal language
+        model and for rows without outcomes of both kinds, and UsageError for settings that apply only to heads.
         """
         from distill.students.transformer import (
             encoder_for,
@@ -84,7 +84,7 @@ class Implicit:
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, True, say)
         require_vocabulary(self.base, policy.model, (train, dev))
         say(f"{self.base}: log probabilities of the reference, {int(train.lengths.sum() + dev.lengths.sum()):,} tokens")
-        # Before its first step the policy is the reference: its numbers are all that training needs of it.
+        # Before its first step, the policy equals the reference. Training needs only these log probabilities of the reference.
         known = remember(policy, train, [row.problem for row in rows], encoder)
         known |= remember(policy, dev, [row.problem for row in dev_rows], encoder)
         network = ImplicitNetwork(policy, known, self.beta)
@@ -111,7 +111,7 @@ class Implicit:
 
 
 def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
-    """Open a verifier's folder: the policy there, the reference in its subfolder. Raises OSError, ValueError, KeyError."""
+    """Open a verifier folder with the policy, and the reference in its subfolder. Raises OSError, ValueError or KeyError."""
     require_default(opening, "implicit")
     from distill.students.transformer import require_torch
 
@@ -134,8 +134,11 @@ def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
 
 @dataclass(frozen=True, slots=True)
 class ImplicitScorer:
-    """Policy and reference; see `Scorer`. A raw score is sigmoid(beta * log ratio of the step): above 0.5 the step made a right
-    outcome likelier. Steps that do not fit into the context have a score of nan."""
+    """A policy and its reference; see `Scorer`.
+
+    A raw score is sigmoid(beta * log ratio of the step): above 0.5, the step made a correct outcome likelier. Steps that do not
+    fit into the context have a score of nan.
+    """
 
     policy: Policy
     reference: Policy
@@ -173,4 +176,4 @@ class ImplicitScorer:
 
 
 def _silent(line: str) -> None:
-    """Only one of several processes speaks."""
+    """Discard progress lines in all processes but one."""

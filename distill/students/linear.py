@@ -1,4 +1,4 @@
-"""The linear student: hashed text through logistic regression, its log odds and numeric features through boosted trees."""
+"""The linear student: logistic regression on hashed text, then boosted trees on its log odds and numeric features."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHTS = "linear.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class LinearSettings:
-    """What was fixed by cross-validation over training sources (bench/RESULTS.md), never on a benchmark."""
+    """Settings chosen by cross-validation over training sources (bench/RESULTS.md), never on a benchmark."""
 
     bits: int = 17
     char_orders: tuple[int, ...] = (3, 4)
@@ -68,18 +68,18 @@ class LinearScorer:
         arrays = {f"forest.{name}": array for name, array in self.forest.arrays().items()}
         arrays["text.weights"] = self.weights
         arrays["text.intercept"] = np.array([self.intercept])
-        # One entry: the format's writer keeps several in no fixed order, and equal verifiers must be equal files.
+        # One entry, because the format's writer stores several in no fixed order and equal verifiers must be equal files.
         meta = json.dumps({"settings": asdict(self.settings), "features": features.fingerprint()})
         try:
             save_file(
                 {name: np.ascontiguousarray(a) for name, a in arrays.items()}, folder / WEIGHTS, metadata={"linear": meta}
             )
-        except SafetensorError as error:  # a full disk, told by the library in its own way
+        except SafetensorError as error:  # how the library reports a full disk
             raise OSError(str(error)) from None
 
 
 def load(folder: Path, opening: LoadOptions = DEFAULT) -> LinearScorer:
-    """Read a scorer back from its folder."""
+    """Load a scorer from its folder."""
     require_default(opening, "linear")
     from safetensors import SafetensorError, safe_open
 
@@ -106,7 +106,7 @@ def load(folder: Path, opening: LoadOptions = DEFAULT) -> LinearScorer:
 
 
 def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-    """Fit to `data.train`. The trees see text log odds from folds that did not see the row (see `_folds`)."""
+    """Fit to `data.train`. The trees see text log odds of folds that did not contain the row (see `_folds`)."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     require_step_labels(data.train, f"{data.folder}/train.jsonl", "the linear student")
@@ -147,12 +147,12 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Pat
 
 
 def numeric(items: Sequence[Item]) -> Floats:
-    """The numeric features of all steps of all items, shape (steps, features)."""
+    """Return the numeric features of all steps of all items, shape (steps, features)."""
     return np.concatenate([features.extract(problem, steps) for problem, steps in items])
 
 
 def text_matrix(items: Sequence[Item], settings: LinearSettings) -> Any:
-    """Hashed n-grams of all steps: a CSR matrix, each channel with logarithmic counts and unit length."""
+    """Return the hashed n-grams of all steps as a CSR matrix; each channel has logarithmic counts and unit length."""
     from scipy.sparse import hstack
 
     texts = [step for _, steps in items for step in steps]
@@ -168,7 +168,7 @@ def text_matrix(items: Sequence[Item], settings: LinearSettings) -> Any:
 
 
 def _targets(rows: Sequence[Row]) -> tuple[NDArray[np.int64], Floats, Floats, NDArray[np.int64]]:
-    """For the labelled steps: place among all steps, P(correct), weight, and row."""
+    """Return for the labelled steps: index among all steps, P(correct), weight, and row."""
     begin = np.concatenate([[0], np.cumsum([len(row.steps) for row in rows])])
     found = list(labelled(rows))
     place = np.array([begin[r] + s for r, s, _, _ in found])
@@ -176,10 +176,10 @@ def _targets(rows: Sequence[Row]) -> tuple[NDArray[np.int64], Floats, Floats, ND
 
 
 def _folds(rows: Sequence[Row], seed: int) -> NDArray[np.int64]:
-    """The fold of every row: whole sources where there are enough of them, else whole problems.
+    """Assign every row to a fold: by source if there are enough sources, otherwise by problem.
 
-    Text tells its source apart. With folds by problem the text model is far better on held-out rows than it will be on a source
-    it has never seen, and the trees learn to trust it too much (measured: bench/RESULTS.md).
+    Text reveals its source. With folds by problem, the text model is far better on held-out rows than on a source it has never
+    seen, and the trees learn to trust it too much (measured: bench/RESULTS.md).
     """
     sources = {row.source for row in rows}
     groups = [row.source if len(sources) >= FOLDS else row.problem for row in rows]
@@ -191,7 +191,8 @@ def _folds(rows: Sequence[Row], seed: int) -> NDArray[np.int64]:
 
 
 def soft(x: Any, y: Floats, w: Floats) -> tuple[Any, NDArray[np.int64], Floats]:
-    """A soft label p is a right row of weight p and a wrong row of weight 1 - p; rows of weight 0 are left out."""
+    """Split each soft label p into a positive row of weight p and a negative row of weight 1 - p; rows of weight 0 are
+    dropped."""
     right, wrong = np.flatnonzero(y > 0), np.flatnonzero(y < 1)
     order = np.concatenate([right, wrong])
     hard = np.concatenate([np.ones(len(right), dtype=np.int64), np.zeros(len(wrong), dtype=np.int64)])

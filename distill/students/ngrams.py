@@ -1,4 +1,4 @@
-"""Texts in, hashed n-gram counts out as a sparse matrix: bytes and words rolled over whole batches at once in numpy."""
+"""Hash byte and word n-grams of texts into sparse count matrices, over whole batches in numpy."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def char_grams(texts: Sequence[str], orders: Sequence[int], bits: int, salt: int) -> Any:
-    """Counts of byte n-grams of each order in `orders`, hashed into 2**bits columns: a CSR matrix (len(texts), 2**bits)."""
+    """Count byte n-grams of each order in `orders`, hashed into 2**bits columns: a CSR matrix (len(texts), 2**bits)."""
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     codes = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.uint64)
     return _rolled(codes, [len(e) for e in encoded], orders, bits, salt)
 
 
 def word_grams(texts: Sequence[Sequence[int]], orders: Sequence[int], bits: int, salt: int) -> Any:
-    """The same over sequences of word codes (see `words`)."""
+    """Count n-grams of word codes (see `words`) in the same way as `char_grams`."""
     lengths = [len(t) for t in texts]
     codes = np.fromiter((code for text in texts for code in text), dtype=np.uint64, count=sum(lengths))
     return _rolled(codes, lengths, orders, bits, salt)
 
 
 def words(text: str) -> list[int]:
-    """The words of a text as stable codes: lower-case, one code for all numbers of one length, symbols on their own."""
+    """Split a text into words as stable codes: lower-case, one code for all numbers of the same length, symbols on their
+    own."""
     return [_code(word) for word in _WORD.findall(text.lower())]
 
 
@@ -53,7 +54,7 @@ def _rolled(codes: NDArray[np.uint64], lengths: Sequence[int], orders: Sequence[
     position = np.arange(len(codes))
     with np.errstate(over="ignore"):
         for order in range(1, max(orders) + 1):
-            # rolling[i] hashes codes[i : i + order]; positions whose gram would run over the end of their text drop out.
+            # rolling[i] hashes codes[i : i + order]; positions whose n-gram would cross the end of their text are dropped.
             reach = position + order - 1
             alive = reach < (ends[owner] if len(owner) else 0)
             position, owner, rolling, reach = position[alive], owner[alive], rolling[alive], reach[alive]

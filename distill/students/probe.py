@@ -1,4 +1,4 @@
-"""Numbers about steps in, log odds out: a standardised logistic regression, as plain arrays."""
+"""A standardized logistic regression on step features, stored as plain arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from distill.calibration import Floats
 
 REACH = 5.0
-"""Standard deviations beyond which a number counts no further: one odd text must not decide alone."""
+"""Clipping limit of a feature in standard deviations, so that one unusual text does not decide alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Weights for standardised columns. `mean`, `scale` and `weights` have shape (columns,)."""
+    """Weights for standardized columns. `mean`, `scale` and `weights` have shape (columns,)."""
 
     mean: Floats
     scale: Floats
@@ -25,17 +25,17 @@ class Probe:
     intercept: float
 
     def log_odds(self, x: NDArray[Any]) -> Floats:
-        """Log odds of the positive class for `x` of shape (n, columns). NaN counts as the column's mean."""
+        """Return the log odds of the positive class for `x` of shape (n, columns). NaN counts as the column's mean."""
         out: Floats = _standard(x, self.mean, self.scale) @ self.weights + self.intercept
         return out
 
     def arrays(self) -> dict[str, Floats]:
-        """What is stored: the inverse of `probe_from_arrays`."""
+        """Return the arrays to store: the inverse of `probe_from_arrays`."""
         return {"mean": self.mean, "scale": self.scale, "weights": self.weights, "intercept": np.array([self.intercept])}
 
 
 def fit_probe(x: NDArray[Any], y: NDArray[np.int64], w: Floats, inverse_penalty: float) -> Probe:
-    """Fit to rows `x` with classes `y` (0 or 1) and weights `w`, whose mean counts as 1."""
+    """Fit to rows `x` with classes `y` (0 or 1) and weights `w`, which are scaled to a mean of 1."""
     from sklearn.linear_model import LogisticRegression
 
     known = ~np.isnan(x)
@@ -48,7 +48,7 @@ def fit_probe(x: NDArray[Any], y: NDArray[np.int64], w: Floats, inverse_penalty:
 
 
 def probe_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Probe:
-    """Rebuild a probe. Raises KeyError or ValueError when the arrays do not describe one."""
+    """Rebuild a probe. Raises KeyError or ValueError if the arrays do not describe one."""
     mean, scale, weights = arrays["mean"], arrays["scale"], arrays["weights"]
     if not mean.shape == scale.shape == weights.shape:
         raise ValueError("the arrays of a probe have different lengths")

@@ -1,4 +1,4 @@
-"""What a language model expected of each token in, a row of numbers per step out: how surprising it was, and where."""
+"""Summarize a language model's token probabilities per step: how surprising the tokens are, and where."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 RESULT = 3
-"""How many tokens after an equals sign are taken for its result."""
+"""Number of tokens after an equals sign that count as its result."""
 
 STEP = (
     "mean", "largest", "three_largest", "eight_largest", "median", "spread", "sum", "entropy", "entropy_largest", "excess",
@@ -20,8 +20,11 @@ STEP = (
     "result_lost_largest", "words", "words_largest", "end", "end_entropy", "first", "first_five", "last_five", "share_digits",
     "tokens",
 )  # fmt: skip
-"""One number each, of a step's tokens: surprise is -log P (nats), excess is surprise less the entropy of what was expected,
-lost is how far the token's log probability lies below that of the token expected most."""
+"""Features of a step, one number each.
+
+Surprise is -log P (nats). Excess is surprise minus the entropy of the prediction. Lost is the difference between the log
+probability of the most likely token and that of the actual token.
+"""
 
 AGAINST_MEAN = (
     "mean", "largest", "three_largest", "entropy", "excess", "lost", "not_first", "digits", "digits_largest", "digits_lost",
@@ -33,16 +36,17 @@ NAMES = (*STEP, *(f"{n}-mean_before" for n in AGAINST_MEAN), *(f"{n}-largest_bef
 
 @dataclass(frozen=True, slots=True)
 class StepFeatures:
-    """What a model made of one solution: `states` (steps, 2 d), the hidden state at each step's end and the mean over the
-    step's tokens; `surprise` (steps, summaries). Steps that did not fit into the context are rows of NaN."""
+    """A frozen model's features of one solution. Steps that do not fit into the context are rows of NaN."""
 
     states: NDArray[np.float32]
+    """Hidden state at each step's end and the mean over the step's tokens, shape (steps, 2 d)."""
     surprise: NDArray[np.float32]
+    """Statistics of the token probabilities, shape (steps, summaries)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Which tokens of a vocabulary hold a digit and which an equals sign; shape (tokens,) each."""
+    """Which tokens of a vocabulary contain a digit and which an equals sign; shape (tokens,) each."""
 
     digit: NDArray[np.bool_]
     equals: NDArray[np.bool_]
@@ -54,9 +58,11 @@ def mark_tokens(tokenizer: Any) -> Marks:
 
 
 def summarize(expected: Floats, ids: NDArray[np.int64], counts: NDArray[np.int64], marks: Marks) -> NDArray[np.float32]:
-    """`expected` (tokens, 3) is, for the tokens of the steps of one solution, log probability, entropy and the highest log
-    probability; `counts` (steps,) says how many tokens each step has, its tag's last one included. Shape (steps, len(NAMES));
-    NaN where a step has nothing of a kind. A row depends on its own and earlier steps alone.
+    """Compute the features of the steps of one solution: shape (steps, len(NAMES)), NaN where a step lacks the tokens.
+
+    `expected` (tokens, 3) holds, for the tokens of all steps, the log probability, the entropy and the highest log probability.
+    `counts` (steps,) is the number of tokens of each step, including the last one of its tag. A row depends only on its own and
+    earlier steps.
     """
     bounds = np.concatenate([[0], np.cumsum(counts)])
     own = np.array([_step(expected[a:b], ids[a:b], marks) for a, b in pairwise(bounds)])
@@ -91,5 +97,5 @@ def _step(expected: Floats, ids: NDArray[np.int64], marks: Marks) -> list[float]
 
 
 def _two(values: Floats, where: NDArray[np.bool_]) -> tuple[float, float]:
-    """Mean and largest of some of the values."""
+    """Return the mean and the maximum of the selected values, NaN if there are none."""
     return (float(values[where].mean()), float(values[where].max())) if where.any() else (np.nan, np.nan)

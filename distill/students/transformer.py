@@ -1,4 +1,4 @@
-"""The transformer student: a pretrained base fine-tuned to say after every step whether it is right."""
+"""The transformer student: a pretrained base fine-tuned to predict after every step whether it is correct."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Transformer:
     settings: TrainingSettings = field(default_factory=TrainingSettings)
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-        """Fine-tune on `data.train`, early stopping on `data.dev`. `work` takes checkpoints and metrics; see `loop.fit`.
+        """Fine-tune on `data.train`, with early stopping on `data.dev`. `work` receives checkpoints and metrics; see
+        `loop.fit`.
 
-        Raises ConfigError without torch or the device asked for, InputError for a base or rows that cannot be used.
+        Raises ConfigError if torch or the requested device is missing, and InputError for a base or rows that cannot be used.
         """
         require_torch()
         import torch
@@ -93,7 +94,7 @@ class Transformer:
 
 
 def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
-    """Open a verifier's folder. Raises ValueError where it has no head or lacks weights, ConfigError without what it needs."""
+    """Open a verifier folder. Raises ValueError if it lacks a head or weights, ConfigError if a requirement is missing."""
     require_torch()
     from distill.scoring.scorer import open_scorer
 
@@ -101,7 +102,7 @@ def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
 
 
 def require_torch() -> None:
-    """Raises ConfigError where the packages for transformer students are not installed."""
+    """Raise ConfigError if the packages for transformer students are not installed."""
     from importlib.util import find_spec
 
     missing = [name for name in ("torch", "transformers", "accelerate") if find_spec(name) is None]
@@ -110,7 +111,7 @@ def require_torch() -> None:
 
 
 def require_room(work: Path | None, network: Network | TrainingTask) -> None:
-    """Raises InputError where the disk has no room for what is trained and its best weights so far."""
+    """Raise InputError if the disk lacks room for the trained model and its best weights so far."""
     if work is None:
         return
     place = next(parent for parent in work.absolute().parents if parent.is_dir())
@@ -125,7 +126,7 @@ def require_room(work: Path | None, network: Network | TrainingTask) -> None:
 
 
 def require_vocabulary(base: str, model: Any, splits: Sequence[Prepared]) -> None:
-    """Raises InputError where the tokenizer gives tokens that the model has no vector for."""
+    """Raise InputError if the tokenizer produces tokens that have no embedding in the model."""
     known = model.get_input_embeddings().num_embeddings
     highest = max(int(e.ids.max()) for split in splits for e in split.encoded)
     if highest >= known:
@@ -135,7 +136,7 @@ def require_vocabulary(base: str, model: Any, splits: Sequence[Prepared]) -> Non
 
 
 def open_team(settings: TrainingSettings) -> ProcessGroup:
-    """The processes that torchrun or accelerate launch started, or this one alone."""
+    """Return the processes that torchrun or accelerate launch started, or this one alone."""
     import os
 
     import torch
@@ -143,19 +144,19 @@ def open_team(settings: TrainingSettings) -> ProcessGroup:
 
     from distill.training.loop import ProcessGroup
 
-    # Unless told, accelerate does not look for others where there is no GPU: each would train alone, and write to one place.
+    # By default, accelerate does not look for other processes without a GPU: each would train alone and write to one folder.
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     state = PartialState(cpu=settings.device == "cpu" or (several and not torch.accelerator.is_available()))
     return ProcessGroup(state.process_index, state.num_processes)
 
 
 def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: TrainingSettings) -> Encoder:
-    """The encoder of a base: the settings' layout, and the shorter of their length and the base's."""
+    """Create the encoder of a base: the layout of the settings, and the lower of their maximum length and the base's."""
     from distill.sequences import make_encoder
 
     limits = [settings.max_length, getattr(config, "max_position_embeddings", None) or settings.max_length]
     if not causal:
-        limits.append(tokenizer.model_max_length)  # RoBERTa counts positions from 2: its tokenizer knows, its config does not
+        limits.append(tokenizer.model_max_length)  # RoBERTa counts positions from 2, which only its tokenizer's limit reflects
     return make_encoder(tokenizer, settings.layout, min(limits), chat_template=settings.chat_template, causal=causal)
 
 
@@ -168,9 +169,11 @@ def prepare_rows(
     causal: bool,
     say: Callable[[str], None],
 ) -> tuple[Prepared, list[Row]]:
-    """Rows that can be learned from, with their sequences. Unless `whole`, a causal model's sequences end at the last step with
-    a label, since nothing after it reaches the loss. Says how many steps were dropped; raises InputError when too many labels
-    were."""
+    """Return the rows that can be learned from, with their encoded sequences.
+
+    Unless `whole`, a causal model's sequences end at the last step with a label, since nothing after it affects the loss.
+    Reports the number of dropped steps; raises InputError if too many labels were dropped.
+    """
     from distill.training.batches import prepare
     from distill.training.domains import domain_numbers
 
@@ -209,7 +212,7 @@ def prepare_rows(
 
 
 def run_name(base: str, settings: TrainingSettings, data: TrainingSet, seed: int) -> str:
-    """A fingerprint of all that a run's numbers follow from."""
+    """Return a fingerprint of everything that affects the result of a run."""
     told = settings_that_matter(settings)
     digest = data.fingerprint or hashlib.sha256(repr((data.train, data.dev)).encode()).hexdigest()
     return hashlib.sha256(json.dumps([base, told, digest, seed], sort_keys=True).encode()).hexdigest()[:16]
@@ -236,4 +239,4 @@ def _scorer(network: Network, encoder: Encoder, settings: TrainingSettings) -> S
 
 
 def _silent(line: str) -> None:
-    """Only one of several processes speaks."""
+    """Discard progress lines in all processes but one."""
