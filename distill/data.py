@@ -1,4 +1,4 @@
-"""Read training-set folders (train, dev and test.jsonl): a problem, its steps, and a soft label or None per step."""
+"""Read training-set folders: problems with their steps and one soft label or None per step."""
 
 from __future__ import annotations
 

@@ -30,8 +30,10 @@ RECORD = "export.json"
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The difference between the calibrated P(correct) of the exported model and of the verifier: the maximum and the mean over
-    `steps` steps, and how many steps change sides of the threshold."""
+    """The drift of the exported model: how its calibrated P(correct) differs from the verifier's.
+
+    It holds the maximum and the mean difference over `steps` steps, and how many steps change sides of the threshold.
+    """
 
     largest: float
     mean: float

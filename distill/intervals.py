@@ -35,8 +35,10 @@ def brier_interval(problems: Sequence[str], p: Any, y: Any, w: Any) -> Bounds:
 
 
 def f1_interval(problems: Sequence[str], gold: Sequence[int], predicted: Sequence[int]) -> Bounds:
-    """Interval of the official first-error F1, from the gold and predicted first errors of solutions. None if it is
-    undefined."""
+    """Interval of the official first-error F1, from the gold and predicted first errors of solutions.
+
+    None if it is undefined.
+    """
     if len({first < 0 for first in gold}) < 2:
         return None
     found = cluster_bootstrap(problems, first_error_rows(gold, predicted), official_f1, replicates=REPLICATES)

@@ -1,4 +1,4 @@
-"""Define the text layouts of a verifier's input: what surrounds the problem and steps, and where scores are read."""
+"""Text layouts of a verifier's input: what surrounds the problem and steps, and where scores are read."""
 
 from __future__ import annotations
 

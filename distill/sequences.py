@@ -28,8 +28,10 @@ class Encoded:
     dropped: int = 0
 
     def cut(self, steps: int) -> Encoded:
-        """Truncate the sequence at the score position of step `steps` - 1, which is all that a causal model needs for these
-        steps."""
+        """Truncate the sequence at the score position of step `steps` - 1.
+
+        A causal model needs no more for these steps.
+        """
         return Encoded(self.ids[: self.ends[steps - 1] + 1], self.ends[:steps], self.dropped + len(self.ends) - steps)
 
 

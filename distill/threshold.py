@@ -24,8 +24,10 @@ class Choice:
 
 
 def first_below(scores: Sequence[float], threshold: float) -> int:
-    """Return the first step with p < threshold, -1 if there is none. A step with p == threshold is correct, as in
-    ProcessBench."""
+    """Return the first step with p < threshold, -1 if there is none.
+
+    A step with p == threshold is correct, as in ProcessBench.
+    """
     return next((index for index, p in enumerate(scores) if p < threshold), -1)
 
 

@@ -38,8 +38,10 @@ class Scorer(Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Write everything `load` needs to an existing folder, as safetensors and JSON only; nothing in it is executed on
-        load."""
+        """Write everything `load` needs to an existing folder, as safetensors and JSON only.
+
+        Nothing in it is executed on load.
+        """
         ...
 
 
@@ -74,6 +76,9 @@ class StudentModule(Protocol):
     """Interface of a module in `students/`."""
 
     def load(self, folder: Path, opening: LoadOptions = ...) -> Scorer:
-        """Load what `Scorer.save` wrote. Raises OSError, ValueError or KeyError for a damaged folder, and UsageError for load
-        options that this student does not support."""
+        """Load what `Scorer.save` wrote.
+
+        Raises OSError, ValueError or KeyError for a damaged folder, and UsageError for load options that this student does not
+        support.
+        """
         ...

@@ -118,8 +118,7 @@ def _equal(x: Pair, y: Pair) -> bool:
 
 
 def _compare(left: Side, right: Side, about: bool) -> tuple[str, float]:
-    """Return whether two numbers are equal, equal when rounded to the decimals shown, or different, and the log10 of the
-    gap."""
+    """Return "true", "rounded" (equal when rounded to the decimals shown) or "false", and the log10 of the relative gap."""
     a, b = left.values[0], right.values[0]
     gap = abs(a - b)
     if gap <= 1e-9 * (1 + abs(a) + abs(b)):

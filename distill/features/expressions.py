@@ -152,8 +152,10 @@ def _side(tokens: Sequence[str]) -> Side | None:
 
 
 class _Parser:
-    """Recursive-descent parser of numbers, letters, + - * / ^, fractions, roots, percent and juxtaposition, of bounded
-    depth."""
+    """Recursive-descent parser of bounded depth.
+
+    It accepts numbers, letters, + - * / ^, fractions, roots, percent and juxtaposition.
+    """
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self.tokens, self.at, self.letters = tokens, 0, set[str]()

@@ -1,4 +1,4 @@
-"""Measure how much of a step is new, by its pairs of adjacent tokens that occur in neither problem nor earlier steps."""
+"""Measure how much of a step is new, by token pairs that neither the problem nor earlier steps contain."""
 
 from __future__ import annotations
 

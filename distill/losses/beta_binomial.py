@@ -1,4 +1,4 @@
-"""Beta-Binomial likelihood of votes, with mean P(correct) and a concentration that the network predicts (BetaPRM)."""
+"""Beta-Binomial likelihood of votes with mean P(correct) and a predicted concentration (BetaPRM)."""
 
 from __future__ import annotations
 

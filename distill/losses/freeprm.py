@@ -31,8 +31,10 @@ def counts(want: Targets) -> Tensor:
 
 
 def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    """Compute the loss of the three classes. Scores ignore the buffer: P(correct) is p_right / (p_right + p_wrong), the softmax
-    of the two logits that are kept."""
+    """Compute the loss of the three classes.
+
+    Scores ignore the buffer: P(correct) is p_right / (p_right + p_wrong), the softmax of the two logits that are kept.
+    """
     share = torch.where(want.last, 0.0, BUFFER).to(out.logits.dtype)
     return buffered(torch.cat([out.logits.float(), out.extra.float()], dim=1), want.outcome, share)
 

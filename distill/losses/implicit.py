@@ -25,8 +25,7 @@ def counts(want: Targets) -> Tensor:
 
 
 def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    """Compute -o log sigmoid(r) - (1 - o) log sigmoid(-r), r = the sum of the row's log odds; o is the outcome (arXiv
-    2412.01981).
+    """Compute -o log sigmoid(r) - (1 - o) log sigmoid(-r) for outcome o, where r sums the row's log odds (arXiv 2412.01981).
 
     If the log odds of a step are beta times the log ratio of policy to reference over its tokens, this is the implicit PRM. If
     they come from a head, it is an outcome model that is a sum over steps.

@@ -19,8 +19,10 @@ Want: TypeAlias = Literal["labels", "votes", "outcomes"]
 """What a loss learns from: P(correct) per step, votes (k of n) per step, or one outcome per solution."""
 
 MIN_VOTES = 3
-"""Minimum votes per step: with n = 1 the Beta-Binomial does not depend on its width, and with n = 2 hardly, so the width would
-not be trained."""
+"""Minimum votes per step.
+
+With n = 1 the Beta-Binomial does not depend on its width, and with n = 2 hardly, so the width would not be trained.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Define how a verifier is loaded (backend, dtype, device) and the protocol of the runners that compute its scores."""
+"""Load options of a verifier (backend, dtype, device), and the protocol of the runners that compute scores."""
 
 from __future__ import annotations
 

@@ -34,8 +34,10 @@ class Trace:
     bytes: int
 
     def reach(self, wanted: Encoded) -> int:
-        """Return how many tokens of `wanted` need no computation: the common prefix, up to its first step with an unknown
-        score."""
+        """Return how many tokens of `wanted` need no computation.
+
+        This is the length of the common prefix, up to the first step in it whose score is unknown.
+        """
         common = overlap(self.ids, wanted.ids)
         missing = [int(end) for end in wanted.ends if end < common and int(end) not in self.numbers]
         return min(missing, default=common)

@@ -181,8 +181,7 @@ def _unsound(row: Row, judgement: Judgement, style: Style, rules: dict[str, Judg
 
 
 def _chats(judgement: Judgement, style: Style, trajectory: Trajectory, stored: Stored | None) -> tuple[Chat, ...] | str:
-    """Return the questions of the style with the judgement's answers, or the reason why an answer would not be parsed as
-    intended."""
+    """Return the questions of the style with the judgement's answers, or the reason why one of them is unusable."""
     if trajectory.images:
         return "shows images"
     first = judgement.first_error

@@ -1,4 +1,4 @@
-"""Convert label files to a folder of chats for fine-tuning: one JSONL per split, and sft.json with filter statistics."""
+"""Convert label files to a folder of chats for fine-tuning, with statistics of every filter."""
 
 from __future__ import annotations
 
@@ -97,10 +97,11 @@ def build_chats(
 ) -> dict[str, Any]:
     """Convert label files (or published chains with gold labels) to chats in the folder `out`, and return its sft.json.
 
-    Every row of train, dev and test.jsonl is {"messages": [...]} with further metadata. Problems are split as by `dataset
-    build`, so the same seed holds out the same problems. `counting` counts tokens for the length filter. `stored` finds replies
-    in a cache; if it is None, answers are written from the critiques. `exclude` names files whose problems are left out. `say`
-    receives warnings. Rows are streamed, and `out` is written atomically.
+    The folder holds one JSONL file per split, and sft.json, which accounts for every chain. Every row of train, dev and
+    test.jsonl is {"messages": [...]} with further metadata. Problems are split as by `dataset build`, so the same seed holds
+    out the same problems. `counting` counts tokens for the length filter. `stored` finds replies in a cache; if it is None,
+    answers are written from the critiques. `exclude` names files whose problems are left out. `say` receives warnings. Rows are
+    streamed, and `out` is written atomically.
 
     Raises InputError for unreadable rows and if nothing is left, UsageError for invalid options.
     """

@@ -10,8 +10,10 @@ from distill.sft.chats import ESTIMATED, Counting
 
 
 def counted_by(tokenizer: str | None) -> Counting:
-    """Count with the tokenizer of a model folder or hub name, None for an estimate. Raises InputError if it cannot be
-    opened."""
+    """Count with the tokenizer of a model folder or hub name, None for an estimate.
+
+    Raises InputError if the tokenizer cannot be opened.
+    """
     if tokenizer is None:
         return ESTIMATED
     from distill.sft.tokens import open_chat_tokenizer

@@ -52,8 +52,7 @@ def distill_sft(
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Tuned:
-    """Fine-tune `base` on the chats `data`, and write it to the folder `out` as a plain causal language model with a model
-    card.
+    """Fine-tune `base` on the chats `data`, and write the folder `out`: a causal language model with its model card.
 
     `data` is a folder of `dataset sft`, any chats, or a label file. A label file is first converted to chats beside `out`, as
     `options` say, with the replies that `stored` finds; if `stored` is None, answers are written from the critiques. The

@@ -39,8 +39,10 @@ SCORED_AT_ONCE = 2048
 
 
 class ReadAt(nn.Module):
-    """The output layer, applied only at the positions `at` of the flattened states; logits of a whole batch would not fit in
-    memory."""
+    """The output layer, applied only at the positions `at` of the flattened states.
+
+    The logits of a whole batch would not fit in memory.
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Extract step features from a frozen language model: hidden states at one depth, and statistics of token probabilities."""
+"""Extract step features from a frozen language model: hidden states and token probabilities."""
 
 from __future__ import annotations
 
@@ -100,8 +100,7 @@ class FrozenLM:
         return torch.cat([states[torch.from_numpy(ends)].float(), mean], 1).cpu().numpy(), surprise
 
     def _tokens(self, before: Tensor, tokens: Tensor) -> NDArray[np.float64]:
-        """Return per token its log probability, the entropy of the prediction, and the log probability of the most likely
-        token."""
+        """Return per token its log probability, the prediction's entropy and the highest log probability."""
         head, found = self.model.get_output_embeddings(), []
         for begin in range(0, len(tokens), CHUNK):
             logp = torch.log_softmax(head(before[begin : begin + CHUNK]).float(), -1)

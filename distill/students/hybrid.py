@@ -1,4 +1,4 @@
-"""The hybrid student: the linear student and two probes on features of a frozen language model, with averaged log odds."""
+"""The hybrid student: the linear student combined with two probes on features of a frozen language model."""
 
 from __future__ import annotations
 
@@ -203,8 +203,10 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
 
 
 def _stored(reader: FrozenLM, settings: TrainingSettings) -> dict[str, Any]:
-    """Return what scoring needs to compute the same features, including the dtype, which another machine might choose
-    differently."""
+    """Return what scoring needs to compute the same features.
+
+    This includes the dtype, which another machine might choose differently.
+    """
     return {
         "layout": settings.layout,
         "chat_template": settings.chat_template,

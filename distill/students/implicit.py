@@ -1,4 +1,4 @@
-"""The implicit student: a language model trained on outcomes only, scored by its log ratio to the reference model."""
+"""The implicit student: a language model trained on outcomes only, scored by its log ratio to a reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The linear student: logistic regression on hashed text, then boosted trees on its log odds and numeric features."""
+"""The linear student: logistic regression on hashed text, and boosted trees on its log odds and other features."""
 
 from __future__ import annotations
 
@@ -191,8 +191,10 @@ def _folds(rows: Sequence[Row], seed: int) -> NDArray[np.int64]:
 
 
 def soft(x: Any, y: Floats, w: Floats) -> tuple[Any, NDArray[np.int64], Floats]:
-    """Split each soft label p into a positive row of weight p and a negative row of weight 1 - p; rows of weight 0 are
-    dropped."""
+    """Split each soft label p into a positive row of weight p and a negative row of weight 1 - p.
+
+    Rows of weight 0 are dropped.
+    """
     right, wrong = np.flatnonzero(y > 0), np.flatnonzero(y < 1)
     order = np.concatenate([right, wrong])
     hard = np.concatenate([np.ones(len(right), dtype=np.int64), np.zeros(len(wrong), dtype=np.int64)])

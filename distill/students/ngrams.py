@@ -30,8 +30,10 @@ def word_grams(texts: Sequence[Sequence[int]], orders: Sequence[int], bits: int,
 
 
 def words(text: str) -> list[int]:
-    """Split a text into words as stable codes: lower-case, one code for all numbers of the same length, symbols on their
-    own."""
+    """Split a text into words as stable codes.
+
+    Words are lower-cased, all numbers of the same length share a code, and symbols stand on their own.
+    """
     return [_code(word) for word in _WORD.findall(text.lower())]
 
 

@@ -32,10 +32,10 @@ class Transformer:
     settings: TrainingSettings = field(default_factory=TrainingSettings)
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-        """Fine-tune on `data.train`, with early stopping on `data.dev`. `work` receives checkpoints and metrics; see
-        `loop.fit`.
+        """Fine-tune on `data.train`, with early stopping on `data.dev`.
 
-        Raises ConfigError if torch or the requested device is missing, and InputError for a base or rows that cannot be used.
+        `work` receives checkpoints and metrics; see `loop.fit`. Raises ConfigError if torch or the requested device is missing,
+        and InputError for a base or rows that cannot be used.
         """
         require_torch()
         import torch

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees in as scikit-learn trained them, out as plain arrays that numpy evaluates for whole batches."""
+"""Convert scikit-learn's gradient-boosted trees to plain arrays that numpy evaluates in batches."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from distill.calibration import Floats
 
 BLOCK = 512
-"""Rows evaluated together: the walk through all trees then stays within the processor's cache."""
+"""Rows evaluated together, so that the traversal of all trees stays within the CPU's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Binary trees over numeric features, added up to a log odds.
+    """Binary trees over numeric features whose outputs are summed to log odds.
 
-    All arrays are flat over the nodes of all trees; `roots` says where each tree begins. A leaf points to itself, so every row
-    may walk `depth` levels without asking whether it has arrived.
+    All arrays are flat over the nodes of all trees; `roots` holds the index of each tree's root. A leaf points to itself, so
+    every row can descend `depth` levels without testing whether it has reached a leaf.
     """
 
     roots: NDArray[np.int32]
@@ -34,7 +34,7 @@ class Forest:
     depth: int
 
     def log_odds(self, x: Floats) -> Floats:
-        """Log odds of the positive class for rows `x` of shape (n, features); NaN is a missing value."""
+        """Return the log odds of the positive class for rows `x` of shape (n, features); NaN is a missing value."""
         out = np.empty(len(x))
         for start in range(0, len(x), BLOCK):
             block = x[start : start + BLOCK]
@@ -51,7 +51,7 @@ class Forest:
         return out
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What is stored: the inverse of `forest_from_arrays`."""
+        """Return the arrays to store: the inverse of `forest_from_arrays`."""
         return {
             "roots": self.roots,
             "feature": self.feature,
@@ -65,7 +65,7 @@ class Forest:
 
 
 def forest_from_sklearn(model: Any) -> Forest:
-    """Export a fitted binary HistGradientBoostingClassifier without categorical features (checked)."""
+    """Convert a fitted binary HistGradientBoostingClassifier without categorical features (which is checked)."""
     roots, parts, offset, depth = [], [], 0, 0
     for (predictor,) in model._predictors:
         nodes = predictor.nodes
@@ -101,7 +101,7 @@ def forest_from_sklearn(model: Any) -> Forest:
 
 
 def mean_forest(forests: Sequence[Forest]) -> Forest:
-    """One forest whose log odds are the mean of those of `forests`."""
+    """Return one forest whose log odds are the mean of those of `forests`."""
     offsets = np.cumsum([0] + [len(forest.feature) for forest in forests[:-1]])
     pairs = list(zip(forests, offsets, strict=True))
     return Forest(
@@ -118,7 +118,7 @@ def mean_forest(forests: Sequence[Forest]) -> Forest:
 
 
 def forest_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Forest:
-    """Rebuild a forest from stored arrays. Raises KeyError or ValueError when they do not describe one."""
+    """Rebuild a forest from stored arrays. Raises KeyError or ValueError if the arrays do not describe one."""
     feature, left, right = arrays["feature"], arrays["left"], arrays["right"]
     sizes = {len(arrays[name]) for name in ("feature", "threshold", "left", "right", "missing_left", "value")}
     if len(sizes) != 1:

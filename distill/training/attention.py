@@ -91,8 +91,7 @@ def register() -> None:
 
 
 def _blocks(spans: Spans) -> Iterator[tuple[int, int, int]]:
-    """Iterate over blocks of queries: start of the span, start and end of the block. The blocks of a span have similar
-    sizes."""
+    """Iterate over blocks of queries of similar size: start of the span, start and end of the block."""
     for begin, end in spans:
         size = -(-(end - begin) // -(-(end - begin) // BLOCK))
         for start in range(begin, end, size):
@@ -105,8 +104,10 @@ def _grouped(x: Tensor, k: Tensor) -> Tensor:
 
 
 def _weights(q: Tensor, k: Tensor, scale: float) -> Tensor:
-    """Return the weights of a block of n queries over m keys, the last n of which are their own: (groups, heads / groups * n,
-    m)."""
+    """Return the weights of a block of n queries over m keys: (groups, heads / groups * n, m).
+
+    The last n keys are those of the queries themselves.
+    """
     n, m = q.shape[1], k.shape[1]
     scores = torch.bmm(_grouped(q, k), k.transpose(1, 2)).mul_(scale)
     ahead = torch.full((n, n), -torch.inf, dtype=q.dtype, device=q.device).triu_(1)

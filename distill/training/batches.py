@@ -167,8 +167,10 @@ def move(want: Targets, device: torch.device) -> Targets:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A split ready for training: its sequences, the targets of all their step ends, and the index of each row's first
-    target."""
+    """A split ready for training.
+
+    It holds the sequences, the targets of all their step ends, and the index of each row's first target.
+    """
 
     encoded: tuple[Encoded, ...]
     want: Targets

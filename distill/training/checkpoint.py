@@ -86,8 +86,10 @@ class Checkpoints:
             self._saved = time.monotonic()
 
     def save(self, state: State) -> None:
-        """Write a checkpoint and remove the previous one. If the disk is full, the checkpoint is skipped and the run
-        continues."""
+        """Write a checkpoint and remove the previous one.
+
+        If the disk is full, the checkpoint is skipped and the run continues.
+        """
         assert self._folder is not None
         fresh = self._folder / ".checkpoint"
         try:

@@ -316,8 +316,10 @@ def micro_tokens(settings: TrainingSettings, device: torch.device) -> int:
 
 
 def due(number: int, steps: int, evaluations: int) -> bool:
-    """Return whether dev is evaluated after step `number` of an epoch's `steps`: at the end, and at even intervals before
-    it."""
+    """Return whether dev is evaluated after step `number` of an epoch's `steps`.
+
+    The evaluations are at the end and at even intervals before it.
+    """
     return (number + 1) * evaluations // steps > number * evaluations // steps
 
 
@@ -327,8 +329,10 @@ def quality(found: Mapping[str, Any]) -> tuple[float, float]:
 
 
 class Log:
-    """The file training.jsonl: one line per step and per dev evaluation. A resumed run removes what is newer than its
-    checkpoint."""
+    """The file training.jsonl, with one line per step and per dev evaluation.
+
+    A resumed run removes what is newer than its checkpoint.
+    """
 
     def __init__(self, folder: Path | None, step: int, watch: Callable[[Record], None]) -> None:
         self._watch, self._path = watch, None if folder is None else folder / LOG

@@ -111,8 +111,10 @@ def open_tokenizer(base: str | Path) -> Any:
 
 
 def mend_padding(tokenizer: Any, model: Any) -> None:
-    """Make sure the padding token is in the model's embedding table; some tokenizers add one that the model was not trained
-    with."""
+    """Make sure that the padding token is in the model's embedding table.
+
+    Some tokenizers add a padding token that the model was not trained with.
+    """
     if tokenizer.pad_token_id >= model.get_input_embeddings().num_embeddings:
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(0)
     model.config.pad_token_id = tokenizer.pad_token_id
@@ -210,11 +212,11 @@ def use_packed_attention(model: Any) -> bool:
 
 
 def plain_model(network: Network) -> tuple[Any, dict[str, Tensor]]:
-    """Convert the network to a plain AutoModelForTokenClassification with adapters merged, and return it with the other
-    tensors.
+    """Convert the network to a plain AutoModelForTokenClassification with adapters merged.
 
-    The plain classifier is the mean of the heads. The other tensors are the single heads ("weight" (H, 2, d), "bias" (H, 2)) if
-    there are several, and "extra.weight" (E, d), "extra.bias" (E,). The network must not be used afterwards.
+    The plain classifier is the mean of the heads. Also returns the tensors that it cannot hold: the single heads ("weight" (H,
+    2, d), "bias" (H, 2)) if there are several, and "extra.weight" (E, d), "extra.bias" (E,). The network must not be used
+    afterwards.
     """
     model = network.model.merge_and_unload() if hasattr(network.model, "merge_and_unload") else network.model
     if network.packs:

@@ -1,4 +1,4 @@
-"""Show training progress as a live bar, or as plain lines without a terminal: loss, tokens/s, time left, dev scores."""
+"""Show training progress (loss, speed, time left, dev scores) as a live bar, or as lines without a terminal."""
 
 from __future__ import annotations
 
