@@ -18,21 +18,20 @@ SPLITS = ("train", "dev", "test")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a training set.
-
-    `labels` holds P(correct) in [0, 1] per step, None for a step that carries no loss. `votes` holds (k, n) per step: k of n
-    judgements were "correct"; it is empty if the row has no votes. `weight` multiplies the loss of every step of the row.
-    `outcome` is 1 if the solution's final answer is correct, 0 if it is wrong, None if unknown.
-    """
+    """One row of a training set."""
 
     id: str
     problem: str
     steps: tuple[str, ...]
     labels: tuple[float | None, ...]
+    """P(correct) in [0, 1] per step, None for a step that carries no loss."""
     weight: float = 1.0
+    """Factor of the loss of every step of the row."""
     votes: tuple[tuple[int, int], ...] = ()
+    """(k, n) per step: k of n judgements were "correct". Empty if the row has no votes."""
     source: str = ""
     outcome: float | None = None
+    """1 if the solution's final answer is correct, 0 if it is wrong, None if unknown."""
 
     def first_error(self) -> int | None:
         """Return the first step whose label is below 0.5, -1 if all steps are labelled and correct, None if unknown."""

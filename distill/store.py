@@ -1,4 +1,4 @@
-"""Write verifier folders atomically, and check and read them back."""
+"""Write verifier folders completely or not at all, and check and read them back."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ NEEDED = ("student", "base", "threshold", "threshold_from", "calibration", "trai
 
 
 def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a temporary sibling of `folder`, then rename it into place atomically.
+    """Fill a temporary sibling of `folder`, then rename it into place.
 
-    An existing folder is replaced if `check_target` allows it.
+    An existing folder is replaced if `check_target` allows it, and restored if the rename fails.
     """
     check_target(folder)
     folder = folder.absolute()

@@ -44,22 +44,26 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Targets at the n step ends of a batch; every tensor has shape (n,).
-
-    `p`: P(correct), nan if the step has no label. `k` of `n` votes, n = 0 if there are none. `weight`: weight of the row.
-    `row`: index of the row in its split. `step`: index of the step in its row. `last`: whether it is the row's last step.
-    `outcome`: 1 if the solution's final answer is correct, 0 if not, nan if unknown. `domain`: index of the row's source.
-    """
+    """Targets at the n step ends of a batch; every tensor has shape (n,)."""
 
     p: Tensor
+    """P(correct), nan if the step has no label."""
     k: Tensor
+    """Number of votes for "correct"."""
     n: Tensor
+    """Number of votes, 0 if there are none."""
     weight: Tensor
+    """Weight of the row."""
     row: Tensor
+    """Index of the row in its split."""
     step: Tensor
+    """Index of the step in its row."""
     last: Tensor
+    """Whether it is the row's last step."""
     outcome: Tensor
+    """1 if the solution's final answer is correct, 0 if not, nan if unknown."""
     domain: Tensor
+    """Index of the row's source."""
 
 
 class Loss(Protocol):

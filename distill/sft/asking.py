@@ -93,7 +93,7 @@ def found_error(readings: Sequence[Reading]) -> int | None:
 def measure(answerer: Answerer, style: Style, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
     """Measure the student's judgements of solutions with a known first error, by greedy decoding.
 
-    `read` is the share of the answers that could be parsed. The official first-error metrics cover all solutions, an
+    `read` is the share of the solutions whose answers could be parsed. The official first-error metrics cover all solutions, an
     unparseable answer counting as wrong; they are None without solutions.
     """
     found = [found_error(readings) for readings in answerer.readings(style, trajectories)]

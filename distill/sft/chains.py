@@ -33,7 +33,7 @@ class ChainOptions:
     against: Against = "auto"
     """The label that a chain must match: "gold", the "votes" of the row's judgements, or "auto" (gold if the row has it)."""
     min_agreement: float = 0.5
-    """Votes count if at least this share of the ok judgements names the same first error."""
+    """Votes count if at least this share of the ok judgements names the label's first error."""
     critiques: Critiques = "all"
     """Critiques that must be sound: those of "all" steps, of the "error" step, or none ("off").
 

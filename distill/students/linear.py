@@ -29,17 +29,28 @@ class LinearSettings:
     """Settings chosen by cross-validation over training sources (bench/RESULTS.md), never on a benchmark."""
 
     bits: int = 17
+    """Number of hash columns, as a power of two."""
     char_orders: tuple[int, ...] = (3, 4)
+    """Orders of the byte n-grams."""
     word_orders: tuple[int, ...] = (1, 2)
+    """Orders of the word n-grams."""
     inverse_penalty: float = 0.3
+    """Inverse penalty of the logistic regression on text."""
     forests: int = 2
+    """Number of forests whose log odds are averaged."""
     trees: int = 150
+    """Trees per forest."""
     leaves: int = 15
+    """Maximum leaves per tree."""
     depth: int = 6
+    """Maximum depth of a tree."""
     learning_rate: float = 0.06
     min_leaf: int = 40
+    """Minimum samples per leaf."""
     l2: float = 5.0
+    """L2 regularization of the leaf values."""
     columns: float = 0.3
+    """Share of the features that a split may choose from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Save and restore training runs atomically: weights, optimizer state and the position in the schedule."""
+"""Save and restore training runs: weights, optimizer state and the position in the schedule."""
 
 from __future__ import annotations
 
