@@ -29,7 +29,7 @@ class LinearSettings:
     """Settings chosen by cross-validation over training sources (bench/RESULTS.md), never on a benchmark."""
 
     bits: int = 17
-    """Number of hash columns, as a power of two."""
+    """Base-2 logarithm of the number of hash columns per n-gram type."""
     char_orders: tuple[int, ...] = (3, 4)
     """Orders of the byte n-grams."""
     word_orders: tuple[int, ...] = (1, 2)
