@@ -1,4 +1,4 @@
-"""The command line: one command per file, options in, library calls, printed results."""
+"""Build the command-line interface; each command has its own module."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUPS = ("dataset", "generate", "analyze", "cascade", "prompts", "cache", "batc
 
 
 def build() -> Any:
-    """The whole command tree. Modules of commands import the library only when their command runs."""
+    """Build the command tree. Command modules import the library only when their command runs."""
     import typer
 
     from critic_prm.cli.outputs import guarded
@@ -55,7 +55,7 @@ def build() -> Any:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"auto_envvar_prefix": "CRITIC_PRM", "help_option_names": ["-h", "--help"]},
-        help="Label the steps of solutions with an LLM judge, build PRM training sets, distill a small local verifier.",
+        help="Label solution steps with an LLM judge, build PRM training sets, and distill a small local verifier.",
         epilog="Every option can be set in the environment: CRITIC_PRM_LABEL_SAMPLES=4 is `label --samples 4`.",
     )
     app.callback()(root)
@@ -69,8 +69,11 @@ def build() -> Any:
 
 
 def _tidy(command: Any) -> None:
-    """Every option has its variable, by one rule that the epilog states: the help need not repeat it for each. And a line of
-    a docstring ends where the source is full, which is not where a terminal is."""
+    """Clean up the help of a command and its subcommands.
+
+    Environment variables are hidden, because one rule in the epilog covers them all. Line breaks of the source are removed
+    from each paragraph, so that the terminal's width decides where lines end.
+    """
     from inspect import cleandoc
 
     for parameter in command.params:
@@ -81,10 +84,10 @@ def _tidy(command: Any) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and exit; an error that a user can mend is one line on stderr and an exit code.
+    """Run a command and exit. An error that the user can fix is printed as one line on stderr and sets the exit code.
 
-    0 done, 1 error, 2 usage, 3 finished with failed rows, 4 key or configuration, 5 stopped by a budget or quota, 130
-    interrupted. An interrupt (Ctrl-C, SIGTERM, SIGHUP) is one line, wherever it comes; `serve` ends well with it, with 0.
+    Exit codes: 0 done, 1 error, 2 usage, 3 finished with failed rows, 4 key or configuration, 5 stopped by a budget or quota,
+    130 interrupted. An interrupt (Ctrl-C, SIGTERM, SIGHUP) always prints one line; for `serve` it is the normal end, with 0.
     """
     with safe_streams(), signals.handled(ending=arguments is None):
         try:
@@ -92,7 +95,7 @@ def main(arguments: list[str] | None = None) -> None:
         except BaseException:
             if not signals.stopped():
                 raise
-            code = 130  # also where a library has made something else of the interrupt
+            code = 130  # also if a library turned the interrupt into another exception
         if signals.stopped() and code not in (0, 3):
             signals.say()
             code = 130
@@ -100,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _carry_out(arguments: list[str] | None) -> Any:
-    """The exit code of a command."""
+    """Run a command and return its exit code."""
     from critic_prm.errors import CriticPrmError, Interrupted
 
     try:

@@ -1,4 +1,4 @@
-"""An analysis as a person sees it: run with progress and its cost on stderr, printed as tables, held against bounds."""
+"""Run an analysis with progress and cost on stderr, print its tables and check its bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKEN = 3
 
 
 def read_solutions(source: str, format: str, limit: int | None) -> list[Trajectory]:
-    """The solutions of a file; with a `limit` so many of them, evenly spread. Raises InputError for a file without any."""
+    """Read the solutions of a file, or at most `limit` of them, evenly spread. Raises InputError if there are none."""
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import without_labels
     from critic_prm.errors import InputError
@@ -36,7 +36,7 @@ def read_solutions(source: str, format: str, limit: int | None) -> list[Trajecto
 
 
 def run(critic: Critic, analyse: Callable[[Critic, RunStats], Coroutine[Any, Any, Analysis]]) -> tuple[Analysis, int]:
-    """Run an analysis that asks a critic; also the exit code, 3 when requests failed."""
+    """Run an analysis that asks a critic. Returns it with the exit code: 0, or 3 if requests failed."""
     from critic_prm.label.progress import describe, watch
     from critic_prm.label.run import RunStats
 
@@ -57,7 +57,7 @@ def run(critic: Critic, analyse: Callable[[Critic, RunStats], Coroutine[Any, Any
 
 
 def finish(analysis: Analysis, as_json: bool, out: Path | None, bounds: Path | None, code: int = 0) -> None:
-    """Print an analysis, hold it against its bounds, and exit: 3 when one is broken."""
+    """Print an analysis, check it against its bounds, and exit; the exit code is 3 if a bound is broken."""
     from critic_prm.data.records.reading import encode, write_records
     from critic_prm.errors import UsageError
     from critic_prm.evaluate.analyze.analysis import analysis_to_json
@@ -82,7 +82,7 @@ def finish(analysis: Analysis, as_json: bool, out: Path | None, bounds: Path | N
 
 
 def print_analysis(analysis: Analysis) -> None:
-    """What is wrong first, then the tables, then what they mean."""
+    """Print the findings first, then the tables, then the notes."""
 
     console = safe_console()
     for finding in analysis.findings:

@@ -1,4 +1,4 @@
-"""critic-prm analyze: a critic or its label files in, what is wrong with its scores out, and exit 3 where a bound is broken."""
+"""critic-prm analyze: find weaknesses of a critic's scores and check them against bounds."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import typer
 from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
-app = typer.Typer(help="See what is wrong with a critic's scores.", no_args_is_help=True)
+app = typer.Typer(help="Find weaknesses of a critic's scores.", no_args_is_help=True)
 
-CriticName = Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier's folder, `rules`, or provider/MODEL.")]
-Solutions = Annotated[str, typer.Argument(metavar="INPUT", help="Solutions in any format `convert` reads; - is stdin.")]
+CriticName = Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier folder, `rules`, or provider/MODEL.")]
+Solutions = Annotated[str, typer.Argument(metavar="INPUT", help="Solutions in any format that `convert` reads; - is stdin.")]
 Labels = Annotated[list[str], typer.Argument(metavar="LABELS...", help="Label files.")]
-Format = Annotated[str, typer.Option("--from", help="The input's format.")]
+Format = Annotated[str, typer.Option("--from", help="Input format.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON here.")]
-Bounds = Annotated[Path | None, typer.Option(metavar="TOML", help="Guardrails: exit 3 when a number is out of its bounds.")]
-Aggregation = Annotated[str, typer.Option(help="How step scores become a solution's.")]
-Chance = Annotated[int, typer.Option("--chance-seed", help="The same seed chooses the same and gives the same intervals.")]
+Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON to this file.")]
+Bounds = Annotated[Path | None, typer.Option(metavar="TOML", help="Guardrails: exit with code 3 if a number is out of bounds.")]
+Aggregation = Annotated[str, typer.Option(help="Aggregation of step scores into a solution's score.")]
+Chance = Annotated[int, typer.Option("--chance-seed", help="Random seed of all sampling and of the intervals.")]
 
 
 @app.callback()
 def analyze() -> None:
-    """See what is wrong with a critic's scores."""
+    """Find weaknesses of a critic's scores."""
 
 
 @app.command()
@@ -33,8 +33,8 @@ def analyze() -> None:
 def counterfactual(
     critic: CriticName,
     source: Solutions,
-    each: Annotated[int, typer.Option(min=1, help="Steps of a solution that are changed.")] = 1,
-    limit: Annotated[int, typer.Option(min=1, help="Most solutions, evenly spread over the input.")] = 200,
+    each: Annotated[int, typer.Option(min=1, help="Steps to change per solution.")] = 1,
+    limit: Annotated[int, typer.Option(min=1, help="Use at most N solutions, evenly spread over the input.")] = 200,
     aggregation: Aggregation = "min",
     format: Format = "auto",
     as_json: AsJson = False,
@@ -44,9 +44,13 @@ def counterfactual(
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Corrupt, drop, mask and swap steps, and see how scores and the first error move; name a critic that does not react.
+    """Corrupt, drop, mask and swap steps, and measure how scores and the first error change.
 
-    Planted errors are shown to be errors by arithmetic, so solutions need equations. Costs about 5 judgements a changed step.
+    Reads solutions (INPUT). Prints findings and tables, among them whether the critic fails to react; writes JSON (-o) on
+    request. Planted errors are verified by arithmetic, so solutions must contain equations. Costs about 5 judgements per
+    changed step.
+
+    Example: critic-prm analyze counterfactual verifier solutions.jsonl
     """
     from critic_prm.cli.analysing import finish, read_solutions, run
     from critic_prm.critics.open import open_critic
@@ -67,8 +71,8 @@ def counterfactual(
 def credit(
     critic: CriticName,
     source: Solutions,
-    limit: Annotated[int, typer.Option(min=1, help="Most solutions, evenly spread over the input.")] = 20,
-    orders: Annotated[int, typer.Option(min=2, help="Orders sampled for solutions of more than 6 steps.")] = 16,
+    limit: Annotated[int, typer.Option(min=1, help="Use at most N solutions, evenly spread over the input.")] = 20,
+    orders: Annotated[int, typer.Option(min=2, help="Permutations to sample for solutions of more than 6 steps.")] = 16,
     aggregation: Aggregation = "mean",
     format: Format = "auto",
     as_json: AsJson = False,
@@ -78,9 +82,12 @@ def credit(
     *,
     judging: JudgeOptions,
 ) -> None:
-    """What each step contributes to the score: Shapley values and leave-one-out.
+    """Compute each step's contribution to the score: Shapley values and leave-one-out.
 
-    Exact for up to 6 steps, with 2^n judgements; sampled beyond, with about 2 n ORDERS.
+    Reads solutions (INPUT). Prints findings and tables; writes JSON (-o) on request. Exact for up to n = 6 steps, with 2^n
+    judgements; sampled for longer solutions, with about 2 * n * ORDERS judgements.
+
+    Example: critic-prm analyze credit verifier solutions.jsonl --limit 50
     """
     from critic_prm.cli.analysing import finish, read_solutions, run
     from critic_prm.critics.open import open_critic
@@ -99,19 +106,22 @@ def credit(
 @app.command()
 def risk(
     labels: Labels,
-    alpha: Annotated[float, typer.Option(help="The worst share of the futures that the tail is the mean of.")] = 0.2,
-    least: Annotated[int, typer.Option(min=2, help="Futures that a beginning needs.")] = 4,
-    good: Annotated[float, typer.Option(help="A mean from which on a beginning looks good.")] = 0.5,
-    floor: Annotated[float, typer.Option(help="A tail below which it is not.")] = 0.2,
+    alpha: Annotated[float, typer.Option(help="Share of the lowest scores whose mean is the tail (CVaR).")] = 0.2,
+    least: Annotated[int, typer.Option(min=2, help="Minimum number of continuations per prefix.")] = 4,
+    good: Annotated[float, typer.Option(help="A prefix looks good if its mean is at least this.")] = 0.5,
+    floor: Annotated[float, typer.Option(help="A prefix that looks good is risky if its tail is below this.")] = 0.2,
     aggregation: Aggregation = "min",
     as_json: AsJson = False,
     out: Out = None,
     bounds: Bounds = None,
     chance_seed: Chance = 0,
 ) -> None:
-    """Spread and tail of the scores of all solutions that begin alike; or of the rollouts after each step.
+    """Measure the spread and the tail of scores among continuations of the same prefix.
 
-    Several solutions of one problem are futures of that problem; solutions that share steps are futures of these too.
+    Reads label files (LABELS). Prints findings and tables; writes JSON (-o) on request. Continuations are the solutions of one
+    problem, the solutions that share their first steps, or the rollouts after each step.
+
+    Example: critic-prm analyze risk labels.jsonl
     """
     from critic_prm.cli.analysing import finish
     from critic_prm.data.label_rows import read_labels
@@ -125,18 +135,21 @@ def risk(
 @app.command()
 def bias(
     labels: Labels,
-    author: Annotated[str | None, typer.Option(metavar="FIELD", help="The field that says who wrote a solution.")] = None,
-    least: Annotated[float, typer.Option(min=0, help="An effect from which on a bias is one.")] = 0.1,
+    author: Annotated[str | None, typer.Option(metavar="FIELD", help="Field that names the author of a solution.")] = None,
+    least: Annotated[float, typer.Option(min=0, help="Report effects of at least this size as bias.")] = 0.1,
     aggregation: Aggregation = "min",
     as_json: AsJson = False,
     out: Out = None,
     bounds: Bounds = None,
     chance_seed: Chance = 0,
 ) -> None:
-    """What scores go with that they should not: place, length, verbosity, style, and a judge's own family.
+    """Test scores for bias by position, length, verbosity, style and the judge's own model family.
 
-    Best on rows with gold labels: what is compared is then as right as each other. For self-preference give the label files of
-    judges of two families on the same solutions.
+    Reads label files (LABELS). Prints findings and tables; writes JSON (-o) on request. Use rows with gold labels if possible,
+    so that only equally correct solutions are compared. To test for self-preference, give label files of judges from two model
+    families on the same solutions.
+
+    Example: critic-prm analyze bias gpt.labels.jsonl claude.labels.jsonl
     """
     from critic_prm.cli.analysing import finish
     from critic_prm.data.label_rows import read_labels
@@ -148,17 +161,20 @@ def bias(
 
 @app.command()
 def drift(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="A label file of an earlier run.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="A label file of a later run, or of another version.")],
-    subset: Annotated[str | None, typer.Option(metavar="FIELD", help="The field that says which subset a row is of.")] = None,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Label file of an earlier run.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Label file of a later run or of another version.")],
+    subset: Annotated[str | None, typer.Option(metavar="FIELD", help="Field that names the subset of a row.")] = None,
     as_json: AsJson = False,
     out: Out = None,
     bounds: Bounds = None,
     chance_seed: Chance = 0,
 ) -> None:
-    """What changed between two runs: the distribution of scores, decisions, flips, unusable judgements; in all and by subset.
+    """Measure what changed between two runs: score distribution, decisions, flips and unusable judgements.
 
-    On the same solutions (by id) these are compared one by one, else the two populations.
+    Reads two label files (OLD, NEW). Prints findings and tables, overall and by subset; writes JSON (-o) on request. Solutions
+    with the same id are compared pairwise; without common ids the two distributions are compared.
+
+    Example: critic-prm analyze drift old.labels.jsonl new.labels.jsonl
     """
     from critic_prm.cli.analysing import finish
     from critic_prm.data.label_rows import read_labels
@@ -169,14 +185,18 @@ def drift(
 
 @app.command()
 def guardrails(
-    bounds: Annotated[Path, typer.Argument(metavar="TOML", help="A table an analysis: [drift] psi = {max = 0.2}.")],
-    results: Annotated[list[str], typer.Argument(metavar="RESULT...", help="What analyses printed with --json or wrote.")],
+    bounds: Annotated[Path, typer.Argument(metavar="TOML", help="Bounds of each analysis, such as drift.psi = {max = 0.2}.")],
+    results: Annotated[
+        list[str], typer.Argument(metavar="RESULT...", help="JSON that analyses printed with --json or wrote with -o.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Hold the results of analyses against bounds; exit 3 when one is broken, for CI.
+    """Check results of analyses against bounds; exit with code 3 if one is broken.
 
-    A number that could not be measured breaks its bounds. `critic-prm analyze guardrails BOUNDS RESULT... --json` says the same
-    to a machine.
+    Reads bounds (TOML) and results. Prints a table, or JSON lines with --json. A number that could not be measured breaks its
+    bounds.
+
+    Example: critic-prm analyze guardrails bounds.toml drift.json
     """
     from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""critic-prm batch: look after the batches of a cache, and carry requests and results in files."""
+"""critic-prm batch: manage provider batches, and exchange requests and results as files."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from critic_prm import signals
 from critic_prm.cli.options import Trust, with_judging
 from critic_prm.engine.options import JudgeOptions
 
-app = typer.Typer(no_args_is_help=True, help="Batches: list, status, cancel, fetch, forget; export requests, import results.")
+app = typer.Typer(no_args_is_help=True, help="Manage batches: list, status, cancel, fetch, forget, export, import.")
 
-Db = Annotated[Path, typer.Option(help="The cache.")]
-Which = Annotated[int | None, typer.Argument(metavar="[BATCH]", help="Its number in `batch list`; all without it.")]
-One = Annotated[int, typer.Argument(metavar="BATCH", help="Its number in `batch list`.")]
-BaseUrl = Annotated[str | None, typer.Option("--base-url", help="The server, where it is not the provider's own.")]
+Db = Annotated[Path, typer.Option(help="Cache file.")]
+Which = Annotated[int | None, typer.Argument(metavar="[BATCH]", help="Number of the batch in `batch list`; default: all.")]
+One = Annotated[int, typer.Argument(metavar="BATCH", help="Number of the batch in `batch list`.")]
+BaseUrl = Annotated[str | None, typer.Option("--base-url", help="Base URL of the server, if not the provider's own.")]
 DB = Path("critic-prm.db")
 
 
 @app.command("list")
 def list_(db: Db = DB) -> None:
-    """The batches that were ordered with this cache, as they were last heard of; nothing is asked."""
+    """List the batches of a cache with their last known status.
+
+    Reads the cache (--db) only; no request is sent. Prints one line per batch.
+
+    Example: critic-prm batch list --db critic-prm.db
+    """
     from critic_prm.label.batch_admin import batch_lines
 
     for line in batch_lines(db):
@@ -31,7 +36,12 @@ def list_(db: Db = DB) -> None:
 
 @app.command()
 def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
-    """Ask the providers how far the batches are that run."""
+    """Ask the providers for the status of running batches.
+
+    Reads the cache (--db) and the provider's API. Prints one line per batch.
+
+    Example: critic-prm batch status 3
+    """
     from critic_prm.label.batch_admin import statuses
 
     for line in signals.run(statuses(db, which, base_url, trust or ())):
@@ -40,7 +50,13 @@ def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Tr
 
 @app.command()
 def cancel(which: One, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
-    """End a batch at its provider; what is done already is paid for, and comes in with `fetch` or the next run."""
+    """Cancel a batch at its provider.
+
+    Reads the cache (--db) and calls the provider's API. Requests that are already done are paid for; `batch fetch` or the next
+    run imports their results.
+
+    Example: critic-prm batch cancel 3
+    """
     from critic_prm.label.batch_admin import cancel_batch
 
     typer.echo(signals.run(cancel_batch(db, which, base_url, trust or ())))
@@ -48,7 +64,12 @@ def cancel(which: One, db: Db = DB, base_url: BaseUrl = None, trust: Trust = Non
 
 @app.command()
 def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
-    """Take the results of batches that have ended into the cache. `label --batch` does so by itself."""
+    """Import the results of finished batches into the cache.
+
+    Reads results from the provider's API. Writes to the cache (--db). `label --batch` does this automatically.
+
+    Example: critic-prm batch fetch
+    """
     from critic_prm.label.batch_admin import fetch_batches
 
     for line in signals.run(fetch_batches(db, which, base_url, trust or ())):
@@ -57,7 +78,12 @@ def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Tru
 
 @app.command()
 def forget(which: One, db: Db = DB) -> None:
-    """Give a batch or an exported file up: its requests may be asked again. A batch that runs is still paid for."""
+    """Give up a batch or an exported file, so that its requests may be sent again.
+
+    Writes to the cache (--db); the provider is not called. A batch that is still running is paid for anyway.
+
+    Example: critic-prm batch forget 3
+    """
     from critic_prm.label.batch_admin import forget_batch
 
     typer.echo(forget_batch(db, which))
@@ -66,16 +92,22 @@ def forget(which: One, db: Db = DB) -> None:
 @app.command()
 @with_judging
 def export(
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format `convert` reads.")],
-    out: Annotated[str, typer.Argument(metavar="REQUESTS.jsonl", help="One request a line; - is stdout.")],
-    judge: Annotated[str, typer.Option(help="provider/MODEL that is to answer.")],
-    samples: Annotated[str, typer.Option(help="Judgements a trajectory, as for `label`.")] = "1",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
-    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format that `convert` reads.")],
+    out: Annotated[str, typer.Argument(metavar="REQUESTS.jsonl", help="File to write, one request per line; - is stdout.")],
+    judge: Annotated[str, typer.Option(help="Judge that will answer: provider/MODEL.")],
+    samples: Annotated[str, typer.Option(help="Judgements per trajectory, as for `label`.")] = "1",
+    limit: Annotated[int | None, typer.Option(min=1, help="Process at most N trajectories.")] = None,
+    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Write the requests that labelling would send now, for `vllm run-batch`, a provider's web page or another machine."""
+    """Export the requests that `label` would send now.
+
+    Reads trajectories (INPUT) and the cache (--db). Writes requests (REQUESTS.jsonl) for `vllm run-batch`, a provider's web
+    page or another machine; nothing is sent.
+
+    Example: critic-prm batch export in.jsonl requests.jsonl --judge vllm/MODEL
+    """
     from dataclasses import replace
     from itertools import islice
 
@@ -87,7 +119,7 @@ def export(
     from critic_prm.label.request_files import export as export_requests
     from critic_prm.label.sampling import parse_samples
 
-    judging = replace(judging, offline=False)  # nothing is sent in any case, and the book of requests is written
+    judging = replace(judging, offline=False)  # nothing is sent in any case, but the ledger is written
     policy, rows = parse_samples(samples), islice(read_trajectories(source, format), limit)
     critic = open_critic(judge, judging)
     client = one_client(clients_of(critic))
@@ -105,16 +137,22 @@ def export(
 
 @app.command("import")
 def import_(
-    source: Annotated[str, typer.Argument(metavar="RESULTS.jsonl", help="Results, matched by custom_id.")],
+    source: Annotated[str, typer.Argument(metavar="RESULTS.jsonl", help="File of results, which are matched by custom_id.")],
     db: Db = DB,
     requests: Annotated[
-        str | None, typer.Option(metavar="REQUESTS.jsonl", help="What they answer, where another cache exported it.")
+        str | None, typer.Option(metavar="REQUESTS.jsonl", help="Requests of these results, if another cache exported them.")
     ] = None,
-    judge: Annotated[str | None, typer.Option(help="provider/MODEL that answered, with --requests.")] = None,
-    salt: Annotated[str, typer.Option(help="The --salt that those requests were exported with.")] = "",
+    judge: Annotated[str | None, typer.Option(help="With --requests: the judge that answered, provider/MODEL.")] = None,
+    salt: Annotated[str, typer.Option(help="With --requests: the --salt used for the export.")] = "",
     trust: Trust = None,
 ) -> None:
-    """Take results from a file into the cache: whole replies serve from now on, failures are kept as attempts."""
+    """Import results from a file into the cache.
+
+    Reads results (RESULTS.jsonl). Writes to the cache (--db): complete replies serve later requests, failures are kept as
+    attempts.
+
+    Example: critic-prm batch import results.jsonl
+    """
     from critic_prm.label.batch_admin import import_file
 
     skipped: list[object] = []

@@ -1,4 +1,4 @@
-"""A labelling run by batch as a person sees it: what was ordered, what is waited for, then labels as in any other run."""
+"""Run labelling through provider batches: submit requests, report what is pending, then label."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ def run_batched(
     accounts: Sequence[CriticStats] = (),
     skipped: list[object],
 ) -> int:
-    """Order what is missing, and label when all of it is here. `read` reads the input anew for each round, and puts the rows
-    that it passes over into `skipped`.
+    """Submit missing requests as batches, and label once all results have arrived.
 
-    Returns the exit code: 0, or 3 with failed rows; 5 while there is something to wait for, and `wait` is not set. Raises what
-    stopped the run.
+    `read` opens the input again for each round and puts the rows that it skips into `skipped`. Returns the exit code: 0, or 3
+    if rows failed; 5 if results are pending and `wait` is not set. Raises the error that stopped the run.
     """
     tally, clients = RunStats(total=limit), clients_of(critic)
     if not clients:
@@ -53,7 +52,7 @@ def run_batched(
     if source == "-":
         raise UsageError("--batch reads the input once for each round, and stdin can be read once; put it into a file")
     for client in clients:
-        batch_api(client.provider)  # says at once that there is none
+        batch_api(client.provider)  # fails early if the provider has no batch API
     ledger = Ledger(judging.db).alone()
 
     def say(text: str) -> None:
@@ -94,7 +93,7 @@ def run_batched(
 
 
 def warn_of_batches(critic: Critic, judging: JudgeOptions) -> None:
-    """Before a run that asks online: what batches may bring, too."""
+    """Before an online run, warn about pending batches that may bring the same replies."""
     if not judging.offline:
         for line in away(judging.db, [client.provider for client in clients_of(critic)]):
             print(line, file=sys.stderr, flush=True)

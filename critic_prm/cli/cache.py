@@ -1,4 +1,4 @@
-"""critic-prm cache: look into the replies that were paid for, and carry them elsewhere."""
+"""critic-prm cache: inspect, export and import cached replies."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ import typer
 
 from critic_prm.terminal import safe_console
 
-app = typer.Typer(no_args_is_help=True, help="Look into the cache of replies: stats, show, explain, export, import.")
+app = typer.Typer(no_args_is_help=True, help="Inspect the cache of replies: stats, show, explain, export, import.")
 
-Db = Annotated[Path, typer.Option(help="The cache.")]
-Key = Annotated[str, typer.Argument(help="A key from a label file, or its first digits.")]
+Db = Annotated[Path, typer.Option(help="Cache file.")]
+Key = Annotated[str, typer.Argument(help="A key from a label file, or a prefix of it.")]
 DB = Path("critic-prm.db")
 
 
 @app.command()
 def stats(db: Db = DB) -> None:
-    """Replies, attempts and tokens by provider and model."""
+    """Count replies, attempts and tokens by provider and model.
+
+    Reads the cache (--db). Prints a table.
+
+    Example: critic-prm cache stats --db critic-prm.db
+    """
     from rich import box
     from rich.table import Table
 
@@ -43,7 +48,12 @@ def stats(db: Db = DB) -> None:
 
 @app.command()
 def show(key: Key, db: Db = DB) -> None:
-    """One reply with its request, usage and attempts, as JSON."""
+    """Show one reply with its request, usage and attempts.
+
+    Reads the cache (--db). Prints JSON. Label files name the keys of their replies.
+
+    Example: critic-prm cache show 3f2a9c
+    """
     import orjson
 
     from critic_prm.engine.cache import Cache
@@ -53,7 +63,12 @@ def show(key: Key, db: Db = DB) -> None:
 
 @app.command()
 def explain(first: Key, second: Key, db: Db = DB) -> None:
-    """Why two keys differ: every place where their requests do."""
+    """Explain why two keys differ: list every difference between their requests.
+
+    Reads the cache (--db). Prints one path per difference, with both values.
+
+    Example: critic-prm cache explain 3f2a9c 81d0be
+    """
     from critic_prm.engine.cache import Cache
 
     differences = Cache(db, readonly=True).explain(first, second)
@@ -65,9 +80,15 @@ def explain(first: Key, second: Key, db: Db = DB) -> None:
 
 @app.command()
 def export(
-    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="JSONL; - is stdout.")] = "-", db: Db = DB
+    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="JSONL file to write; - is stdout.")] = "-",
+    db: Db = DB,
 ) -> None:
-    """Every reply as JSONL, for `import` elsewhere."""
+    """Export all replies as JSONL, for `cache import` on another machine.
+
+    Reads the cache (--db). Writes JSONL (-o).
+
+    Example: critic-prm cache export -o replies.jsonl
+    """
     from critic_prm.data.records.reading import write_records
     from critic_prm.engine.cache import Cache
 
@@ -77,13 +98,18 @@ def export(
 
 @app.command("import")
 def import_(
-    source: Annotated[str, typer.Argument(metavar="FILE", help="What `export` wrote.")],
+    source: Annotated[str, typer.Argument(metavar="FILE", help="File written by `cache export`; - is stdin.")],
     db: Db = DB,
     without_digest: Annotated[
-        bool, typer.Option("--without-digest", help="Accept rows of older exports, which have no digest.")
+        bool, typer.Option("--without-digest", help="Accept rows from older exports, which have no digest.")
     ] = False,
 ) -> None:
-    """Take over replies from another cache; those that are there already change nothing."""
+    """Import replies that were exported from another cache.
+
+    Reads JSONL (FILE). Writes to the cache (--db). Replies that are already in the cache are left unchanged.
+
+    Example: critic-prm cache import replies.jsonl --db critic-prm.db
+    """
     from critic_prm.data.records.reading import read_records
     from critic_prm.engine.cache import import_rows
     from critic_prm.label.reread import stored_text

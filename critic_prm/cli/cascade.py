@@ -1,4 +1,4 @@
-"""critic-prm cascade: a cheap critic first, a judge where it is in doubt; how wide the doubt should be."""
+"""critic-prm cascade: tune a cascade of a cheap critic and a judge."""
 
 from __future__ import annotations
 
@@ -10,48 +10,52 @@ import typer
 from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
-app = typer.Typer(help="A cheap critic first, a judge where it is in doubt.", no_args_is_help=True)
+app = typer.Typer(help="Tune a cascade: a cheap critic, and a judge for uncertain cases.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Keeps `tune` a command of its own while it is the only one."""
+    """Keep `tune` a subcommand even though it is the only one."""
 
 
 @app.command()
 @with_judging
 def tune(
-    source: Annotated[str, typer.Argument(metavar="DEV", help="Solutions with gold labels, none of them used in training.")],
-    first: Annotated[list[str], typer.Option(help="The cheap critic; several are used by their mean.")],
-    judge: Annotated[str | None, typer.Option(help="provider/MODEL, or any critic.")] = None,
+    source: Annotated[str, typer.Argument(metavar="DEV", help="Solutions with gold labels that were not used in training.")],
+    first: Annotated[list[str], typer.Option(help="The cheap critic; repeat it to use the mean of several.")],
+    judge: Annotated[str | None, typer.Option(help="The judge: provider/MODEL, or any critic.")] = None,
     judged: Annotated[
-        str | None, typer.Option(metavar="FILE", help="A label file of the judge on DEV, instead of asking it.")
+        str | None, typer.Option(metavar="FILE", help="Label file of the judge on DEV, instead of --judge.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help="Ask about each step in doubt, or the whole solution; by the judge's style if not given.")
+        str | None, typer.Option(help="Ask the judge about each uncertain step or the whole solution; default: by its style.")
     ] = None,
     target_f1: Annotated[
-        float | None, typer.Option("--target-f1", min=0, max=1, help="The cheapest band for this F1; default: the judge's own.")
+        float | None,
+        typer.Option("--target-f1", min=0, max=1, help="Choose the cheapest band with this F1; default: the judge's."),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(min=0, help="The best F1 for so many judge calls a solution, on average.")
+        float | None, typer.Option(min=0, help="Choose the best F1 with at most N judge calls per solution on average.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the cascade: a critic as TOML.")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the cascade as a critic in TOML.")
     ] = None,
     escalate: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where that cascade writes what no judge could decide.")
+        str | None, typer.Option(metavar="FILE", help="File to which the cascade writes cases that no judge could decide.")
     ] = None,
-    draw: Annotated[int, typer.Option(help="Which problems choose, and which measure.")] = 0,
+    draw: Annotated[int, typer.Option(help="Random seed of the split of DEV.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
-    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Choose the band of P(error) in which the judge is asked: on half of DEV's problems, measured once on the other half.
+    """Choose the band of P(error) in which a cascade asks the judge.
 
-    Prints F1 against cost for the bands that no cheaper one beats. The cascade in FILE is a critic: `label --judge FILE`,
+    Reads solutions with gold labels (DEV). The band is chosen on half of the problems and measured once on the other half.
+    Prints F1 and cost of the Pareto-optimal bands. Writes the cascade (-o FILE), which is a critic: `label --judge FILE`,
     `evaluate FILE`, `rank --critic FILE`.
+
+    Example: critic-prm cascade tune dev.jsonl --first rules --judge openai/MODEL
     """
     from critic_prm.cli.cascading import print_tuned, run_tuning
     from critic_prm.data.records.reading import encode

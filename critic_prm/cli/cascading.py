@@ -1,4 +1,4 @@
-"""A dev set through a cheap critic and a judge -> the band that was chosen, as a table, JSON, and a cascade in TOML."""
+"""Tune a cascade on a dev set and write the chosen band as a table, JSON and TOML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from critic_prm.evaluate.cascade_tuning import Measured, TuningResult
 
 ROWS = 12
-"""Of the curve that are printed."""
+"""Number of rows of the curve to print."""
 
 
 def run_tuning(
@@ -89,7 +89,7 @@ def _labels(path: str) -> dict[str, Label]:
 
 
 def _judge_of(path: str) -> tuple[str, str | None]:
-    """The judge that made a label file, and the style it was asked in, by its card."""
+    """Return the judge that made a label file, and its style, from the card in the file."""
     from critic_prm.data.label_rows import read_labels
 
     card = next(iter(read_labels(path))).critic
@@ -100,7 +100,7 @@ def _judge_of(path: str) -> tuple[str, str | None]:
 def toml(
     tuned: TuningResult, first: Sequence[str], judge: str, by: str, style: str | None, escalate: str | None, folder: Path
 ) -> str:
-    """The cascade as a critic's file; paths are written relative to it. JSON's texts and numbers are TOML's, too."""
+    """Return the cascade as a critic in TOML, with paths relative to `folder`. JSON strings and numbers are valid TOML."""
     names = [_relative(name, folder) for name in first]
     lines = ["[cascade]", f"first = {json.dumps(names[0] if len(names) == 1 else names)}"]
     lines += [f"judges = {json.dumps([_relative(judge, folder)])}", f'by = "{by}"']
@@ -161,7 +161,7 @@ def print_tuned(tuned: TuningResult, row: Mapping[str, Any]) -> None:
 
 
 def band(low: float, high: float) -> str:
-    """Both ends with three digits, or as many as it takes that ends that differ look different, and neither like 0 or 1."""
+    """Format both ends with three digits, or more if different ends would look equal, or an end would look like 0 or 1."""
     for digits in range(3, 10):
         shown = [f"{end:.{digits}f}" for end in (low, high)]
         whole = all(float(text) not in (0.0, 1.0) or float(text) == end for text, end in zip(shown, (low, high), strict=True))
@@ -171,7 +171,7 @@ def band(low: float, high: float) -> str:
 
 
 def _thinned(tuned: TuningResult) -> list[Any]:
-    """The curve at about ROWS costs, the ends and the chosen band among them."""
+    """Return about ROWS points of the curve, including its ends and the chosen band."""
     step = max(len(tuned.curve) / ROWS, 1.0)
     places = {round(i * step) for i in range(ROWS)} | {len(tuned.curve) - 1}
     return [one for place, one in enumerate(tuned.curve) if place in places or one == tuned.chosen]

@@ -1,4 +1,4 @@
-"""critic-prm dataset sft: label files in, chats out; critic-prm distill --objective sft: chats in, a small judge out."""
+"""critic-prm dataset sft, and the sft objective of distill: train a small judge on critiques."""
 
 from __future__ import annotations
 
@@ -15,49 +15,53 @@ if TYPE_CHECKING:
     from distill.training.settings import TrainingSettings
 
 LENGTHS = {"scores": 2048, "sft": 8192}
-"""The objectives of distill, and the tokens of a sequence where --max-length is not given."""
+"""The objectives of distill, with their default of --max-length in tokens."""
 
 
 def sft(
     labels: Annotated[
-        list[str], typer.Argument(metavar="LABELS...", help="Label files of a judge, or published chains with gold labels.")
+        list[str], typer.Argument(metavar="LABELS...", help="Label files of a judge, or published critiques with gold labels.")
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write.")],
     style: Annotated[
-        str | None, typer.Option(help="The style the student will be asked in; the judge's own when not given.")
+        str | None, typer.Option(help="Style in which the student will be asked; default: the judge's style.")
     ] = None,
     db: Annotated[
-        Path | None, typer.Option(help="Learn the replies themselves, from this cache, instead of the critiques in LABELS.")
+        Path | None, typer.Option(help="Train on the raw replies in this cache instead of the critiques in LABELS.")
     ] = None,
     against: Annotated[
-        str, typer.Option(help="What a chain must equal: gold, the votes of its row, or auto: gold where there is gold.")
+        str, typer.Option(help="Labels that a critique must match: gold, votes (of its row), or auto (gold if known).")
     ] = "auto",
     min_agreement: Annotated[
-        float, typer.Option(help="Votes count where this share of the judgements names the same first error.")
+        float, typer.Option(help="Use votes only if this share of the judgements agrees on the first error.")
     ] = 0.5,
     critiques: Annotated[
-        str, typer.Option(help="No empty, short, copied or looping critique: off, error (of that step), or all.")
+        str, typer.Option(help="Reject empty, short, copied or looping critiques: off, error (of the wrong step) or all.")
     ] = "all",
-    min_words: Annotated[int, typer.Option(help="What a short critique has fewer of.")] = 3,
-    max_tokens: Annotated[int, typer.Option(help="The longest answer.")] = 4096,
+    min_words: Annotated[int, typer.Option(help="A critique with fewer words is short.")] = 3,
+    max_tokens: Annotated[int, typer.Option(help="Maximum tokens per answer.")] = 4096,
     tokenizer: Annotated[
-        str | None, typer.Option(help="Count tokens by this model's tokenizer; otherwise they are estimated.")
+        str | None, typer.Option(help="Count tokens with this model's tokenizer; default: estimate them.")
     ] = None,
-    chains: Annotated[int, typer.Option(help="Most judgements to keep of one solution; 0 for all.")] = 1,
+    chains: Annotated[int, typer.Option(help="Keep at most N judgements per solution; 0: all.")] = 1,
     balance: Annotated[
-        bool, typer.Option("--balance/--no-balance", help="Thin train until as many answers find an error as do not.")
+        bool, typer.Option("--balance/--no-balance", help="Balance train: as many answers with an error as without.")
     ] = True,
-    split: Annotated[str, typer.Option(help="The shares of problems in train, dev and test.")] = "0.9,0.05,0.05",
-    seed: Annotated[int, typer.Option(help="Another seed splits and thins otherwise.", envvar="CRITIC_PRM_SEED")] = 0,
+    split: Annotated[str, typer.Option(help="Shares of problems in train, dev and test.")] = "0.9,0.05,0.05",
+    seed: Annotated[int, typer.Option(help="Random seed of the split and of balancing.", envvar="CRITIC_PRM_SEED")] = 0,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Leave out the problems of this benchmark; may be repeated.")
+        list[str] | None, typer.Option(metavar="FILE", help="Leave out problems of this benchmark; may be repeated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print sft.json on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print sft.json to stdout.")] = False,
 ) -> None:
-    """Write the critiques worth learning as chats (`messages`), which any trainer of chat models reads.
+    """Write verified critiques as chats for supervised fine-tuning of a small judge.
 
-    A chain is kept when it could be read, equals the label, judges every step up to the first error, has sound critiques, reads
-    back in the style's own form, and is short enough. Problems are split as `dataset build` splits them.
+    Reads label files (LABELS). Writes train, dev and test chats (`messages`, a format that trainers of chat models read) and
+    sft.json to a folder (-o). A critique is kept if it could be parsed, matches the label, judges every step up to the first
+    error, passes the critique checks, can be parsed again in the target style, and is short enough. Problems are split as in
+    `dataset build`.
+
+    Example: critic-prm dataset sft labels.jsonl -o chats
     """
 
     from critic_prm.data.hashing import parse_shares
@@ -81,7 +85,7 @@ def sft(
 
 
 def objectives(name: str) -> int:
-    """The tokens of a sequence that suit an objective. Raises UsageError for one that does not exist."""
+    """Return the default maximum of tokens per sequence for an objective. Raises UsageError for an unknown objective."""
     from critic_prm.errors import UsageError
 
     if name not in LENGTHS:
@@ -90,7 +94,7 @@ def objectives(name: str) -> int:
 
 
 def run_sft(data: Path, out: Path, base: str, settings: TrainingSettings, judge_dev: int, seed: int, console: Console) -> None:
-    """Train, and say what came of it."""
+    """Train a small judge on chats and print its loss, its accuracy and how to serve it."""
     from critic_prm.errors import UsageError
     from distill.sft.run import distill_sft
 

@@ -1,4 +1,4 @@
-"""The options that send a command's work to a Ray cluster, defined once."""
+"""Define the options that run a command's work on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WHERE = "Where the work is done"
 
 Engine = Annotated[
     str,
-    typer.Option(metavar="local|ray", help="local: in this process; ray: by workers on a Ray cluster.", rich_help_panel=WHERE),
+    typer.Option(metavar="local|ray", help="local: in this process; ray: on workers of a Ray cluster.", rich_help_panel=WHERE),
 ]
 RayAddress = Annotated[
     str | None,
@@ -21,21 +21,21 @@ RayAddress = Annotated[
         "--ray-address",
         metavar="ADDRESS",
         envvar="RAY_ADDRESS",
-        help="A running cluster; without one, a Ray on this machine is started for the run.",
+        help="Address of a running cluster; default: start Ray on this machine for the run.",
         rich_help_panel=WHERE,
     ),
 ]
 Workers = Annotated[
-    int, typer.Option(min=1, help="Of --engine ray; each has its own --max-connections.", rich_help_panel=WHERE)
+    int, typer.Option(min=1, help="With --engine ray: number of workers, each with --max-connections.", rich_help_panel=WHERE)
 ]
 WorkerGpus = Annotated[
     float | None,
-    typer.Option("--worker-gpus", min=0, help="GPUs of each; unless given, what its model asks for.", rich_help_panel=WHERE),
+    typer.Option("--worker-gpus", min=0, help="GPUs per worker; default: as many as its model needs.", rich_help_panel=WHERE),
 ]
 
 
 def on_cluster(judging: JudgeOptions, engine: str, address: str | None, workers: int, gpus: float | None) -> JudgeOptions:
-    """`judging` with the cluster that the options name. Raises UsageError for an engine that does not exist."""
+    """Return `judging` with the cluster options applied. Raises UsageError for an unknown engine."""
     from critic_prm.engine.options import RayOptions
     from critic_prm.errors import UsageError
 

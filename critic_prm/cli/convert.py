@@ -1,4 +1,4 @@
-"""critic-prm convert: a file of trajectories in one dataset's convention in, the same in another's out."""
+"""critic-prm convert: convert trajectories from one dataset format to another."""
 
 from __future__ import annotations
 
@@ -9,32 +9,39 @@ import typer
 
 
 def convert(
-    source: Annotated[
-        str | None, typer.Argument(metavar="IN", help="The file to read; - is stdin.", show_default=False)
-    ] = None,
-    out: Annotated[str, typer.Option("-o", "--out", help="The file to write, by its suffix; - is stdout (JSONL).")] = "-",
+    source: Annotated[str | None, typer.Argument(metavar="IN", help="File to read; - is stdin.", show_default=False)] = None,
+    out: Annotated[
+        str, typer.Option("-o", "--out", help="File to write; its suffix sets the file type; - is stdout (JSONL).")
+    ] = "-",
     from_: Annotated[
         str,
         typer.Option(
-            "--from", metavar="FORMAT", help="What IN is; auto tells by its fields.", envvar="CRITIC_PRM_CONVERT_FROM"
+            "--from", metavar="FORMAT", help="Format of IN; auto detects it from the fields.", envvar="CRITIC_PRM_CONVERT_FROM"
         ),
     ] = "auto",
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="What to write.")] = "native",
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="Format to write.")] = "native",
     neutral: Annotated[
-        str, typer.Option(help="Neutral steps: keep them, take them for good or bad, or drop the label.")
+        str, typer.Option(help="Neutral steps: keep, good or bad (treat as such), or drop (remove the label).")
     ] = "keep",
     index_base: Annotated[
-        int | None, typer.Option(min=0, max=1, help="What IN calls its first step, if not what its format does.")
+        int | None, typer.Option(min=0, max=1, help="Number of the first step in IN, if it differs from the format's.")
     ] = None,
     after_error: Annotated[str, typer.Option(help="Labels of IN after the first error: null (unjudged) or keep.")] = "null",
     alternatives: Annotated[
-        str, typer.Option(help="Candidates of a step: the chosen path, or all, each a trajectory.")
+        str, typer.Option(help="Alternative steps: chosen (only the chosen path) or all (one trajectory each).")
     ] = "chosen",
-    human_steps: Annotated[str, typer.Option(help="Steps a labeler wrote without rating them: null or good.")] = "null",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Pass over rows that cannot be read, and exit with 3.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Show the formats and stop.")] = False,
+    human_steps: Annotated[
+        str, typer.Option(help="Label of steps that an annotator wrote without rating them: null or good.")
+    ] = "null",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the formats and exit.")] = False,
 ) -> None:
-    """Convert trajectories from one format to another, and say what was left out and what the target cannot say."""
+    """Convert trajectories from one dataset format to another.
+
+    Reads IN and writes -o. Reports on stderr which rows were left out and which fields the target format cannot represent.
+
+    Example: critic-prm convert prm800k.jsonl --to processbench -o out.jsonl
+    """
     from critic_prm.data.formats.convert import Report, options_from, read_trajectories, write_trajectories
     from critic_prm.errors import UsageError
 
@@ -51,7 +58,7 @@ def convert(
     trajectories = read_trajectories(
         source, from_, options, on_error="skip" if skip_bad else "stop", complain=_complain, report=report
     )
-    # step numbers of the target are its own: --index-base speaks of IN
+    # --index-base applies to IN only; the target format has its own step numbers
     write_trajectories(out, trajectories, to, options_from(chosen, None), report)
     for line in report.lines():
         typer.echo(line, err=True)
@@ -68,11 +75,11 @@ def _print_formats() -> None:
 
     from critic_prm.data.formats.convert import table
 
-    # ours first, then what goes both ways, then what is only read
+    # first the native format, then formats that can be read and written, then read-only ones
     for name, what, writes, own in sorted(table(), key=lambda row: (row[0] != "native", not row[2], row[0])):
         first = "" if own.index_base is None else f"first step {own.index_base}; "
         says = f"labels: {own.labels}; {first}neutral: {own.neutral}; after the first error: {own.after_error}"
         typer.echo(f"{name} ({'reads and writes' if writes else 'reads'})")
         for text in (what, says):
-            # on hyphens nothing is broken: names of fields and formats stay whole
+            # do not break on hyphens, so that names of fields and formats stay whole
             typer.echo("\n".join(wrap(text, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)))

@@ -1,4 +1,4 @@
-"""critic-prm dataset: label files in, a training set out; and what makes either of them better."""
+"""critic-prm dataset: build, filter, mix and export training sets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import typer
 from critic_prm.cli import chatting, publishing, selecting
 from critic_prm.terminal import safe_console
 
-app = typer.Typer(help="Turn labels into a training set.", no_args_is_help=True)
+app = typer.Typer(help="Build training sets from labels.", no_args_is_help=True)
 
 
 @app.callback()
 def dataset() -> None:
-    """Turn labels into a training set."""
+    """Build training sets from labels."""
 
 
 @app.command()
@@ -23,32 +23,38 @@ def build(
     labels: Annotated[
         list[str], typer.Argument(metavar="LABELS...", help="Label files, or trajectories with gold labels; - is stdin.")
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to write.")],
-    gold: Annotated[bool, typer.Option("--gold", help="Build from gold labels instead of judgements.")] = False,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write.")],
+    gold: Annotated[bool, typer.Option("--gold", help="Use gold labels instead of judgements.")] = False,
     min_agreement: Annotated[
         float,
-        typer.Option(help="Keep solutions on whose first error at least this share of the judgements agrees."),
+        typer.Option(help="Keep solutions if at least this share of the judgements agrees on the first error."),
     ] = 0.5,
     balance: Annotated[
-        str, typer.Option(help="Thin the train split: none, step (good and bad steps) or first-error (solutions).")
+        str,
+        typer.Option(
+            help="Balance the train split by dropping rows: none, step (good and bad steps) or first-error (solutions)."
+        ),
     ] = "none",
     reweight: Annotated[
-        bool, typer.Option("--reweight", help="Weigh rows by the inverse of their class's acceptance rate.")
+        bool, typer.Option("--reweight", help="Weight rows by the inverse acceptance rate of their class.")
     ] = False,
-    split: Annotated[str, typer.Option(help="The shares of problems in train, dev and test.")] = "0.9,0.05,0.05",
-    seed: Annotated[int, typer.Option(help="Another seed splits and thins otherwise.", envvar="CRITIC_PRM_SEED")] = 0,
-    neutral: Annotated[str, typer.Option(help="What a neutral step is taken for: good, bad or drop (no label).")] = "drop",
-    soft: Annotated[bool, typer.Option("--soft/--hard", help="P(correct) as the judgements have it, or 1 and 0.")] = True,
-    max_steps: Annotated[int | None, typer.Option(help="Leave out solutions with more steps.")] = None,
+    split: Annotated[str, typer.Option(help="Shares of problems in train, dev and test.")] = "0.9,0.05,0.05",
+    seed: Annotated[int, typer.Option(help="Random seed of the split and of balancing.", envvar="CRITIC_PRM_SEED")] = 0,
+    neutral: Annotated[str, typer.Option(help="Treat neutral steps as good or bad, or drop their labels.")] = "drop",
+    soft: Annotated[bool, typer.Option("--soft/--hard", help="Labels: P(correct) from the judgements, or 1 and 0.")] = True,
+    max_steps: Annotated[int | None, typer.Option(help="Leave out solutions with more than N steps.")] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Leave out the problems of this benchmark; may be repeated.")
+        list[str] | None, typer.Option(metavar="FILE", help="Leave out problems of this benchmark; may be repeated.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print dataset.json on stdout.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print dataset.json to stdout.")] = False,
 ) -> None:
-    """Build train, dev and test.jsonl, and a dataset.json that accounts for every row.
+    """Build a training set from labels.
 
-    Only judgements that could be read count. Problems are split by their text, so the same problem is never on two sides, and
-    adding rows later moves none of them.
+    Reads label files, or trajectories with gold labels. Writes train.jsonl, dev.jsonl, test.jsonl and dataset.json, which
+    accounts for every row, to a folder (-o). Only judgements with status ok are used. Problems are split by a hash of their
+    text: the same problem is never in two splits, and rows added later move no problem to another split.
+
+    Example: critic-prm dataset build labels.jsonl -o dataset --min-agreement 0.75
     """
 
     from critic_prm.data.hashing import parse_shares

@@ -1,4 +1,4 @@
-"""critic-prm distill: a training-set folder in, a verifier folder out."""
+"""critic-prm distill: train a small local verifier, or a small judge, on a training set."""
 
 from __future__ import annotations
 
@@ -13,93 +13,106 @@ MODEL, GOAL, TEXT, RUN = "A transformer's model", "What it learns", "What it rea
 
 
 def distill(
-    data: Annotated[Path, typer.Argument(metavar="DIR", help="A training set; with --objective sft a label file, or chats.")],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="VERIFIER", help="The folder to write the verifier to.")],
+    data: Annotated[Path, typer.Argument(metavar="DIR", help="Training set; with --objective sft, chats or a label file.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="VERIFIER", help="Folder to write the verifier to.")],
     student: Annotated[
         str,
         typer.Option(
             metavar="linear|BASE",
-            help="linear, or the base of a transformer: a causal model or an encoder, by hub name or folder;"
-            " hybrid:BASE is linear and reads with a base; implicit:BASE learns from outcomes alone.",
+            help="linear; or BASE, a causal model or encoder by hub name or folder; hybrid:BASE, linear plus probes on a"
+            " frozen base; implicit:BASE, trained on outcomes alone.",
         ),
     ] = "linear",
     objective: Annotated[
         str,
-        typer.Option(metavar="scores|sft", help="A score a step; or sft, a small judge that writes critiques as a large one."),
+        typer.Option(
+            metavar="scores|sft", help="scores: predict a score per step; sft: train a small judge to write critiques."
+        ),
     ] = "scores",
-    seed: Annotated[int, typer.Option(help="The same seed and data give the same verifier.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed and data give the same verifier.")] = 0,
     layers: Annotated[int | None, typer.Option(rich_help_panel=MODEL, help="Keep the first N layers of the base.")] = None,
     freeze: Annotated[
         str,
         typer.Option(
-            rich_help_panel=MODEL, metavar="WHAT", help="Leave as it is: none, embeddings, all, or the first N layers."
+            rich_help_panel=MODEL, metavar="WHAT", help="Weights to freeze: none, embeddings, all, or the first N layers."
         ),
     ] = "none",
-    lora: Annotated[str, typer.Option(rich_help_panel=MODEL, metavar="r=16", help="Train adapters, merged at the end.")] = "",
-    heads: Annotated[int, typer.Option(rich_help_panel=MODEL, help="Heads, whose spread is the uncertainty.")] = 1,
+    lora: Annotated[
+        str, typer.Option(rich_help_panel=MODEL, metavar="r=16", help="Train LoRA adapters and merge them at the end.")
+    ] = "",
+    heads: Annotated[int, typer.Option(rich_help_panel=MODEL, help="Number of heads; their spread is the uncertainty.")] = 1,
     loss: Annotated[
         str,
-        typer.Option(rich_help_panel=GOAL, help="soft, ce, mse, beta-binomial, pqm, or from outcomes: freeprm, implicit."),
+        typer.Option(rich_help_panel=GOAL, help="Loss: soft, ce, mse, beta-binomial or pqm; on outcomes: freeprm or implicit."),
     ] = "soft",
     domain_weights: Annotated[
-        str, typer.Option(rich_help_panel=GOAL, metavar="SOURCE=W,...", help="What the rows of a source count; others 1.")
+        str, typer.Option(rich_help_panel=GOAL, metavar="SOURCE=W,...", help="Weight of rows by source; 1 for other sources.")
     ] = "",
     trusted: Annotated[
         str,
         typer.Option(
-            rich_help_panel=GOAL, metavar="FILE|SOURCE", help="Learn what sources count from these rows, not trained on."
+            rich_help_panel=GOAL, metavar="FILE|SOURCE", help="Learn source weights from these rows, which are not trained on."
         ),
     ] = "",
     sources: Annotated[
-        str, typer.Option(rich_help_panel=GOAL, metavar="PATTERN,...", help="hybrid: which sources the base reads; all.")
+        str,
+        typer.Option(
+            rich_help_panel=GOAL, metavar="PATTERN,...", help="For hybrid: sources for which the base is used; default: all."
+        ),
     ] = "",
-    label_smoothing: Annotated[float, typer.Option(rich_help_panel=GOAL, help="A share from 0 to 1.")] = 0.0,
+    label_smoothing: Annotated[float, typer.Option(rich_help_panel=GOAL, help="Amount of label smoothing, from 0 to 1.")] = 0.0,
     class_weights: Annotated[
         tuple[float, float] | None,
         typer.Option(rich_help_panel=GOAL, metavar="WRONG RIGHT", help="Weights of wrong and right steps."),
     ] = None,
     context_format: Annotated[
-        str, typer.Option(rich_help_panel=TEXT, help="default, trl, qwen or math-shepherd: what stands around the steps.")
+        str, typer.Option(rich_help_panel=TEXT, help="Text layout around the steps: default, trl, qwen or math-shepherd.")
     ] = "default",
     chat_template: Annotated[
         bool, typer.Option("--chat-template", rich_help_panel=TEXT, help="Put the problem into the base's chat template.")
     ] = False,
     max_length: Annotated[
-        int | None, typer.Option(rich_help_panel=TEXT, help="Tokens of a sequence, at most: 2048, with sft 8192.")
+        int | None, typer.Option(rich_help_panel=TEXT, help="Maximum tokens per sequence; default: 2048, with sft 8192.")
     ] = None,
     allow_dropped: Annotated[
-        float, typer.Option(rich_help_panel=TEXT, help="The share of labels that may be lost to --max-length.")
+        float, typer.Option(rich_help_panel=TEXT, help="Share of labels that may be lost to --max-length.")
     ] = 0.01,
     lr: Annotated[
-        float | None, typer.Option(rich_help_panel=RUN, help="Learning rate; 2e-5, with --lora 2e-4, heads alone 1e-3.")
+        float | None,
+        typer.Option(rich_help_panel=RUN, help="Learning rate; default: 2e-5, with --lora 2e-4, for heads alone 1e-3."),
     ] = None,
-    weight_decay: Annotated[float, typer.Option(rich_help_panel=RUN, help="Of matrices.")] = 0.01,
-    epochs: Annotated[int, typer.Option(rich_help_panel=RUN, help="Times through the data, at most.")] = 3,
-    batch_tokens: Annotated[int, typer.Option(rich_help_panel=RUN, help="Tokens of one step of the optimizer.")] = 8192,
+    weight_decay: Annotated[float, typer.Option(rich_help_panel=RUN, help="Weight decay, applied to matrices only.")] = 0.01,
+    epochs: Annotated[int, typer.Option(rich_help_panel=RUN, help="Maximum number of epochs.")] = 3,
+    batch_tokens: Annotated[int, typer.Option(rich_help_panel=RUN, help="Tokens per optimizer step.")] = 8192,
     micro_tokens: Annotated[
-        int, typer.Option(rich_help_panel=RUN, help="Tokens at once in each process, padding included; 0 chooses.")
+        int, typer.Option(rich_help_panel=RUN, help="Tokens per forward pass and process, with padding; 0: automatic.")
     ] = 0,
-    schedule: Annotated[str, typer.Option(rich_help_panel=RUN, help="cosine, linear or constant.")] = "cosine",
-    warmup: Annotated[float, typer.Option(rich_help_panel=RUN, help="The share of steps in which the rate rises.")] = 0.05,
-    clip: Annotated[float, typer.Option(rich_help_panel=RUN, help="The greatest norm of a gradient; 0: any.")] = 1.0,
-    evaluations: Annotated[int, typer.Option(rich_help_panel=RUN, help="Looks at dev an epoch.")] = 1,
+    schedule: Annotated[
+        str, typer.Option(rich_help_panel=RUN, help="Learning-rate schedule: cosine, linear or constant.")
+    ] = "cosine",
+    warmup: Annotated[float, typer.Option(rich_help_panel=RUN, help="Share of steps used for warmup.")] = 0.05,
+    clip: Annotated[float, typer.Option(rich_help_panel=RUN, help="Maximum gradient norm; 0 turns clipping off.")] = 1.0,
+    evaluations: Annotated[int, typer.Option(rich_help_panel=RUN, help="Evaluations on dev per epoch.")] = 1,
     patience: Annotated[
-        int, typer.Option(rich_help_panel=RUN, help="Looks at dev without a better F1 before it stops; 0: never.")
+        int, typer.Option(rich_help_panel=RUN, help="Stop after N evaluations without a better F1; 0: never.")
     ] = 3,
-    dtype: Annotated[str, typer.Option(rich_help_panel=RUN, help="auto, fp32 or bf16.")] = "auto",
-    device: Annotated[str, typer.Option(rich_help_panel=RUN, help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    dtype: Annotated[str, typer.Option(rich_help_panel=RUN, help="Precision: auto, fp32 or bf16.")] = "auto",
+    device: Annotated[str, typer.Option(rich_help_panel=RUN, help="auto, cpu, cuda, or a device such as cuda:1.")] = "auto",
     checkpointing: Annotated[
-        bool, typer.Option("--checkpointing", rich_help_panel=RUN, help="Compute activations twice to save memory.")
+        bool, typer.Option("--checkpointing", rich_help_panel=RUN, help="Recompute activations to save memory.")
     ] = False,
     save_minutes: Annotated[float, typer.Option(rich_help_panel=RUN, help="Minutes between checkpoints.")] = 5.0,
     judge_dev: Annotated[
-        int, typer.Option(rich_help_panel=RUN, help="sft: solutions of dev to judge at the end; 0: none.")
+        int, typer.Option(rich_help_panel=RUN, help="For sft: judge N dev solutions at the end; 0: none.")
     ] = 32,
 ) -> None:
-    """Distill a training set into a small local verifier.
+    """Train a small local verifier, or a small judge (--objective sft), on a training set.
 
-    A transformer's run that was killed goes on when the same command is given again. Several GPUs or processes: torchrun
-    --nproc-per-node N -m critic_prm distill ...
+    Reads a training set from `dataset build`, or for sft chats from `dataset sft` (DIR). Writes the verifier folder (-o) and
+    prints metrics per split. Run the same command again to resume the training of a transformer. To use several GPUs or
+    processes: torchrun --nproc-per-node N -m critic_prm distill ...
+
+    Example: critic-prm distill dataset -o verifier --student Qwen/Qwen2.5-0.5B
     """
     import os
 

@@ -1,4 +1,4 @@
-"""critic-prm doctor: one request to a judge, and what it shows."""
+"""critic-prm doctor: check a judge or a served verifier with small requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from critic_prm.engine.options import JudgeOptions
 @with_judging
 def doctor(
     judge: Annotated[
-        str, typer.Argument(metavar="JUDGE", help="provider/MODEL, or a verifier that vLLM serves at --base-url.")
+        str, typer.Argument(metavar="JUDGE", help="provider/MODEL, or a verifier folder that vLLM serves at --base-url.")
     ],
     golden: Annotated[
-        Path | None, typer.Option(help="Scores of one fixed question: written the first time, compared with afterwards.")
+        Path | None, typer.Option(help="Golden file: scores of a fixed question, written once and compared on later runs.")
     ] = None,
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Ask a judge one small question: what works, what a run with these options would send, and why anything is refused.
+    """Check a judge with small requests: what works, what a run would send, and why a request is refused.
 
-    Takes the options of `label`. Exit code 4 when a run would fail.
+    Reads the judge (JUDGE) with the options of `label`. Prints one line per check and writes a golden file on request
+    (--golden). The cache is not used. Exits with code 4 if a run would fail.
+
+    Example: critic-prm doctor openai/gpt-5.4-mini
     """
     import os
     import tempfile
@@ -47,7 +50,7 @@ def doctor(
         if served is not None:
             return await examine_verifier(Path(judge), served, os.environ.get("VLLM_API_KEY") or "none")
         critic = connect(judge, replace(judging, db=Path(folder) / "doctor.db"))
-        # A model in this process is loaded first, which takes as long as it takes.
+        # A model in this process must be loaded first, which may take longer than two minutes.
         near = "near" in getattr(critic.client.provider, "gives", ())
         patience = judging.timeout if near else min(judging.timeout, 120.0)
         try:

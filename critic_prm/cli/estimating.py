@@ -1,4 +1,4 @@
-"""What labelling would send and cost, said on stdout before anything is sent."""
+"""Print the requests and cost that a labelling run would need, before anything is sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from critic_prm.label.sampling import Samples
 def print_estimates(
     critic: Critic, trajectories: Iterable[Trajectory], samples: Samples, limit: int | None, *, batch: bool = False
 ) -> None:
-    """A few lines for each judge that is asked over a network."""
+    """Print a few lines for each judge that is asked over a network."""
     judges = judges_in(critic)
     if not judges:
         typer.echo("nothing would be sent: this critic works on this machine and costs nothing")

@@ -1,4 +1,4 @@
-"""critic-prm evaluate: a critic and benchmarks in, a table of scores with intervals out."""
+"""critic-prm evaluate: score a critic on benchmarks, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -14,34 +14,40 @@ from critic_prm.terminal import safe_console
 
 @with_judging
 def evaluate(
-    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier's folder, `rules`, or provider/MODEL.")],
+    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier folder, `rules`, or provider/MODEL.")],
     bench: Annotated[
         list[str],
-        typer.Argument(metavar="BENCH...", help="name:path (processbench:DIR) or a path to anything with gold labels."),
+        typer.Argument(metavar="BENCH...", help="name:path (processbench:DIR), or a path to trajectories with gold labels."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON here.")] = None,
-    save: Annotated[str | None, typer.Option(metavar="FILE", help="Write every prediction as a label-file row.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON to this file.")] = None,
+    save: Annotated[str | None, typer.Option(metavar="FILE", help="Write every prediction to this label file.")] = None,
     against: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare F1 with the predictions of an earlier --save.")
+        Path | None, typer.Option(metavar="FILE", help="Compare F1 with the predictions that an earlier run wrote with --save.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="A fixed sample of so many solutions of each subset.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a fixed sample of N solutions per subset.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Judgements per solution.")] = 1,
     threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Call a step wrong below this P(correct), not by the critic's own.")
+        float | None,
+        typer.Option(min=0, max=1, help="Count a step as wrong below this P(correct); replaces the critic's own rule."),
     ] = None,
     oracle_threshold: Annotated[
-        bool, typer.Option("--oracle-threshold", help="Choose the threshold on the benchmark itself: an upper bound.")
+        bool, typer.Option("--oracle-threshold", help="Choose the threshold on the benchmark itself; gives an upper bound.")
     ] = False,
-    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of the intervals.")] = 2000,
-    bootstrap_seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples for the intervals.")] = 2000,
+    bootstrap_seed: Annotated[int, typer.Option(help="Random seed of the bootstrap intervals.")] = 0,
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Score a critic on benchmarks; gold labels, answers and notes are hidden from it.
+    """Score a critic on benchmarks with gold labels.
 
-    First errors are by a judge's own verdicts, and by the threshold that a verifier got from its own dev split, unless another
-    one is asked for.
+    Reads the benchmarks (BENCH); gold labels, answers and notes are hidden from the critic. Prints a table with confidence
+    intervals; writes JSON (-o) and predictions (--save) on request.
+
+    A judge's first errors come from its verdicts, a verifier's from the threshold chosen on its dev split. --threshold and
+    --oracle-threshold change this.
+
+    Example: critic-prm evaluate verifier processbench:data/ProcessBench
     """
 
     from critic_prm.cli.evaluating import run_evaluation

@@ -1,4 +1,4 @@
-"""An evaluation as a person sees it run: progress on stderr, predictions saved as they come, the critic closed at the end."""
+"""Run an evaluation with progress on stderr and save predictions as they arrive."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def run_evaluation(
     save: str | None = None,
     quiet: bool = False,
 ) -> Evaluation:
-    """Evaluate with progress on stderr, unless `quiet`. What was judged before an error is in `save`, paid replies in the
-    cache."""
+    """Evaluate a critic, with progress on stderr unless `quiet`, and close it.
+
+    After an error, predictions made so far are in `save`, and paid replies are in the cache.
+    """
     tally = RunStats()
     client: Client | None = getattr(critic, "client", None)
 

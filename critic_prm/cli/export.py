@@ -1,4 +1,4 @@
-"""critic-prm export: a transformer verifier's folder in, the same model for ONNX Runtime beside it, its scores compared."""
+"""critic-prm export: export a transformer verifier to ONNX and check its scores."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ import typer
 
 
 def export(
-    verifier: Annotated[Path, typer.Argument(metavar="VERIFIER", help="A transformer verifier's folder.")],
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Not model.onnx in the folder.")] = None,
-    int8: Annotated[bool, typer.Option("--int8", help="Weights in int8: a quarter of the size; model.int8.onnx.")] = False,
+    verifier: Annotated[Path, typer.Argument(metavar="VERIFIER", help="Folder of a transformer verifier.")],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write; default: model.onnx in the folder.")
+    ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Quantize weights to int8, a quarter of the size; writes model.int8.onnx.")
+    ] = False,
     max_drift: Annotated[
-        float, typer.Option(min=0, help="The most that P(correct) of a step may move; beyond it nothing is written.")
+        float, typer.Option(min=0, help="Write nothing if P(correct) of any step changes by more than this.")
     ] = 0.05,
     check: Annotated[
-        str | None, typer.Option(metavar="INPUT", help="Solutions to compare scores on; the dev split when not given.")
+        str | None, typer.Option(metavar="INPUT", help="Solutions on which to compare scores; default: the dev split.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many of them at most.")] = 200,
+    limit: Annotated[int, typer.Option(min=1, help="Compare at most N solutions.")] = 200,
     trust: Annotated[
         list[str] | None,
-        typer.Option("--trust", metavar="FILE", help="VERIFIER/verifier.json: it may name a training set outside its folder."),
+        typer.Option(
+            "--trust", metavar="FILE", help="VERIFIER/verifier.json: allow it to name a training set outside its folder."
+        ),
     ] = None,
 ) -> None:
-    """Export a transformer verifier to ONNX; `critic-prm score VERIFIER INPUT --backend onnx` then uses it.
+    """Export a transformer verifier to ONNX, for `score --backend onnx`.
 
-    The scores before and after are compared before the file is put in place.
+    Reads a verifier folder (VERIFIER). Writes model.onnx into it, or a file (-o). Scores before and after the export are
+    compared first; the file is written only if they agree within --max-drift.
+
+    Example: critic-prm export verifier --int8 --max-drift 0.03
     """
     from distill.export import export_onnx, items_to_check
 

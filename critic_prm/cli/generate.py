@@ -1,4 +1,4 @@
-"""critic-prm generate: trajectories made, not found; one command a family with exact labels."""
+"""critic-prm generate: generate trajectories with step labels; one command per family."""
 
 from __future__ import annotations
 
@@ -13,12 +13,23 @@ from critic_prm.terminal import safe_console
 
 FAMILIES = "Families: labels exact by construction, no model needed"
 
-app = typer.Typer(help="Make trajectories with step labels, where there are none to be had.", no_args_is_help=True)
+FAMILY_HELP = """Generate trajectories of the family {name}, with labels that are exact by construction.
+
+Reads nothing and asks no model. Writes trajectories with gold labels (-o).
+
+Example: critic-prm generate {name} -n 2000 -o {name}.jsonl"""
+
+app = typer.Typer(help="Generate trajectories with step labels.", no_args_is_help=True)
 
 
 @app.command()
 def families() -> None:
-    """List the families, what they make and which kinds of error they plant."""
+    """List the families with the kinds of error that they plant.
+
+    Reads nothing. Prints a table.
+
+    Example: critic-prm generate families
+    """
     from rich.table import Table
 
     from critic_prm.generate.family import family_names, open_family
@@ -33,17 +44,17 @@ def families() -> None:
 
 def _command(name: str) -> Callable[..., None]:
     def command(
-        n: Annotated[int, typer.Option("-n", min=0, help="How many trajectories.")] = 1000,
-        out: Annotated[str, typer.Option("-o", "--out", help="The file to write; - is stdout.")] = "-",
-        seed: Annotated[int, typer.Option(help="The same seed and options make the same file.")] = 0,
-        difficulty: Annotated[str, typer.Option(metavar="1-5", help="A level, or two of them with all between.")] = "1-5",
-        wrong: Annotated[float, typer.Option(min=0, max=1, help="The share of solutions with a planted error.")] = 0.5,
+        n: Annotated[int, typer.Option("-n", min=0, help="Generate N trajectories.")] = 1000,
+        out: Annotated[str, typer.Option("-o", "--out", help="File to write; - is stdout.")] = "-",
+        seed: Annotated[int, typer.Option(help="Random seed; the same seed and options give the same file.")] = 0,
+        difficulty: Annotated[str, typer.Option(metavar="1-5", help="A difficulty level, or a range of levels.")] = "1-5",
+        wrong: Annotated[float, typer.Option(min=0, max=1, help="Share of solutions with a planted error.")] = 0.5,
         kind: Annotated[
             list[str] | None,
-            typer.Option(metavar="KIND[=WEIGHT]", help="Plant only this kind of error; repeat for more.", show_default=False),
+            typer.Option(metavar="KIND[=WEIGHT]", help="Plant only this kind of error; may be repeated.", show_default=False),
         ] = None,
         check: Annotated[
-            bool, typer.Option("--check", help="Have a solver confirm every label (logic, first-order, graphs; extra formal).")
+            bool, typer.Option("--check", help="Verify every label with a solver (logic, first-order, graphs; extra formal).")
         ] = False,
     ) -> None:
         from collections import Counter
@@ -72,7 +83,7 @@ def _command(name: str) -> Callable[..., None]:
 
 
 for _name in names("family"):
-    app.command(_name, help=f"Make trajectories of the family {_name}.", rich_help_panel=FAMILIES)(_command(_name))
+    app.command(_name, help=FAMILY_HELP.format(name=_name), rich_help_panel=FAMILIES)(_command(_name))
 
 policies.register(app)
 recipes.register(app)

@@ -1,4 +1,4 @@
-"""A label file and escalations that a person filled in -> the label file with the person's labels."""
+"""Apply human answers from an escalation file to a label file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def run_import(source: str, out: str, answers: str) -> int:
-    """Write the label file with what the person said, and say how much that was. Returns the exit code."""
+    """Write the label file with the human answers applied, and report their number. Returns the exit code."""
     from critic_prm.critics.escalation import read_answers, with_answers
     from critic_prm.data.label_rows import is_labelled
     from critic_prm.data.records.reading import RecordWriter, read_records

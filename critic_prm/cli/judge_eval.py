@@ -1,4 +1,4 @@
-"""critic-prm judge-eval: judges, styles and benchmarks in, what each is worth and costs out."""
+"""critic-prm judge-eval: compare judges and styles by accuracy and cost on step-labelled data."""
 
 from __future__ import annotations
 
@@ -13,30 +13,35 @@ from critic_prm.engine.options import JudgeOptions
 
 @with_judging
 def judge_eval(
-    judge: Annotated[str, typer.Argument(metavar="JUDGE", help="provider/MODEL; a,b are two judges, a+b is the two together.")],
+    judge: Annotated[
+        str, typer.Argument(metavar="JUDGE", help="provider/MODEL; a,b compares two judges, a+b is their consensus.")
+    ],
     bench: Annotated[
         list[str],
-        typer.Argument(metavar="BENCH...", help="name:path (processbench:DIR) or a path to anything with gold labels."),
+        typer.Argument(metavar="BENCH...", help="name:path (processbench:DIR), or a path to trajectories with gold labels."),
     ],
-    styles: Annotated[str | None, typer.Option(help="Styles to compare, with commas between them; else --style.")] = None,
+    styles: Annotated[str | None, typer.Option(help="Styles to compare, separated by commas; default: --style.")] = None,
     attack: Annotated[
-        bool, typer.Option("--attack", help="Instead, put hostile words into wrong steps and count verdicts that flip.")
+        bool, typer.Option("--attack", help="Instead, insert adversarial text into wrong steps and count flipped verdicts.")
     ] = False,
     consensus: Annotated[
-        str, typer.Option(help="How judges together add up: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
+        str, typer.Option(help="How to combine judges joined by +: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
     ] = "majority",
-    samples: Annotated[int, typer.Option(min=1, help="Judgements a solution.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="A fixed sample of so many solutions of each subset.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Judgements per solution.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a fixed sample of N solutions per subset.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON here.")] = None,
-    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of the intervals.")] = 2000,
-    bootstrap_seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON to this file.")] = None,
+    resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples for the intervals.")] = 2000,
+    bootstrap_seed: Annotated[int, typer.Option(help="Random seed of the bootstrap intervals.")] = 0,
     *,
     judging: JudgeOptions,
 ) -> None:
-    """What a judge and a style are worth on step-labelled data: F1, calibration, unusable replies, tokens and cost.
+    """Compare judges and styles on step-labelled data: F1, calibration, unusable replies, tokens and cost.
 
-    Gold is hidden from the judge. Replies that are in the cache cost nothing; with --offline nothing else is used.
+    Reads benchmarks (BENCH) and cached replies (--db); gold labels are hidden from the judge. Prints a table and writes JSON
+    (-o) on request. Cached replies cost nothing; with --offline only these are used.
+
+    Example: critic-prm judge-eval openai/MODEL in.jsonl --styles stepwise,yes-no
     """
     from critic_prm.cli import judging_runs
     from critic_prm.cli.judgetable import print_resistance, print_worths

@@ -1,4 +1,4 @@
-"""The judges that a command names -> one critic, and what is to be counted about them."""
+"""Open the judges named on the command line as one critic, with the statistics to collect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from critic_prm.label.sampling import Samples, SamplingStats
 def open_judges(
     names: Sequence[str], judging: JudgeOptions, consensus: str, samples: Samples
 ) -> tuple[Critic, list[CriticStats]]:
-    """One judge as it is, several as a consensus with an account of their agreement and costs."""
+    """Open one judge as it is, or several as a consensus with statistics of their agreement and costs."""
     spent: list[CriticStats] = [] if samples.rule == "all" else [SamplingStats(samples)]
     if len(names) == 1:
         opened = open_critic(names[0], judging)
@@ -27,7 +27,7 @@ def open_judges(
 
 
 def accounts_of(critic: Critic) -> list[CriticStats]:
-    """What a critic made of others wants counted: where a cascade sent its solutions, and what each critic within it cost."""
+    """Return the statistics of a composite critic: the routing of a cascade and the cost of each critic inside it."""
     from critic_prm.critics.cascade import Cascade
     from critic_prm.critics.consensus import ConsensusStats
     from critic_prm.critics.mixture import Mixture

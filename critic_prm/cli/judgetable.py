@@ -1,4 +1,4 @@
-"""What judges are worth, and how they bear attacks -> tables on a terminal, with what the numbers mean."""
+"""Print scores and attack results of judges as tables, with an explanation of the columns."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ COLUMNS = {
 
 
 def print_worths(worths: Sequence[JudgeScore], compared: Compared) -> None:
-    """A row a judge and style, then the pairs, then what could not be read and what the columns mean."""
+    """Print one row per judge and style, then the pairwise comparisons, the unusable judgements and the column legend."""
 
     console = safe_console()
     several = len({one.judge for one in worths}) > 1
     names = [f"{one.judge} {one.style}" if several else one.style for one in worths]
     table = _worths_table(worths, names)
     if console.measure(table, options=console.options.update(max_width=10_000)).maximum > console.width:
-        # A name that is broken in two cannot be copied: numbers stand for names that have no room.
+        # A name broken over two lines cannot be copied, so numbers replace names that do not fit.
         for number, name in enumerate(names, 1):
             console.print(f"{number}: {name}", highlight=False, markup=False, soft_wrap=True)
         table = _worths_table(worths, [str(number) for number in range(1, len(names) + 1)])
@@ -65,12 +65,12 @@ def _worths_table(worths: Sequence[JudgeScore], names: Sequence[str]) -> Table:
 
 
 def print_resistance(found: Sequence[tuple[Pair, Resistance]]) -> None:
-    """For each judge a row an attack, and how often it fell for any."""
+    """Print one row per attack for each judge, and the share of attacks that succeeded."""
     from rich.table import Table
 
     console = safe_console()
     for (judge, style), one in found:
-        if len(found) > 1:  # with one, its name was said when it began
+        if len(found) > 1:  # with one judge, its name was already printed at the start
             console.print(f"{judge} with {style}", highlight=False, markup=False, soft_wrap=True)
         table = Table(box=None, padding=(0, 1, 0, 0))
         table.add_column("attack")

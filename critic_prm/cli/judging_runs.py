@@ -1,4 +1,4 @@
-"""Pairs of judge and style, one after the other -> their evaluations or attacks, with progress on stderr and critics closed."""
+"""Evaluate or attack pairs of judge and style one after the other, with progress on stderr."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Compared = Sequence[tuple[JudgeScore, JudgeScore, Comparison]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What holds for every pair of a judge and a style."""
+    """Settings shared by all pairs of judge and style."""
 
     judging: JudgeOptions
     parts: Sequence[Part]
@@ -38,13 +38,13 @@ class Run:
     consensus: str = "majority"
 
     def open(self, judge: str, style: str) -> Critic:
-        """One judge, or the consensus of several with + between them."""
+        """Open one judge, or the consensus of several judges joined by +."""
         judging = replace(self.judging, style=style)
         return open_judges(judge.split("+"), judging, self.consensus, Samples(self.samples, self.samples))[0]
 
 
 def evaluated(pairs: Sequence[Pair], run: Run) -> tuple[list[JudgeScore], Compared]:
-    """What each pair is worth, and each two of them compared."""
+    """Score each pair, and compare every two of them."""
     worths = []
     for judge, style in pairs:
         bill = JudgeCost()
@@ -54,7 +54,7 @@ def evaluated(pairs: Sequence[Pair], run: Run) -> tuple[list[JudgeScore], Compar
 
 
 def attacked(pairs: Sequence[Pair], run: Run) -> list[tuple[Pair, Resistance]]:
-    """How each pair bears the packaged attacks."""
+    """Run the packaged attacks against each pair."""
     found = []
     for judge, style in pairs:
         _say(judge, style)

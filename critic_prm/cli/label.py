@@ -1,4 +1,4 @@
-"""critic-prm label: trajectories in, a label file out."""
+"""critic-prm label: judge every step of trajectories and write a label file."""
 
 from __future__ import annotations
 
@@ -17,38 +17,45 @@ if TYPE_CHECKING:
 
 @with_judging
 def label(
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format `convert` reads; - is stdin.")],
-    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="The label file; - is stdout.")] = "-",
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Trajectories in any format that `convert` reads; - is stdin.")
+    ],
+    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Label file to write; - is stdout.")] = "-",
     judge: Annotated[
-        list[str] | None, typer.Option(help="provider/MODEL, `rules` (default), or a verifier's folder; repeat it for several.")
+        list[str] | None,
+        typer.Option(help="provider/MODEL, `rules` (default), or a verifier folder; repeat for several judges."),
     ] = None,
     consensus: Annotated[
-        str, typer.Option(help="How several judges add up: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
+        str, typer.Option(help="How to combine several judges: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
     ] = "majority",
     samples: Annotated[
-        str, typer.Option(help="Judgements a trajectory: a number, or auto or bayes (auto:3-9) to stop when votes are decided.")
+        str,
+        typer.Option(help="Judgements per trajectory: a number, or auto or bayes (auto:3-9) to stop when votes are decided."),
     ] = "1",
-    prior: Annotated[str, typer.Option(help="none: P(correct) is k/n of the votes; jeffreys: (k+0.5)/(n+1).")] = "none",
+    prior: Annotated[str, typer.Option(help="P(correct) from k of n votes: none is k/n, jeffreys is (k+0.5)/(n+1).")] = "none",
     reread: Annotated[
-        bool, typer.Option("--reread", help="Read the stored replies again, for free; INPUT is a label file or trajectories.")
+        bool, typer.Option("--reread", help="Parse cached replies again, for free; INPUT is a label file or trajectories.")
     ] = False,
     batch: Annotated[
-        bool, typer.Option("--batch", help="Through the provider's batch API, at half the price; run again to pick up.")
+        bool, typer.Option("--batch", help="Use the provider's batch API, at half the price; run again to get the results.")
     ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="With --batch: wait until everything is here.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="With --batch: wait until all results have arrived.")] = False,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Most requests in one batch; the provider's limit without it.")
+        int | None,
+        typer.Option("--batch-size", min=1, help="Put at most N requests into one batch; default: the provider's limit."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be sent and what it would cost; send nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be sent and its estimated cost; send nothing.")
     ] = False,
     import_human: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="INPUT is a label file: put in what a person filled in in this escalate.jsonl."),
+        typer.Option(
+            metavar="FILE", help="Apply the human answers in FILE (a filled-in escalate.jsonl) to the label file INPUT."
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many trajectories.")] = None,
-    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Process at most N trajectories.")] = None,
+    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
     engine: Engine = "local",
     ray_address: RayAddress = None,
     workers: Workers = 2,
@@ -56,7 +63,13 @@ def label(
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Label every step: critique, verdict and votes. Run the same command again to go on where it stopped."""
+    """Label every step of trajectories with a critique, a verdict and votes.
+
+    Reads trajectories (INPUT) and cached replies (--db). Writes a label file (-o) and a run report (FILE.run.json). Run the
+    same command again to resume; cached replies are not paid for twice.
+
+    Example: critic-prm label in.jsonl --judge openai/gpt-5.4-mini -o labels.jsonl
+    """
     from dataclasses import replace
 
     from critic_prm.cli.batching import run_batched, warn_of_batches

@@ -1,4 +1,4 @@
-"""Items through work that asks a policy -> rows in the order of the items, with all that a run has around it."""
+"""Generate rows from items with a policy, in input order, with progress, a summary and run.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from critic_prm.label.run import RunStats
 
 Item = TypeVar("Item")
 Made = tuple[Status, Sequence[dict[str, Any]]]
-"""What came of an item: "ok" also where no row of it is kept."""
+"""The status and the rows of an item; the status is "ok" even if no row is kept."""
 
 
 def run_making(
@@ -28,8 +28,11 @@ def run_making(
     workers: int = 64,
     skipped: Sequence[object] = (),
 ) -> int:
-    """Returns the exit code: 0, or 3 where items failed, among them those that reading has put into `skipped`. Raises what
-    stopped the run; the rows before it are in `out`."""
+    """Apply `work` to every item and write the rows to `out`.
+
+    Returns the exit code: 0, or 3 if items failed; items that the reader put into `skipped` count as failed. Raises the error
+    that stopped the run; rows finished by then are in `out`.
+    """
     tally = RunStats()
 
     async def one(part: Sequence[Item]) -> list[Made]:

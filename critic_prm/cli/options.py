@@ -1,4 +1,4 @@
-"""The options that every command with a judge shares, defined once."""
+"""Define the options shared by every command that uses a judge."""
 
 from __future__ import annotations
 
@@ -17,100 +17,132 @@ if TYPE_CHECKING:
 
 ASK, RUN = "How the judge is asked", "How the run goes"
 
-Style = Annotated[str, typer.Option(help="A prompt of `critic-prm prompts list`, or a .jinja file.", rich_help_panel=ASK)]
-Temperature = Annotated[float | None, typer.Option(help="Left to the model when not given.", rich_help_panel=ASK)]
-TopP = Annotated[float | None, typer.Option("--top-p", help="Left to the model when not given.", rich_help_panel=ASK)]
-MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", help="The longest reply, thinking included.", rich_help_panel=ASK)
+Style = Annotated[
+    str, typer.Option(help="Prompt style: a name from `critic-prm prompts list`, or a .jinja file.", rich_help_panel=ASK)
 ]
-Seed = Annotated[int | None, typer.Option(help="Sent to servers that take one.", rich_help_panel=ASK)]
-Effort = Annotated[str | None, typer.Option(help="Reasoning effort, by the provider's names.", rich_help_panel=ASK)]
+Temperature = Annotated[
+    float | None, typer.Option(help="Sampling temperature; the model's default if not given.", rich_help_panel=ASK)
+]
+TopP = Annotated[
+    float | None,
+    typer.Option("--top-p", help="Nucleus sampling cutoff; the model's default if not given.", rich_help_panel=ASK),
+]
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="Maximum tokens per reply, including thinking.", rich_help_panel=ASK)
+]
+Seed = Annotated[int | None, typer.Option(help="Sampling seed, sent to servers that accept one.", rich_help_panel=ASK)]
+Effort = Annotated[
+    str | None, typer.Option(help="Reasoning effort, by the provider's names for the levels.", rich_help_panel=ASK)
+]
 Logprobs = Annotated[
     int | None,
-    typer.Option(help="Ask for so many alternatives a token: probabilities of verdicts. 0: none.", rich_help_panel=ASK),
+    typer.Option(help="Request N alternatives per token, for verdict probabilities. 0 turns this off.", rich_help_panel=ASK),
 ]
-ExtraBody = Annotated[str | None, typer.Option("--extra-body", help="JSON merged into every request.", rich_help_panel=ASK)]
+ExtraBody = Annotated[
+    str | None, typer.Option("--extra-body", help="JSON object merged into every request body.", rich_help_panel=ASK)
+]
 ServiceTier = Annotated[
     str | None,
-    typer.Option("--service-tier", help="flex, priority, ... by the provider's names.", rich_help_panel=ASK),
+    typer.Option("--service-tier", help="Service tier, by the provider's name, such as flex or priority.", rich_help_panel=ASK),
 ]
 Reask = Annotated[
-    int, typer.Option("--reask", min=0, help="Times to say what was wrong with a reply without verdicts.", rich_help_panel=ASK)
+    int,
+    typer.Option(
+        "--reask", min=0, help="Send at most N follow-up questions if a reply has no readable verdicts.", rich_help_panel=ASK
+    ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force/--no-force", help="Ask for the verdicts alone when a critique was cut.", rich_help_panel=ASK)
+    bool,
+    typer.Option("--force/--no-force", help="Ask for the verdicts alone if a critique was truncated.", rich_help_panel=ASK),
 ]
 ThinkRounds = Annotated[
-    int, typer.Option("--think-rounds", min=0, help="Rounds of going over it again, 4 at most.", rich_help_panel=ASK)
+    int,
+    typer.Option("--think-rounds", min=0, help="Ask the judge to review its reply N times, at most 4.", rich_help_panel=ASK),
 ]
 Structured = Annotated[
-    bool, typer.Option("--schema/--no-schema", help="Structured outputs in styles that have them.", rich_help_panel=ASK)
+    bool, typer.Option("--schema/--no-schema", help="Use structured outputs in styles that support them.", rich_help_panel=ASK)
 ]
 Reference = Annotated[
-    bool, typer.Option("--with-reference", help="Show the judge the reference answer where there is one.", rich_help_panel=ASK)
+    bool, typer.Option("--with-reference", help="Show the judge the reference answer, if there is one.", rich_help_panel=ASK)
 ]
 ImageRoot = Annotated[
     Path | None,
-    typer.Option("--image-root", help="Send image files from below this folder, too.", rich_help_panel=ASK),
+    typer.Option("--image-root", help="Also send image files located in this folder or below it.", rich_help_panel=ASK),
 ]
-Db = Annotated[Path, typer.Option(help="The cache: every reply paid for.", rich_help_panel=RUN)]
+Db = Annotated[Path, typer.Option(help="Cache file. Every paid reply is stored here and reused.", rich_help_panel=RUN)]
 BaseUrl = Annotated[
-    str | None, typer.Option("--base-url", help="Any OpenAI- or Anthropic-compatible server.", rich_help_panel=RUN)
+    str | None, typer.Option("--base-url", help="Base URL of an OpenAI- or Anthropic-compatible server.", rich_help_panel=RUN)
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="Answer from the cache alone; send nothing.", rich_help_panel=RUN)]
-Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most requests in flight.", rich_help_panel=RUN)]
-Rpm = Annotated[float | None, typer.Option(help="Requests a minute, at most.", rich_help_panel=RUN)]
-Tpm = Annotated[float | None, typer.Option(help="Tokens a minute, at most.", rich_help_panel=RUN)]
-Retries = Annotated[int, typer.Option("--max-retries", min=0, help="Repeats of a failed request.", rich_help_panel=RUN)]
+Offline = Annotated[bool, typer.Option("--offline", help="Use cached replies only; send nothing.", rich_help_panel=RUN)]
+Connections = Annotated[
+    int, typer.Option("--max-connections", min=1, help="Keep at most N requests in flight.", rich_help_panel=RUN)
+]
+Rpm = Annotated[float | None, typer.Option(help="Send at most N requests per minute.", rich_help_panel=RUN)]
+Tpm = Annotated[float | None, typer.Option(help="Use at most N tokens per minute.", rich_help_panel=RUN)]
+Retries = Annotated[
+    int, typer.Option("--max-retries", min=0, help="Retry a failed request at most N times.", rich_help_panel=RUN)
+]
 Reasks = Annotated[
     int,
-    typer.Option("--max-reasks", min=0, help="New tries at an answer that is cut, refused or empty.", rich_help_panel=RUN),
+    typer.Option(
+        "--max-reasks", min=0, help="Regenerate a truncated, refused or empty reply at most N times.", rich_help_panel=RUN
+    ),
 ]
 Timeout = Annotated[
-    float, typer.Option(min=0.1, help="Seconds after which a request without an answer has failed.", rich_help_panel=RUN)
+    float, typer.Option(min=0.1, help="Seconds to wait for a reply before a request counts as failed.", rich_help_panel=RUN)
 ]
 Grace = Annotated[
-    float, typer.Option(min=0, help="Seconds that what is out has to come in when the run is stopped.", rich_help_panel=RUN)
+    float, typer.Option(min=0, help="Seconds to wait for requests in flight when the run is stopped.", rich_help_panel=RUN)
 ]
 MaxReplyBytes = Annotated[
     int,
-    typer.Option("--max-reply-bytes", min=1024, help="A reply with a larger body, decoded, has failed.", rich_help_panel=RUN),
+    typer.Option(
+        "--max-reply-bytes",
+        min=1024,
+        help="Maximum size of a decoded reply body; a larger one counts as failed.",
+        rich_help_panel=RUN,
+    ),
 ]
 OwnPrices = Annotated[
     str | None,
     typer.Option(
         "--prices",
         metavar="IN,OUT[,CACHED[,WRITTEN]]",
-        help="USD per million tokens, where the model table is silent or out of date.",
+        help="USD per million tokens, if the model table has no price or an outdated one.",
         rich_help_panel=RUN,
     ),
 ]
 BudgetUsd = Annotated[
-    float | None, typer.Option("--budget-usd", help="Stop (exit 5) before this is spent.", rich_help_panel=RUN)
+    float | None, typer.Option("--budget-usd", help="Stop (exit code 5) before spending more than this.", rich_help_panel=RUN)
 ]
-MaxRequests = Annotated[int | None, typer.Option("--max-requests", help="Stop (exit 5) after so many.", rich_help_panel=RUN)]
-Salt = Annotated[str, typer.Option(help="Another salt asks everything anew, beside what is stored.", rich_help_panel=RUN)]
+MaxRequests = Annotated[
+    int | None, typer.Option("--max-requests", help="Stop (exit code 5) after N requests.", rich_help_panel=RUN)
+]
+Salt = Annotated[
+    str, typer.Option(help="A new salt sends every request again; replies stored before are kept.", rich_help_panel=RUN)
+]
 Durable = Annotated[
-    bool, typer.Option("--durable", help="Flush every reply to disk: safe against a power cut.", rich_help_panel=RUN)
+    bool,
+    typer.Option("--durable", help="Flush every reply to disk, so that none is lost in a power failure.", rich_help_panel=RUN),
 ]
 Trust = Annotated[
     list[str] | None,
     typer.Option(
         "--trust",
         metavar="FILE",
-        help="A file that may name code, and paths outside its folder; repeat it for more.",
+        help="Allow this file to name code and paths outside its folder; may be repeated.",
         rich_help_panel=RUN,
     ),
 ]
 
 
 def with_judging(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all the options of `judging`; what they add up to reaches it as its argument `judging`."""
+    """Add all options of `judging` to a command, which receives the resulting JudgeOptions as its argument `judging`."""
     return _with_options(command, frozenset())
 
 
 def with_policy(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command with a policy the same options, but for those that only make sense for a judge."""
+    """Add the same options to a command that uses a policy, without those that only apply to a judge (FOR_JUDGES)."""
     return _with_options(command, FOR_JUDGES)
 
 
@@ -168,7 +200,7 @@ def judging(
     durable: Durable = False,
     trust: Trust = None,
 ) -> JudgeOptions:
-    """The options above as the library takes them. Raises UsageError for --extra-body and --prices that cannot be read."""
+    """Convert the options above to JudgeOptions. Raises UsageError if --extra-body or --prices cannot be parsed."""
     import json
 
     from critic_prm.errors import UsageError

@@ -1,4 +1,4 @@
-"""What a command is about to write -> a refusal, before any work, where that would destroy something."""
+"""Check a command's outputs before it runs, so that it never overwrites files by accident."""
 
 from __future__ import annotations
 
@@ -15,26 +15,24 @@ from typing import Annotated, Any, get_args
 import typer
 
 OUTPUTS = ("out", "save", "tree", "trees", "removed", "plot")
-"""The parameters of commands that name a file to be written, the main one first."""
+"""Command parameters that name an output file, the main one first."""
 
 FOLDERS = ("DIR", "VERIFIER")
-"""What the help calls an output that is a folder: such a command replaces only what it can tell for its own."""
+"""Metavars of outputs that are folders; such commands check themselves that they replace only their own output."""
 
 FINISHED = (0, 3)
-"""The exit codes of a command that came to its end."""
+"""Exit codes of a command that ran to its end."""
 
 JUDGES = ("judge", "critic", "policy")
 
 _RUN: ContextVar[Mapping[str, Any] | None] = ContextVar("run", default=None)
 _OWNED: ContextVar[bool] = ContextVar("owned", default=False)
 
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an output that exists and that this command would not go on with.")
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files, unless this run resumes them.")]
 
 
 def guarded(app: typer.Typer) -> typer.Typer:
-    """The same tree of commands, with --overwrite for every one that writes a file and a check of its outputs before it."""
+    """Return a copy of the command tree in which every command that writes files has --overwrite and checks its outputs."""
     tree = copy(app)
     tree.registered_commands = [copy(one) for one in app.registered_commands]
     tree.registered_groups = [copy(one) for one in app.registered_groups]
@@ -48,13 +46,13 @@ def guarded(app: typer.Typer) -> typer.Typer:
 
 
 def this_run() -> Mapping[str, Any] | None:
-    """What tells the run of this command from others: its name, inputs and judge; None outside a command."""
+    """Return the identity of the current run: command name, inputs and judge. None outside a command."""
     return _RUN.get()
 
 
 @contextmanager
 def owned_outputs() -> Iterator[None]:
-    """Within it, outputs that exist are replaced: they are in a folder that the caller made for them."""
+    """Within this context, existing outputs are replaced: they are in a folder that the caller created for them."""
     token = _OWNED.set(True)
     try:
         yield
@@ -65,8 +63,12 @@ def owned_outputs() -> Iterator[None]:
 def check_output(
     out: str | Path, inputs: Iterable[str | Path] = (), overwrite: bool = False, resumes: Mapping[str, Any] | None = None
 ) -> None:
-    """Raise UsageError where `out` is one of `inputs`, or exists and is neither to be overwritten nor what an earlier run of
-    `resumes` left; InputError where it is an SQLite database. What is not a regular file is left to who writes it."""
+    """Check that `out` may be written.
+
+    Raises UsageError if `out` is one of `inputs`, or if it exists, `overwrite` is not set and it was not written by an earlier
+    run with the identity `resumes`. Raises InputError if it is an SQLite database. Paths that are not regular files are not
+    checked.
+    """
     from critic_prm.data.records.parts import refuse_database
     from critic_prm.errors import UsageError
 
@@ -83,7 +85,7 @@ def check_output(
 
 
 def _is_of(out: str | Path, run: Mapping[str, Any] | None) -> bool:
-    """Whether the run.json beside an output says that it is of this run."""
+    """Return whether the run.json next to an output belongs to this run."""
     import orjson
 
     try:
@@ -124,8 +126,11 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _claimed(outs: list[str], run: Mapping[str, Any]) -> Iterator[None]:
-    """Within it, no output appears before the run.json of the main one says that `run` writes it: the same command goes on
-    wherever the first was stopped or killed. A command that writes no run.json of its own leaves none when it is done."""
+    """Within this context, write a run.json that claims the outputs for `run` before the first output file appears.
+
+    The same command can then resume after it was stopped or killed at any point. The claim is removed at the end if the command
+    writes no run.json of its own.
+    """
     import orjson
 
     from critic_prm.data.records.parts import before_keep, write_whole
@@ -160,14 +165,14 @@ def _withdraw(outs: list[str], claim: bytes) -> None:
 def _check(written: list[str], given: Mapping[str, Any], overwrite: bool, which: Mapping[str, Any]) -> None:
     inputs = [one for name, value in given.items() if name not in OUTPUTS for one in _paths(name, value)]
     main = next((given[name] for name in written if given[name] is not None), None)
-    resumed = main is not None and _is_of(main, which)  # what else the run wrote goes with its main output
+    resumed = main is not None and _is_of(main, which)  # the run's other outputs belong to its main output
     for name in written:
         if given[name] is not None:
             check_output(given[name], inputs, overwrite or resumed, which)
 
 
 def _paths(name: str, value: Any) -> list[str]:
-    """The files that the value of a parameter may name: the cache also where it does not exist yet."""
+    """Return the existing files that a parameter's value names; the cache is included even if it does not exist yet."""
     values = value if isinstance(value, list | tuple) else [value]
     texts = [str(one) for one in values if isinstance(one, str | Path) and str(one) not in ("", "-")]
     return [text for text in texts if name == "db" or Path(text).is_file()]

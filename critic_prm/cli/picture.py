@@ -1,4 +1,4 @@
-"""A labelled trajectory as a person reads it on a terminal."""
+"""Render a labelled trajectory for a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKS = {"correct": "[green]right[/]", "incorrect": "[red]wrong[/]", "neutral": 
 
 
 def picture(trajectory: Trajectory, label: Label) -> RenderableType:
-    """The problem, then each step with the first judgement's verdict and critique."""
+    """Render the problem, then each step with the verdict and critique of the first judgement."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""critic-prm generate sample, rollout, tree: solutions of a policy, and step labels by what it still makes of a prefix."""
+"""critic-prm generate sample, rollout, tree, perturb, agent: solutions and step labels from a policy or from logs."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ if TYPE_CHECKING:
 PANEL = "With a policy: any provider/MODEL, asked through the cache"
 RUNS = "From what there is already"
 
-Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="The file to write; - is stdout.")]
-PolicyName = Annotated[str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Who solves, or goes on with a solution.")]
-Prompt = Annotated[str, typer.Option(help="The policy's prompt: `solve`, or a .jinja file of your own.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Count the requests and what they may cost; ask nothing.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")]
+Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File to write; - is stdout.")]
+PolicyName = Annotated[
+    str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Model that writes or completes solutions.")
+]
+Prompt = Annotated[str, typer.Option(help="Prompt of the policy: `solve`, or a .jinja file.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Process at most N input rows.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of requests and their estimated cost; send nothing.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")]
 
 
 @with_policy
 def sample(
-    source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their right answers; - is stdin.")],
+    source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their gold answers; - is stdin.")],
     policy: PolicyName,
     out: Out = "-",
-    k: Annotated[int, typer.Option("-k", min=1, help="Solutions a problem.")] = 8,
+    k: Annotated[int, typer.Option("-k", min=1, help="Sample K solutions per problem.")] = 8,
     keep: Annotated[
-        str, typer.Option(help="Of which problems: mixed (neither always nor never solved), all, or pass rates as 0.1-0.9.")
+        str, typer.Option(help="Problems to keep: mixed (solved sometimes, not always), all, or a pass rate such as 0.1-0.9.")
     ] = "mixed",
-    balance: Annotated[bool, typer.Option("--balance", help="As many right as wrong solutions of each problem.")] = False,
-    most: Annotated[int | None, typer.Option(min=1, help="At most so many right and so many wrong ones a problem.")] = None,
-    once: Annotated[bool, typer.Option("--once/--repeats", help="Drop solutions that say the same as another.")] = True,
-    draw: Annotated[int, typer.Option(help="Another number chooses others where some are left out.")] = 0,
+    balance: Annotated[bool, typer.Option("--balance", help="Keep as many correct as wrong solutions per problem.")] = False,
+    most: Annotated[int | None, typer.Option(min=1, help="Keep at most N correct and N wrong solutions per problem.")] = None,
+    once: Annotated[bool, typer.Option("--once/--repeats", help="Drop duplicate solutions of a problem.")] = True,
+    draw: Annotated[int, typer.Option(help="Random seed for choosing among surplus solutions.")] = 0,
     prompt: Prompt = "solve",
     limit: Limit = None,
     skip_bad: SkipBad = False,
@@ -46,7 +48,13 @@ def sample(
     *,
     judging: JudgeOptions,
 ) -> None:
-    """k solutions a problem, cut into steps, their final answers compared with the right one."""
+    """Sample K solutions per problem from a policy and grade their final answers.
+
+    Reads problems with gold answers (PROBLEMS) and cached replies (--db). Writes solutions split into steps (-o), each with its
+    correctness. Run the same command again to resume; cached replies are not paid for twice.
+
+    Example: critic-prm generate sample problems.jsonl --policy openai/MODEL -k 8
+    """
     from dataclasses import replace
     from itertools import islice
 
@@ -90,25 +98,27 @@ def rollout(
     policy: PolicyName,
     out: Out = "-",
     k: Annotated[
-        str, typer.Option("-k", metavar="K", help="Completions a prefix; by pass rate as in 128@0,64@0.1,32@0.9.")
+        str, typer.Option("-k", metavar="K", help="Completions per prefix; or by pass rate, such as 128@0,64@0.1,32@0.9.")
     ] = "8",
     search: Annotated[
-        str, typer.Option(help="first: step by step up to the first error; every: all steps; halving: binary search.")
+        str, typer.Option(help="Prefixes to test: first (up to the first error), every (all steps) or halving (binary search).")
     ] = "first",
     target: Annotated[
-        str, typer.Option(help="P(correct) of a step: soft (share), hard (1 or 0), progress (GenPRM), dual (MedS3).")
+        str, typer.Option(help="Step label: soft (share), hard (1 or 0), progress (GenPRM) or dual (MedS3).")
     ] = "soft",
     stop: Annotated[
-        str, typer.Option(help="all: K completions; curtailed: until the hard label is certain; decided: until it is likely.")
+        str,
+        typer.Option(help="Stop after all K completions, or once the hard label is certain (curtailed) or likely (decided)."),
     ] = "all",
-    theta: Annotated[float, typer.Option(help="A prefix is good when more than this share comes out right.")] = 0.0,
-    epsilon: Annotated[float, typer.Option(help="The least progress of a good step, for --target progress.")] = 0.8,
+    theta: Annotated[float, typer.Option(help="A prefix is good if more than this share of completions is correct.")] = 0.0,
+    epsilon: Annotated[float, typer.Option(help="With --target progress: minimum progress of a good step.")] = 0.8,
     recheck: Annotated[
-        bool, typer.Option("--recheck", help="Look at both sides of the error again with 2 K; say none where it moves.")
+        bool,
+        typer.Option("--recheck", help="With halving: test both sides of the error with 2 K; no first error if it moves."),
     ] = False,
     prompt: Prompt = "solve",
     limit: Limit = None,
-    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     engine: Engine = "local",
@@ -118,7 +128,13 @@ def rollout(
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Monte Carlo step labels: how many of K completions from after each step reach the gold answer."""
+    """Label steps by Monte Carlo rollouts: the share of K completions that reach the gold answer.
+
+    Reads solutions with a gold_answer (TRAJECTORIES) and cached replies (--db). Writes a label file (-o). Run the same command
+    again to resume; cached replies are not paid for twice.
+
+    Example: critic-prm generate rollout solutions.jsonl --policy openai/MODEL
+    """
     from itertools import islice
 
     from critic_prm.cli.clusters import on_cluster
@@ -154,17 +170,17 @@ def rollout(
 
 @with_policy
 def tree(
-    source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their right answers; - is stdin.")],
+    source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their gold answers; - is stdin.")],
     policy: PolicyName,
     out: Out = "-",
-    k: Annotated[int, typer.Option("-k", min=1, help="Completions a prefix.")] = 16,
-    searches: Annotated[int, typer.Option(min=1, help="Wrong rollouts to search for their first error, a problem.")] = 10,
-    budget: Annotated[int, typer.Option(min=1, help="No search begins after so many completions of a problem.")] = 100,
-    alpha: Annotated[float, typer.Option(help="Of Q: how much a high share of right rollouts counts.")] = 0.5,
-    beta: Annotated[float, typer.Option(help="Of Q: how much a short rollout counts.")] = 0.9,
-    length: Annotated[int, typer.Option(min=1, help="Of Q: the words that beta is for.")] = 500,
-    exploration: Annotated[float, typer.Option(help="Of U: how much seldom visited prefixes count.")] = 0.125,
-    trees: Annotated[str | None, typer.Option(help="Write the trees themselves to this file, too.")] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Completions per prefix.")] = 16,
+    searches: Annotated[int, typer.Option(min=1, help="Binary searches for a first error, per problem.")] = 10,
+    budget: Annotated[int, typer.Option(min=1, help="Start no search after N completions of a problem.")] = 100,
+    alpha: Annotated[float, typer.Option(help="Alpha of Q; a lower value favours prefixes with more correct rollouts.")] = 0.5,
+    beta: Annotated[float, typer.Option(help="Beta of Q; a lower value favours short rollouts.")] = 0.9,
+    length: Annotated[int, typer.Option(min=1, help="L of Q: the rollout length in words at which beta applies once.")] = 500,
+    exploration: Annotated[float, typer.Option(help="Weight of U, which favours rarely visited prefixes.")] = 0.125,
+    trees: Annotated[str | None, typer.Option(help="Also write the search trees to this file.")] = None,
     prompt: Prompt = "solve",
     limit: Limit = None,
     skip_bad: SkipBad = False,
@@ -172,7 +188,13 @@ def tree(
     *,
     judging: JudgeOptions,
 ) -> None:
-    """OmegaPRM's tree: rollouts of a problem, the wrong ones searched for their first error, each used again."""
+    """Label steps with OmegaPRM: binary-search wrong rollouts for their first error in a shared tree.
+
+    Reads problems with gold answers (PROBLEMS) and cached replies (--db). Writes label rows (-o) and, on request, the trees
+    (--trees). Run the same command again to resume; cached replies are not paid for twice.
+
+    Example: critic-prm generate tree problems.jsonl --policy openai/MODEL
+    """
     from contextlib import nullcontext
     from itertools import islice
 
@@ -215,33 +237,37 @@ def tree(
 
 @with_policy
 def perturb(
-    source: Annotated[
-        str, typer.Argument(metavar="SOLUTIONS", help="Solutions, of which the right ones are used; - is stdin.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="SOLUTIONS", help="Solutions; only correct ones are used; - is stdin.")],
     out: Out = "-",
     kinds: Annotated[
-        str, typer.Option(help="Kinds of error, with weights as in number,sign=2; program and model stand for all of each.")
+        str, typer.Option(help="Kinds of error with weights, such as number,sign=2; program or model selects all of that sort.")
     ] = "program",
-    n: Annotated[int, typer.Option("-n", min=1, help="Changed solutions of each right one, at most.")] = 1,
-    later: Annotated[str, typer.Option(help="The steps after the error: keep, cut, or regenerate (by --policy).")] = "keep",
-    right: Annotated[bool, typer.Option("--right", help="Write the right solutions, too.")] = False,
-    draw: Annotated[int, typer.Option(help="Another number plants other errors.")] = 0,
+    n: Annotated[int, typer.Option("-n", min=1, help="Make at most N changed solutions from each correct one.")] = 1,
+    later: Annotated[str, typer.Option(help="Steps after the error: keep, cut, or regenerate (by --policy).")] = "keep",
+    right: Annotated[bool, typer.Option("--right", help="Also write the correct solutions.")] = False,
+    draw: Annotated[int, typer.Option(help="Random seed for the errors.")] = 0,
     policy: Annotated[
         str | None,
-        typer.Option(metavar="PROVIDER/MODEL", help="Who writes steps and goes on, for kinds and --later that need it."),
+        typer.Option(metavar="PROVIDER/MODEL", help="Model that writes steps, for kinds of error and --later that need one."),
     ] = None,
     confirm: Annotated[
-        str | None, typer.Option(metavar="JUDGE", help="Keep only what this critic says of the changed solution, too.")
+        str | None, typer.Option(metavar="JUDGE", help="Keep only solutions in which this critic finds the planted error.")
     ] = None,
     prompt: Prompt = "solve",
     limit: Limit = None,
-    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Plant one error in a right solution at a known step: by a program (the default), or written by a model."""
+    """Plant one error at a known step of each correct solution.
+
+    Reads solutions (SOLUTIONS) and cached replies (--db). Writes the changed solutions with gold labels (-o). By default a
+    program plants the errors and no model is asked; --kinds model lets a model write them.
+
+    Example: critic-prm generate perturb solutions.jsonl --right -o planted.jsonl
+    """
     from itertools import islice
 
     from critic_prm.cli.making import run_making
@@ -288,26 +314,33 @@ def perturb(
 
 
 def agent(
-    source: Annotated[str, typer.Argument(metavar="LOGS", help="Runs with a reward, several a task; - is stdin.")],
+    source: Annotated[str, typer.Argument(metavar="LOGS", help="Agent runs with a reward, several per task; - is stdin.")],
     out: Out = "-",
-    method: Annotated[str, typer.Option(help="td: promise and progress by TD(lambda); returns: discounted outcomes.")] = "td",
-    gamma: Annotated[float, typer.Option(help="What a step further from the reward counts.")] = 1.0,
-    lam: Annotated[float, typer.Option("--lambda", help="1 is the return of the run alone, 0 the next value alone.")] = 0.95,
+    method: Annotated[str, typer.Option(help="td: promise and progress by TD(lambda); returns: discounted returns.")] = "td",
+    gamma: Annotated[float, typer.Option(help="Discount factor per step.")] = 1.0,
+    lam: Annotated[
+        float, typer.Option("--lambda", help="Lambda of TD: 1 uses only the run's return, 0 only the next value.")
+    ] = 0.95,
     discount: Annotated[
-        str, typer.Option(help="For returns: by the steps still to-go, or elapsed (the paper's code).")
+        str, typer.Option(help="With returns: discount by steps to-go, or elapsed as in the paper's code.")
     ] = "to-go",
     values: Annotated[
-        str, typer.Option(help="For td: table (runs with the same history) or labels (p_correct of a label file).")
+        str, typer.Option(help="With td: state values from a table (runs with the same history) or labels (p_correct).")
     ] = "table",
-    prior: Annotated[float, typer.Option(help="Runs of the task's mean that are added to each history of the table.")] = 1.0,
-    progress: Annotated[str, typer.Option(help="diff: what a step adds to the promise; gae: the advantage.")] = "diff",
-    labels: Annotated[str, typer.Option(help="Of a step: promise (a probability), or 1 and 0 by its progress.")] = "promise",
-    tolerance: Annotated[float, typer.Option(help="A step may lose so much and still be right, with --labels progress.")] = 0.0,
-    reward: Annotated[str | None, typer.Option(help="The field of the reward, where it is not found of itself.")] = None,
-    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
+    prior: Annotated[float, typer.Option(help="Pseudo-runs at the task's mean, added to each history in the table.")] = 1.0,
+    progress: Annotated[str, typer.Option(help="Progress: diff (change of the promise) or gae (the advantage).")] = "diff",
+    labels: Annotated[str, typer.Option(help="Step label: promise (a probability) or progress (1 or 0).")] = "promise",
+    tolerance: Annotated[float, typer.Option(help="With --labels progress: a good step may lose up to this.")] = 0.0,
+    reward: Annotated[str | None, typer.Option(help="Field of the reward; default: detected.")] = None,
+    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     skip_bad: SkipBad = False,
 ) -> None:
-    """Step labels of tool-using runs from the reward at their end; no model needed."""
+    """Label the steps of agent runs from the reward at their end, by TD(lambda) or discounted returns.
+
+    Reads runs with a reward (LOGS); no model is asked. Writes trajectories with step labels (-o).
+
+    Example: critic-prm generate agent runs.jsonl -o labelled.jsonl
+    """
     from critic_prm.cli.running import told
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.records.reading import write_records
@@ -335,7 +368,7 @@ def _say(lines: list[str]) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Add these commands to a group."""
+    """Add these commands to a Typer group."""
     for command in (sample, rollout, tree):
         app.command(rich_help_panel=PANEL)(command)
     for command in (perturb, agent):

@@ -1,4 +1,4 @@
-"""critic-prm prompts: the styles there are, their templates, and what a judge would be sent."""
+"""critic-prm prompts: list styles, show their templates, and render the messages sent to a judge."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import typer
 
 from critic_prm.terminal import safe_console
 
-app = typer.Typer(no_args_is_help=True, help="Look at the prompts a judge can be given: list, show, render.")
+app = typer.Typer(no_args_is_help=True, help="Inspect the prompts of judges: list, show, render.")
 
-Style = Annotated[str, typer.Argument(metavar="STYLE", help="A name of `critic-prm prompts list`, or a .jinja file.")]
+Style = Annotated[str, typer.Argument(metavar="STYLE", help="A name from `critic-prm prompts list`, or a .jinja file.")]
 
 
 @app.command("list")
 def list_styles() -> None:
-    """The packaged styles: what one reply judges, how it is read, and what it is for."""
+    """List the packaged styles with the unit of one reply, the reader and the purpose.
+
+    Reads nothing. Prints a table.
+
+    Example: critic-prm prompts list
+    """
     from rich import box
     from rich.table import Table
 
@@ -30,7 +35,12 @@ def list_styles() -> None:
 
 @app.command()
 def show(style: Style) -> None:
-    """The template's text, ready to be copied and changed."""
+    """Show the template of a style, as a start for your own.
+
+    Reads a style (STYLE). Prints its Jinja2 template.
+
+    Example: critic-prm prompts show stepwise > mine.jinja
+    """
     from critic_prm.styles.prompt import open_style
 
     typer.echo(open_style(style).source, nl=False)
@@ -39,12 +49,19 @@ def show(style: Style) -> None:
 @app.command()
 def render(
     style: Style,
-    input: Annotated[Path, typer.Option("--input", "-i", metavar="FILE", help="Trajectories in any format; - is stdin.")],
-    step: Annotated[int | None, typer.Option(min=0, help="The step to ask about, from 0; without it, every step.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many trajectories.")] = 1,
-    reference: Annotated[bool, typer.Option("--with-reference", help="Show the reference answer where there is one.")] = False,
+    input: Annotated[
+        Path, typer.Option("--input", "-i", metavar="FILE", help="Trajectories in any format that `convert` reads; - is stdin.")
+    ],
+    step: Annotated[int | None, typer.Option(min=0, help="Step to ask about, starting at 0; default: every step.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Render at most N trajectories.")] = 1,
+    reference: Annotated[bool, typer.Option("--with-reference", help="Include the reference answer, if there is one.")] = False,
 ) -> None:
-    """The messages that a judge would be sent, as they are."""
+    """Render the exact messages that a judge would receive.
+
+    Reads a style (STYLE) and trajectories (--input). Prints the messages; nothing is sent.
+
+    Example: critic-prm prompts render stepwise --input solutions.jsonl --step 2
+    """
     from itertools import islice
 
     from critic_prm.data.formats.convert import read_trajectories

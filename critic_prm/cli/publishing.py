@@ -1,4 +1,4 @@
-"""critic-prm dataset stats, card, export: a dataset in; what it holds, its card, or the same for another trainer out."""
+"""critic-prm dataset stats, card, export: describe a training set, or export it for another trainer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ import typer
 
 from critic_prm.terminal import safe_console
 
-Name = Annotated[str, typer.Option("--name", help="What the card calls the data set.")]
-License = Annotated[str, typer.Option("--license", help="The licence the card states, such as mit; none when not given.")]
-Language = Annotated[list[str] | None, typer.Option("--language", help="A language code for the card; may be repeated.")]
+Name = Annotated[str, typer.Option("--name", help="Name of the data set in the card.")]
+License = Annotated[str, typer.Option("--license", help="Licence stated in the card, such as mit; default: none.")]
+Language = Annotated[list[str] | None, typer.Option("--language", help="Language code for the card; may be repeated.")]
 
 
 def stats(
-    files: Annotated[list[str], typer.Argument(metavar="IN...", help="Label files, trajectories, training rows; - is stdin.")],
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw it to a .png, .svg or .pdf (extra: plot).")] = None,
+    files: Annotated[
+        list[str], typer.Argument(metavar="IN...", help="Label files, trajectories or training rows; - is stdin.")
+    ],
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Also plot to a .png, .svg or .pdf file (extra: plot).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
-    """Count labels by class, place of the first error, length and source."""
+    """Count labels by class, position of the first error, length and source.
+
+    Reads label files, trajectories or training rows (IN). Prints tables, or JSON with --json; writes a plot on request
+    (--plot).
+
+    Example: critic-prm dataset stats labels.jsonl --plot labels.png
+    """
     import json
 
     from critic_prm.datasets.stats import print_statistics, statistics
@@ -37,12 +47,18 @@ def stats(
 
 
 def card(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A training set's folder, or an exported one.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a training set or of an exported one.")],
     name: Name = "",
     license_: License = "",
     language: Language = None,
 ) -> None:
-    """Write README.md into the folder: the card by which `load_dataset` reads it, with counts from the files."""
+    """Write a dataset card.
+
+    Reads the files of a training set (DIR). Writes README.md into the folder, with counts from the files and the settings that
+    `load_dataset` needs.
+
+    Example: critic-prm dataset card dataset --name my-labels --license mit
+    """
     from critic_prm.datasets.card import About, write_card
 
     path = write_card(folder, About(name, license_, tuple(language or ())))
@@ -50,18 +66,23 @@ def card(
 
 
 def export(
-    source: Annotated[str, typer.Argument(metavar="IN", help="A training set's folder, a label file, or trajectories.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="datasets, parquet, or a format of convert --list.")],
-    out: Annotated[str, typer.Option("-o", "--out", help="A file; a folder when IN is one, and for datasets.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help="Folder of a training set, a label file, or trajectories.")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="datasets, parquet, or a format from `convert --list`.")],
+    out: Annotated[str, typer.Option("-o", "--out", help="File to write; a folder if IN is one, and for datasets.")],
     neutral: Annotated[
-        str, typer.Option(help="Neutral steps: keep them, take them for good or bad, or drop the label.")
+        str, typer.Option(help="Neutral steps: keep, good or bad (treat as such), or drop (remove the label).")
     ] = "keep",
-    samples: Annotated[str, typer.Option(help="thinkprm: the chain of the first judgement, or of all.")] = "first",
+    samples: Annotated[str, typer.Option(help="For thinkprm: the critique of the first judgement, or of all.")] = "first",
     name: Name = "",
     license_: License = "",
     language: Language = None,
 ) -> None:
-    """Write a training set, or labels with their critiques, in the convention of a trainer."""
+    """Export a training set, or labels with critiques, in the format of a trainer.
+
+    Reads a training set, a label file or trajectories (IN). Writes a file or a folder (-o).
+
+    Example: critic-prm dataset export dataset --to parquet -o exported
+    """
     from critic_prm.cli.selecting import tell
     from critic_prm.data.formats.convert import options_from
     from critic_prm.datasets.card import About

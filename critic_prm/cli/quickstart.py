@@ -1,4 +1,4 @@
-"""critic-prm quickstart: the whole way once, offline: verdicts, labels, training set, verifier, evaluation."""
+"""critic-prm quickstart: run the full pipeline once, offline and without an API key."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ JUDGE = "recorded/example-judge"
 
 
 def quickstart(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put what is made.")] = Path("quickstart"),
-    trajectories: Annotated[int, typer.Option("-n", min=300, help="How many arithmetic solutions to make.")] = 3000,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same files.")] = 0,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for all output.")] = Path("quickstart"),
+    trajectories: Annotated[int, typer.Option("-n", min=300, help="Generate N arithmetic solutions.")] = 3000,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same files.")] = 0,
 ) -> None:
-    """The whole way once, offline and without a key: label, build a training set, distill, evaluate."""
+    """Run the full pipeline once, offline and without an API key: label, build, distill, evaluate.
+
+    Reads recorded replies that come with the package. Writes labels, a cache, a training set and a verifier to a folder (DIR).
+
+    Example: critic-prm quickstart demo -n 3000
+    """
 
     console = safe_console(highlight=False, markup=True)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Candidates through a critic, or with the scores they came with -> a ranking; its files, tables and JSON."""
+"""Rank candidates by a critic's scores or stored scores; write the files, tables and JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def numbers(text: str | None) -> list[int] | None:
-    """Read "1,2,4". Raises UsageError."""
+    """Parse a list of numbers such as "1,2,4". Raises UsageError for other text."""
     from critic_prm.errors import UsageError
 
     if text is None:
@@ -46,7 +46,7 @@ def run_ranking(
     files: Mapping[str, str | None],
     format: str,
 ) -> tuple[Ranking, dict[str, Any]]:
-    """Rank and write the files that were asked for. Returns the ranking and the JSON that says all about it."""
+    """Rank candidates and write the requested files. Returns the ranking and the JSON row that describes it."""
     from critic_prm.cli.judges import accounts_of
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import AGGREGATIONS, open_aggregation
@@ -121,7 +121,7 @@ async def _stored(source: str, card: dict[str, Any]) -> AsyncIterator[tuple[Traj
 async def _judged(
     source: str, critic: Any, format: str, samples: int, judging: JudgeOptions, tally: Any
 ) -> AsyncIterator[tuple[Trajectory, Label]]:
-    """With the gold hidden: a judge that saw it would choose too well."""
+    """Judge candidates with the gold labels hidden; a judge that saw them would rank too well."""
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import without_labels
     from critic_prm.evaluate.run import predict
@@ -133,13 +133,13 @@ async def _judged(
 
 
 def divide(choices: Sequence[Choice], floor: float | None) -> tuple[list[Choice], list[Choice]]:
-    """Those whose taken candidate scores at least `floor` (all, without one), and the others."""
+    """Split choices into those whose chosen candidate scores at least `floor` (all, if it is None) and the others."""
     kept = [choice for choice in choices if floor is None or (choice.score is not None and choice.score >= floor)]
     return kept, [choice for choice in choices if floor is not None and (choice.score is None or choice.score < floor)]
 
 
 def accuracy(choices: Sequence[Choice]) -> float | None:
-    """The share of taken candidates that are right, where that is known of any."""
+    """Return the share of chosen candidates that are correct, among those where it is known; None if it never is."""
     known = [choice.taken.right for choice in choices if choice.taken.right is not None]
     return sum(known) / len(known) if known else None
 
@@ -167,7 +167,7 @@ def write(
 
 
 def print_ranking(ranking: Ranking, row: Mapping[str, Any]) -> None:
-    """The curve of the way that was asked for, all aggregations at the largest N, and what to mind."""
+    """Print the curve of the chosen aggregation, all aggregations at the largest N, and warnings."""
 
     console = safe_console()
     by, known = row["by"], ranking.known

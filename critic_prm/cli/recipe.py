@@ -1,5 +1,4 @@
-"""A recipe of a published system (TOML) -> its stages as command lines, those that are still to be run, and about what they
-cost."""
+"""Read a recipe (TOML), build its stages as command lines, run those not done, and estimate costs."""
 
 from __future__ import annotations
 
@@ -24,32 +23,33 @@ from critic_prm.registry import resource
 Asks = Literal["policy", "judge", "nobody"]
 Needs = Literal["problems", "solutions", "runs", "nothing"]
 STATE = "recipe.json"
-"""Where a folder keeps which stages were done, from what."""
+"""File in the output folder that records the finished stages and fingerprints of their inputs."""
 
 CACHE = "critic-prm.db"
 KEPT = (STATE, CACHE)
-"""What belongs to all stages of a folder: no stage may write it."""
+"""Files shared by all stages of a folder; no stage may write them."""
 
 _NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One command of a recipe. `run` are its arguments with names in braces, `out` the file or folder that it makes, `asks`
-    whose model it asks. `requests` are names and numbers whose product is the most requests it makes."""
+    """One command of a recipe."""
 
     name: str
     run: tuple[str, ...]
+    """Arguments of the command, with names in braces."""
     out: str
+    """The file or folder that the stage writes, relative to the output folder."""
     asks: Asks = "nobody"
+    """The model that the stage asks."""
     requests: tuple[str | float, ...] = ()
+    """Names and numbers whose product is the maximum number of requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A pipeline with the settings of a paper. `parameters` are those a user may set; `assumed` are numbers that only the data
-    can tell, for the estimate: steps of a solution, tokens of a prompt and a reply, shares that are kept.
-    `file` is where it comes from, None for a packaged one."""
+    """A pipeline with the settings of a paper."""
 
     name: str
     about: str
@@ -57,9 +57,12 @@ class Recipe:
     needs: Needs
     differs: str
     parameters: Mapping[str, str | int | float]
+    """Parameters that a user may set, with their defaults."""
     assumed: Mapping[str, float]
+    """Assumptions for cost estimates: steps per solution, tokens per prompt and reply, shares of rows that are kept."""
     stages: tuple[Stage, ...] = ()
     file: str | None = None
+    """Path of the recipe file; None for a packaged recipe."""
 
     @property
     def asks(self) -> set[Asks]:
@@ -68,8 +71,10 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a user wants of a recipe: the input file, the folder for what is made, the models and more options for their
-    commands. `trust` are files that may name code, servers and any path (see `critic_prm.data.trust`)."""
+    """What a user asks of a recipe: input file (`source`), output folder, models, and extra options for their commands.
+
+    Files in `trust` may name code, servers and any path (see `critic_prm.data.trust`).
+    """
 
     out: Path
     source: str | None = None
@@ -83,7 +88,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A stage with its names filled in: `arguments` of the command line, and the path that it makes."""
+    """A stage with its names filled in: the `arguments` of its command line and the path that it writes."""
 
     stage: Stage
     arguments: tuple[str, ...]
@@ -91,12 +96,15 @@ class Step:
 
 
 def recipe_names() -> list[str]:
-    """The names of the packaged recipes, sorted."""
+    """Return the names of the packaged recipes, sorted."""
     return sorted(path.stem for path in resource("recipes").glob("*.toml"))
 
 
 def open_recipe(name: str) -> Recipe:
-    """A packaged recipe by name, or a .toml file of one's own by path. Raises UsageError and InputError."""
+    """Open a packaged recipe by name, or a .toml file by path.
+
+    Raises UsageError for an unknown name and InputError for a file that cannot be read.
+    """
     own = "/" in name or name.endswith(".toml")
     path = Path(name) if own else resource("recipes") / f"{name}.toml"
     if not own and not path.is_file():
@@ -108,8 +116,11 @@ def open_recipe(name: str) -> Recipe:
 
 
 def steps_of(recipe: Recipe, order: Order) -> list[Step]:
-    """The command lines of a recipe, in order. Raises UsageError for what is missing or unknown, and InputError for a stage
-    that makes something outside the folder `order.out`. What the arguments name is checked by `cli.stages`."""
+    """Return the command lines of a recipe, in order.
+
+    Raises UsageError if an input or a model is missing or a parameter is unknown, and InputError if a stage writes outside the
+    folder `order.out`. What the arguments name is checked by `cli.stages`.
+    """
     if recipe.needs != "nothing" and order.source is None:
         raise UsageError(f"the recipe {recipe.name} needs {recipe.needs}; name their file")
     for who in sorted(recipe.asks):
@@ -134,14 +145,16 @@ def steps_of(recipe: Recipe, order: Order) -> list[Step]:
 
 
 def _is_own(out: Path) -> bool:
-    """Whether what a stage makes stays in the folder of the run, and leaves alone what belongs to all stages."""
+    """Return whether a stage writes only inside the run's folder, and to none of the files shared by all stages."""
     return bool(out.parts) and not out.is_absolute() and ".." not in out.parts and not out.parts[0].startswith(KEPT)
 
 
 def carry_out(steps: Sequence[Step], out: Path, run: Callable[[Sequence[str]], int], say: Callable[[str], None]) -> int:
-    """Run the stages that are not done, one after the other; a stage is done when it was run with the same arguments on files
-    with the same content, and what it made is still there. Returns 0, or 3 when a stage ended with failed rows; raises what
-    stopped one."""
+    """Run the stages that are not done yet, one after the other.
+
+    A stage is done if it was run with the same arguments on files with the same content and its output still exists. Returns 0,
+    or 3 if a stage ended with failed rows. Raises the error that stopped a stage.
+    """
     out.mkdir(parents=True, exist_ok=True)
     done = _state(out)
     worst = 0
@@ -158,7 +171,7 @@ def carry_out(steps: Sequence[Step], out: Path, run: Callable[[Sequence[str]], i
                 f"the stage {step.stage.name} ended with exit code {code}; run the same command again to go on"
             )
         worst = max(worst, code)
-        if code == 0:  # failed rows are asked again by the next run
+        if code == 0:  # the next run retries failed rows
             done[step.stage.name] = mark
             (out / STATE).write_bytes(orjson.dumps(done, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
     return worst
@@ -166,7 +179,7 @@ def carry_out(steps: Sequence[Step], out: Path, run: Callable[[Sequence[str]], i
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """About what a stage asks for: at most so many requests, tokens in and out, and USD (None where the price is unknown)."""
+    """Estimated upper bound for a stage: requests, input and output tokens, and USD (None if the price is unknown)."""
 
     stage: str
     asks: Asks
@@ -177,7 +190,7 @@ class Cost:
 
 
 def costs(recipe: Recipe, order: Order, items: int) -> list[Cost]:
-    """An estimate for `items` rows of input, from the recipe's own assumptions; what is in the cache is not taken off."""
+    """Estimate the cost for `items` input rows from the recipe's assumptions; cached replies are not subtracted."""
     values: dict[str, Any] = {**recipe.assumed, **_values(recipe, order), "items": items}
     found = []
     for stage in recipe.stages:
@@ -200,7 +213,7 @@ def costs(recipe: Recipe, order: Order, items: int) -> list[Cost]:
 
 
 def _told_prices(options: Sequence[str]) -> Prices | None:
-    """What --prices among the options says; what is wrong with it is said when the command is run."""
+    """Return the prices in --prices, if given. Invalid values are ignored here and reported when the command runs."""
     for name, value in pairwise(options):
         if name == "--prices" and re.fullmatch(r"[\d.]+,[\d.]+(,[\d.]+)*", value):
             price_in, price_out = (float(part) for part in value.split(",")[:2])
@@ -209,7 +222,7 @@ def _told_prices(options: Sequence[str]) -> Prices | None:
 
 
 def _told_tier(options: Sequence[str]) -> str:
-    """The service tier that the options ask for."""
+    """Return the service tier requested by the options."""
     return next((service_tier(value) for name, value in pairwise(options) if name == "--service-tier"), "")
 
 
@@ -231,8 +244,10 @@ def _filled(part: str, values: Mapping[str, str], name: str) -> str:
 
 
 def _fingerprint(step: Step, out: Path, earlier: Sequence[Path]) -> str:
-    """What a stage is made from: its arguments and the content of the files that they name, of those in the folder `out` what
-    `earlier` stages made."""
+    """Return a hash of a stage's inputs: its arguments and the content of the files that they name.
+
+    Of files in the folder `out`, only outputs of `earlier` stages count.
+    """
     digest = hashlib.sha256()
     for argument in step.arguments:
         digest.update(argument.encode("utf-8", "surrogatepass") + b"\x00")

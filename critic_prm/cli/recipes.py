@@ -1,4 +1,4 @@
-"""critic-prm generate recipe: a published system's pipeline, run with any policy and judge."""
+"""critic-prm generate recipe: run the pipeline of a published system with any policy and judge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def recipes() -> None:
-    """List the recipes: the pipelines of published systems."""
+    """List the recipes, which are pipelines of published systems.
+
+    Reads nothing. Prints a table with the needs of each recipe.
+
+    Example: critic-prm generate recipes
+    """
     from rich.table import Table
 
     from critic_prm.cli.recipe import open_recipe, recipe_names
@@ -31,25 +36,35 @@ def recipes() -> None:
 
 
 def recipe(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A recipe of `generate recipes`, or a .toml file of your own.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name from `generate recipes`, or a .toml file.")],
     source: Annotated[
         str | None,
-        typer.Argument(metavar="[INPUT]", help="Problems, solutions or runs, whichever it needs.", show_default=False),
+        typer.Argument(metavar="[INPUT]", help="Problems, solutions or runs, depending on the recipe.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder for all that it makes.")] = Path("recipe"),
-    policy: Annotated[str | None, typer.Option(metavar="PROVIDER/MODEL", help="Who solves and completes.")] = None,
-    judge: Annotated[str | None, typer.Option(metavar="PROVIDER/MODEL", help="Who judges.")] = None,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for all output.")] = Path("recipe"),
+    policy: Annotated[
+        str | None, typer.Option(metavar="PROVIDER/MODEL", help="Model that writes and completes solutions.")
+    ] = None,
+    judge: Annotated[str | None, typer.Option(metavar="PROVIDER/MODEL", help="Model that judges.")] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the recipe; repeat for more.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the recipe; may be repeated.")
     ] = None,
     policy_options: Annotated[
-        str, typer.Option(metavar="OPTIONS", help='More options where the policy is asked, as in "--base-url URL".')
+        str, typer.Option(metavar="OPTIONS", help='Extra options for stages that ask the policy, such as "--base-url URL".')
     ] = "",
-    judge_options: Annotated[str, typer.Option(metavar="OPTIONS", help="The same where the judge is asked.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the commands and about what they cost; run none.")] = False,
+    judge_options: Annotated[str, typer.Option(metavar="OPTIONS", help="Extra options for stages that ask the judge.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands and their estimated cost; run nothing.")
+    ] = False,
     trust: Trust = None,
 ) -> None:
-    """Run a recipe. The same command again goes on where it stopped; nothing is paid twice."""
+    """Run a recipe, the pipeline of a published system.
+
+    Reads the recipe (NAME) and its input (INPUT). Writes the results of all stages and one cache to a folder (-o). Run the same
+    command again to resume; cached replies are not paid for twice.
+
+    Example: critic-prm generate recipe math-shepherd in.jsonl --policy openai/MODEL
+    """
     import shlex
 
     from critic_prm.cli.recipe import Order, carry_out, open_recipe, steps_of
@@ -104,6 +119,6 @@ def _say_costs(found: Recipe, order: Order) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Add these commands to a group."""
+    """Add the recipe commands to a Typer group."""
     for command in (recipes, recipe):
         app.command(rich_help_panel="Pipelines of published systems")(command)

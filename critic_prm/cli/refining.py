@@ -1,4 +1,4 @@
-"""Solutions through refinement, with what a run has around it."""
+"""Run the refinement of solutions with progress, a summary and run.json."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def run_refining(
     limit: int | None,
     skipped: Sequence[object] = (),
 ) -> int:
-    """Refine every solution. Returns the exit code: 0, or 3 where some could not be judged or written anew, or reading has put
-    them into `skipped`."""
+    """Refine every solution.
+
+    Returns the exit code: 0, or 3 if a solution could not be judged or rewritten, or if the reader put rows into `skipped`.
+    """
     import typer
 
     from critic_prm.cli.running import clients_of, run_watched

@@ -1,4 +1,4 @@
-"""critic-prm report: label files and evaluations in, one HTML file out, and plots for papers if asked."""
+"""critic-prm report: write an HTML report of label files and evaluations, with optional PNG plots."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ import typer
 def report(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="LABELS|EVAL...", help="What `label`, `evaluate --save` or `evaluate -o` wrote; 1 to 8 files."),
+        typer.Argument(metavar="LABELS|EVAL...", help="1 to 8 files written by `label`, `evaluate --save` or `evaluate -o`."),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The page.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="What the page is called.")] = "critic-prm report",
-    plots: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the charts as PNG files.")] = None,
-    dpi: Annotated[int, typer.Option(min=50, max=1200, help="Dots per inch of the PNG files.")] = 300,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="HTML file to write.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "critic-prm report",
+    plots: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write the charts to this folder as PNG files.")
+    ] = None,
+    dpi: Annotated[int, typer.Option(min=50, max=1200, help="Resolution of the PNG files in dots per inch.")] = 300,
 ) -> None:
-    """One self-contained page: trajectories with their steps coloured by P(correct), critiques, charts, runs side by side.
+    """Write a self-contained HTML report of one or several runs.
 
-    It opens from a disk, loads nothing from a network, and shows what judges wrote as text alone.
+    Reads label files and evaluations. Writes one HTML page (-o): trajectories with steps coloured by P(correct), critiques,
+    charts, and runs side by side. The page loads nothing from the network and shows replies of judges as plain text.
+
+    Example: critic-prm report labels.jsonl -o report.html
     """
     from critic_prm.evaluate.report.html import write_report
     from critic_prm.evaluate.report.runs import read_runs

@@ -1,4 +1,4 @@
-"""A label file -> the same labels read again from the cache, and on stderr what that changed."""
+"""Parse the cached replies of a label file again, and report on stderr what changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from critic_prm.label.reread import Changes, reread
 
 
 def is_label_file(source: str) -> bool:
-    """Whether the first row of a file is a label file's; stdin, which cannot be looked into, is taken for one."""
+    """Return whether the first row of a file is a label row. Stdin cannot be inspected and counts as a label file."""
     if source == "-":
         return True
     first = next(iter(read_records(source)), None)
@@ -21,7 +21,7 @@ def is_label_file(source: str) -> bool:
 
 
 def run_rereading(source: str, out: str, judging: JudgeOptions, limit: int | None) -> int:
-    """Write the label file anew and say what changed. Returns the exit code: 0, or 3 when labels are still unusable."""
+    """Rewrite the label file and report what changed. Returns the exit code: 0, or 3 if labels are still unusable."""
     changes, failed = Changes(), 0
     cache = Cache(judging.db, readonly=True)
     try:

@@ -1,4 +1,4 @@
-"""A labelling run as a person sees it: progress on stderr, Ctrl-C that drains, a summary, run.json."""
+"""Run a command's work with progress on stderr, graceful interrupts, a summary and run.json."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from critic_prm.label.run import CriticStats, RunStats, label_into
 from critic_prm.label.sampling import Samples
 
 SPARE_FILES = 64
-"""Open files that a run needs besides its connections."""
+"""Number of open files that a run needs besides its connections."""
 
 
 def run_labelling(
@@ -42,10 +42,10 @@ def run_labelling(
     accounts: Sequence[CriticStats] = (),
     skipped: Sequence[object] = (),
 ) -> int:
-    """Label `trajectories` into `out`, report on stderr, with `accounts`. Returns the exit code: 0, or 3 with failed rows,
-    among which are those that reading has put into `skipped`.
+    """Label `trajectories`, write the label file `out`, and report on stderr, including the statistics in `accounts`.
 
-    Raises what stopped the run; replies that had come in by then are in the cache, and labels before that place in `out`.
+    Returns the exit code: 0, or 3 if rows failed; rows that the reader put into `skipped` count as failed. Raises the error
+    that stopped the run; by then, replies received are in the cache and finished labels are in `out`.
     """
     tally = RunStats(total=_count(source, limit))
     client: Client | None = getattr(critic, "client", None)
@@ -72,9 +72,11 @@ def run_watched(
     accounts: Sequence[Closing] = (),
     clients: Sequence[Client] | None = None,
 ) -> int:
-    """Run `body`, which writes rows to a sink and stops taking more when the event is set, with all that a run has around it.
-    `client` is whose doings are shown; all `clients` are changed by signals. Returns the exit code: 0, or 3 with
-    failed rows. Raises what stopped the run."""
+    """Run `body` with progress, signal handling, a summary and run.json.
+
+    `body` writes rows to the sink and takes no more input once the event is set. Progress shows `client`; signals change the
+    connection limit of all `clients`. Returns the exit code: 0, or 3 if rows failed. Raises the error that stopped the run.
+    """
     asking = clients if clients is not None else [client] if client is not None else []
     say = Reporter(tally, client, out, accounts)
 
@@ -113,7 +115,7 @@ def run_watched(
 
 
 def told(skipped: list[object]) -> Callable[[object], None]:
-    """What reading calls with each broken row that --skip-bad passes over: it is said, and kept in `skipped`."""
+    """Return the reader's callback for invalid rows under --skip-bad: it prints the error and appends it to `skipped`."""
 
     def complain(error: object) -> None:
         skipped.append(error)
@@ -123,7 +125,7 @@ def told(skipped: list[object]) -> Callable[[object], None]:
 
 
 class Closing(Protocol):
-    """What is said of a run at its end, in words, and under `name` in run.json."""
+    """Statistics of a run: `lines` are printed at its end, `report` is stored under `name` in run.json."""
 
     @property
     def name(self) -> str: ...
@@ -134,7 +136,7 @@ class Closing(Protocol):
 
 
 class Reporter:
-    """Says things on stderr, and at the end writes what happened to `OUT.run.json`."""
+    """Print messages to stderr, and write the run report to `OUT.run.json` at the end."""
 
     def __init__(self, tally: RunStats, client: Client | None, out: str, accounts: Sequence[Closing] = ()) -> None:
         self.tally, self.client, self.out, self.accounts = tally, client, out, accounts
@@ -144,7 +146,7 @@ class Reporter:
 
     def finish(self, error: BaseException | None) -> None:
         asked = self.client is not None and self.client.counts["abandoned"]
-        if self.tally.rows or error is None or asked:  # before an error of the first row there is nothing to tell
+        if self.tally.rows or error is None or asked:  # nothing to report if the run failed before its first row
             self.line(describe(self.tally, self.client, final=True))
         if self.tally.how.keys() - {"plain", "schema"}:
             self.line("how verdicts were got: " + ", ".join(f"{word} {n:,}" for word, n in self.tally.how.most_common()))
@@ -168,14 +170,14 @@ class Reporter:
 
 
 def clients_of(critic: object) -> list[Client]:
-    """The clients through which a critic, or the judges within it, ask."""
+    """Return the clients of a critic and of the judges inside it."""
     own = getattr(critic, "client", None)
     inner = [client for _, judge in getattr(critic, "judges", ()) for client in clients_of(judge)]
     return inner if own is None else [own, *inner]
 
 
 def _listen(clients: Sequence[Client], say: Callable[[str], None]) -> None:
-    """SIGUSR1 and SIGUSR2 change the number of connections."""
+    """Double the connection limit on SIGUSR1 and halve it on SIGUSR2."""
     loop = asyncio.get_running_loop()
 
     def resize(factor: float) -> None:
@@ -188,7 +190,7 @@ def _listen(clients: Sequence[Client], say: Callable[[str], None]) -> None:
 
 
 def _raise_file_limit(clients: Sequence[Client], say: Callable[[str], None]) -> None:
-    """Each connection is an open file, and the usual soft limit is 1,024; what the system does not grant is done without."""
+    """Raise the soft limit of open files (usually 1,024), since each connection is one; else lower the connection limit."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -204,7 +206,7 @@ def _raise_file_limit(clients: Sequence[Client], say: Callable[[str], None]) -> 
 
 
 def _count(source: str, limit: int | None) -> int | None:
-    """How many rows are to come, as far as counting newlines can tell."""
+    """Estimate the number of input rows by counting newlines; `limit` if the file cannot be counted."""
     path = Path(source)
     if not source.endswith((".jsonl", ".ndjson")) or not path.is_file():
         return limit

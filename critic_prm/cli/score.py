@@ -1,4 +1,4 @@
-"""critic-prm score: trajectories in, the same rows with P(correct) per step and the first error out; a slim label file."""
+"""critic-prm score: add P(correct) per step and the first error to trajectories."""
 
 from __future__ import annotations
 
@@ -14,29 +14,37 @@ HOW = "How a transformer verifier is computed"
 
 
 def score(
-    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier's folder, `rules`, or provider/MODEL.")],
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format `convert` reads; - is stdin.")],
-    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Where the rows go; - is stdout.")] = "-",
-    format: Annotated[str, typer.Option("--from", help="The input's format.")] = "auto",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report broken rows and go on; exit with 3.")] = False,
+    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier folder, `rules`, or provider/MODEL.")],
+    source: Annotated[
+        str, typer.Argument(metavar="INPUT", help="Trajectories in any format that `convert` reads; - is stdin.")
+    ],
+    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Label file to write; - is stdout.")] = "-",
+    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
     engine: Engine = "local",
     ray_address: RayAddress = None,
     workers: Workers = 2,
     worker_gpus: WorkerGpus = None,
     backend: Annotated[
-        str, typer.Option(help="What computes a transformer verifier: torch, onnx (after `export`), vllm.", rich_help_panel=HOW)
+        str, typer.Option(help="Backend of a transformer verifier: torch, onnx (after `export`) or vllm.", rich_help_panel=HOW)
     ] = "torch",
-    dtype: Annotated[str, typer.Option(help="fp32, bf16, or auto: bf16 on a GPU that has it.", rich_help_panel=HOW)] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", rich_help_panel=HOW)] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="fp32, bf16, or auto: bf16 on a GPU that supports it.", rich_help_panel=HOW)
+    ] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or a device such as cuda:1.", rich_help_panel=HOW)] = "auto",
     base_url: Annotated[
-        str | None, typer.Option("--base-url", help="A vLLM that serves the verifier's folder.", rich_help_panel=HOW)
+        str | None,
+        typer.Option("--base-url", help="URL of a vLLM server that serves the verifier folder.", rich_help_panel=HOW),
     ] = None,
     trust: Trust = None,
 ) -> None:
-    """Score every step: each row comes back with `p_correct` (per step, null if unjudged) and `first_error`; where the verifier
-    has several heads also with `spread`, how far they disagree.
+    """Score every step of trajectories with a critic, usually a local verifier.
 
-    The output is a label file without critiques: `rank`, `report` and `analyze` read it.
+    Reads trajectories (INPUT). Writes each row with `p_correct` (per step, null if unjudged) and `first_error`; a verifier with
+    several heads adds `spread`, the disagreement of its heads. The output is a label file without critiques, which `rank`,
+    `report` and `analyze` read.
+
+    Example: critic-prm score verifier solutions.jsonl -o scored.jsonl
     """
     from critic_prm.cli.clusters import on_cluster
     from critic_prm.critics.open import open_critic

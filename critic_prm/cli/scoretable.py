@@ -1,4 +1,4 @@
-"""An evaluation in, the table and lines that a terminal of 80 columns shows out."""
+"""Print an evaluation as a table and notes for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEANINGS = {
 
 
 def print_evaluation(evaluation: Evaluation, console: Console, sizes: Mapping[str, int], headline: str = "f1") -> None:
-    """The table, one row a subset and the unweighted mean, then what the numbers mean and what to mind about them."""
+    """Print one row per subset and the unweighted mean, then a legend and caveats."""
     oracle = evaluation.scores.threshold_from == "oracle"
     f1 = "f1_oracle" if oracle else "f1"
     if headline == "prm_score":
@@ -108,7 +108,7 @@ def _notes(evaluation: Evaluation, sizes: Mapping[str, int]) -> Iterator[str]:
 
 
 def print_comparison(comparison: Comparison, other: str, console: Console) -> None:
-    """F1 minus the other's, a row a subset."""
+    """Print the difference in F1 to the other run, one row per subset."""
     from rich import box
     from rich.table import Table
 

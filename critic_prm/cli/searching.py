@@ -1,4 +1,4 @@
-"""Problems through a search, with what a run has around it: rows and trees to their files, a comparison at the end."""
+"""Run a search over problems: write solutions and trees, and report the comparison at the end."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def asked_policy(
     top_p: float | None,
     max_tokens: int | None,
 ) -> tuple[JudgeOptions, JudgeOptions]:
-    """How the policy is asked, and how the critic: with sampling of its own, and half of the run's budget each where the
-    critic asks a model, too."""
+    """Return the request options of the policy and of the critic.
+
+    The policy has its own sampling parameters. If the critic asks a model too, each gets half of the run's budget.
+    """
     share = 1 if is_local(critic) else 2
     each = replace(
         judging,
@@ -43,7 +45,7 @@ def asked_policy(
 
 
 def is_local(critic: str) -> bool:
-    """Whether a critic's name is that of one which asks nobody."""
+    """Return whether a critic runs locally, without requests to a model: a verifier folder or a packaged critic."""
     from pathlib import Path
 
     from critic_prm.registry import names
@@ -52,7 +54,7 @@ def is_local(critic: str) -> bool:
 
 
 def prices_of(critic: object) -> Prices | None:
-    """What a critic's tokens cost, where one model is behind it and its price is known."""
+    """Return the token prices of a critic; None unless it uses exactly one model with a known price."""
     from critic_prm.cli.running import clients_of
 
     clients = clients_of(critic)
@@ -77,7 +79,7 @@ def run_search(
     limit: int | None,
     skip_bad: bool,
 ) -> int:
-    """Search every problem. Returns the exit code: 0, or 3 where problems could not be read or were left without a solution."""
+    """Search every problem. Returns the exit code: 0, or 3 if problems could not be read or have no solution."""
     import typer
 
     from critic_prm.cli.running import clients_of, run_watched, told

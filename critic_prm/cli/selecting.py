@@ -1,4 +1,4 @@
-"""critic-prm dataset consensus, filter, dedupe, decontaminate, mix: rows in, those that stay and an account of the rest out."""
+"""critic-prm dataset consensus, filter, dedupe, decontaminate, mix: select rows and report what was dropped."""
 
 from __future__ import annotations
 
@@ -8,45 +8,51 @@ from typing import Annotated, Any
 
 import typer
 
-Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="The file to write; - is stdout.")]
+Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File to write; - is stdout.")]
 In = Annotated[
     str, typer.Argument(metavar="IN", help="A label file, trajectories in any format, or training rows; - is stdin.")
 ]
 Removed = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Where what goes is listed, with its match; OUT.removed.jsonl when not given."),
+    typer.Option(metavar="FILE", help="List removed rows with their matches here; default: OUT.removed.jsonl."),
 ]
 
 
 def consensus(
-    a: Annotated[str, typer.Argument(metavar="A", help="The labels to keep: usually a judge's label file.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The labels to compare with: Monte Carlo labels, gold, or a judge's.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="Labels to keep, usually a judge's label file.")],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="Labels to compare with: Monte Carlo labels, gold labels, or a judge's.")
+    ],
     out: Out = "-",
     match: Annotated[
-        str, typer.Option(help="first-error, or confident: only the steps that B is sure of are compared and labelled.")
+        str, typer.Option(help="Compare by first-error, or by confident: only steps on which B is confident are used.")
     ] = "first-error",
-    tau_low: Annotated[float, typer.Option(help="confident: B is sure that a step is wrong up to this P(correct).")] = 0.125,
-    tau_high: Annotated[float, typer.Option(help="confident: B is sure that a step is right from this P(correct) on.")] = 0.75,
+    tau_low: Annotated[float, typer.Option(help="With confident: B rejects a step up to this P(correct).")] = 0.125,
+    tau_high: Annotated[float, typer.Option(help="With confident: B accepts a step from this P(correct).")] = 0.75,
     threshold_a: Annotated[
-        float | None, typer.Option(help="A's first error is the first step with P(correct) below; else what A says.")
+        float | None,
+        typer.Option(help="A's first error is the first step with P(correct) below this; default: as stored in A."),
     ] = None,
     threshold_b: Annotated[
-        float | None, typer.Option(help="The same for B; 0.01 makes hard labels of Monte Carlo shares.")
+        float | None, typer.Option(help="The same for B; 0.01 turns Monte Carlo shares into hard labels.")
     ] = None,
     class_by: Annotated[
-        str, typer.Option(help="Whose word a solution's class is: gold, a, b; auto is gold where all have it, else b.")
+        str, typer.Option(help="Source of a solution's class: gold, a, b, or auto (gold if all rows have it, else b).")
     ] = "auto",
     reweight: Annotated[
-        bool, typer.Option("--reweight", help="Weigh rows by the inverse of the acceptance of their class and position.")
+        bool, typer.Option("--reweight", help="Weight rows by the inverse acceptance rate of their class and position.")
     ] = False,
     resample: Annotated[
-        bool, typer.Option("--resample", help="Thin the classes and positions that were accepted more often instead.")
+        bool, typer.Option("--resample", help="Instead, subsample classes and positions that were accepted more often.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Another seed thins otherwise.", envvar="CRITIC_PRM_SEED")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of --resample.", envvar="CRITIC_PRM_SEED")] = 0,
 ) -> None:
-    """Keep the trajectories on which two label sources agree, and say what that does to the classes.
+    """Keep the trajectories on which two label sources agree.
 
-    Rows are joined by id, else by content. A kept row is A's, with the labels agreed on as its gold labels.
+    Reads two label sources (A, B); rows are joined by id, else by content. Writes the kept rows of A (-o), with the agreed
+    labels as gold labels. Reports on stderr how the selection changes the class balance.
+
+    Example: critic-prm dataset consensus judge.jsonl mc.jsonl -o agreed.jsonl
     """
     from critic_prm.datasets.acceptance import acceptance_lines
     from critic_prm.datasets.consensus import ConsensusOptions
@@ -73,35 +79,44 @@ def filter_(
     source: In,
     out: Out = "-",
     preset: Annotated[
-        str | None, typer.Option(help="The rules of a published system: thinkprm. Other options come on top.")
+        str | None, typer.Option(help="Apply the rules of a published system: thinkprm. Other options are added.")
     ] = None,
-    status: Annotated[bool, typer.Option("--ok", help="Only rows with status ok.")] = False,
+    status: Annotated[bool, typer.Option("--ok", help="Keep only rows with status ok.")] = False,
     min_agreement: Annotated[
-        float | None, typer.Option(help="At least this share of the judgements names the same first error.")
+        float | None, typer.Option(help="Require that this share of the judgements agrees on the first error.")
     ] = None,
-    min_steps: Annotated[int | None, typer.Option(help="No shorter solutions.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="No longer solutions.")] = None,
-    max_chars: Annotated[int | None, typer.Option(help="Problem and steps together have no more characters.")] = None,
+    min_steps: Annotated[int | None, typer.Option(help="Keep only solutions with at least N steps.")] = None,
+    max_steps: Annotated[int | None, typer.Option(help="Keep only solutions with at most N steps.")] = None,
+    max_chars: Annotated[int | None, typer.Option(help="Allow at most N characters in problem and steps together.")] = None,
     well_formed: Annotated[
-        bool, typer.Option("--well-formed", help="No empty step, and no step with several Step k: marks.")
+        bool, typer.Option("--well-formed", help="Reject empty steps and steps with several Step k: markers.")
     ] = False,
-    answered: Annotated[bool, typer.Option("--answered", help="There is a final answer.")] = False,
+    answered: Annotated[bool, typer.Option("--answered", help="Require a final answer.")] = False,
     complete: Annotated[
-        bool, typer.Option("--complete", help="Judgements with a verdict for every step, or up to the first error.")
+        bool, typer.Option("--complete", help="Keep only judgements with verdicts for all steps or up to the first error.")
     ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Judgements that were read without forgiving anything.")] = False,
-    max_tokens: Annotated[int | None, typer.Option(help="Judgements whose reply has no more tokens.")] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Keep only judgements that were parsed without any leniency.")] = False,
+    max_tokens: Annotated[int | None, typer.Option(help="Keep only judgements whose reply has at most N tokens.")] = None,
     critiques: Annotated[
-        str | None, typer.Option(help="No empty, short, copied or looping critique: off, error (of that step), or all.")
+        str | None,
+        typer.Option(help="Reject empty, short, copied or looping critiques: off, error (of the wrong step) or all."),
     ] = None,
-    min_words: Annotated[int, typer.Option(help="What a short critique has fewer of.")] = 3,
+    min_words: Annotated[int, typer.Option(help="A critique with fewer words is short.")] = 3,
     matches_gold: Annotated[
-        bool, typer.Option("--matches-gold", help="Judgements that equal the gold labels, where there are any.")
+        bool, typer.Option("--matches-gold", help="Keep only judgements that equal the gold labels, if there are any.")
     ] = False,
-    balance: Annotated[bool, typer.Option("--balance", help="Thin the larger class, erroneous or correct.")] = False,
-    seed: Annotated[int, typer.Option(help="Another seed thins otherwise.", envvar="CRITIC_PRM_SEED")] = 0,
+    balance: Annotated[
+        bool, typer.Option("--balance", help="Subsample the larger class, erroneous or correct solutions.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Random seed of --balance.", envvar="CRITIC_PRM_SEED")] = 0,
 ) -> None:
-    """Keep the rows, and of label files the judgements, that pass every rule asked for; every rule is counted by class."""
+    """Keep the rows, and in label files the judgements, that pass all given rules.
+
+    Reads a label file, trajectories or training rows (IN). Writes the kept rows (-o). Reports on stderr how many rows of each
+    class every rule dropped.
+
+    Example: critic-prm dataset filter labels.jsonl --ok --complete -o kept.jsonl
+    """
     from critic_prm.datasets.filters import filter_rows, rule_lines
     from critic_prm.datasets.rules import FilterOptions, preset_rules
 
@@ -131,15 +146,21 @@ def filter_(
 def dedupe(
     source: In,
     out: Out = "-",
-    by: Annotated[str, typer.Option(help="Compare whole solutions, or problems alone (one row a problem stays).")] = "solution",
-    near: Annotated[float, typer.Option(help="Copies are texts whose word 3-grams are so similar (Jaccard).")] = 0.9,
-    exact: Annotated[bool, typer.Option("--exact", help="Only exact copies.")] = False,
+    by: Annotated[str, typer.Option(help="Compare by solution, or by problem (keeps one row per problem).")] = "solution",
+    near: Annotated[float, typer.Option(help="Minimum Jaccard similarity of word 3-grams of near duplicates.")] = 0.9,
+    exact: Annotated[bool, typer.Option("--exact", help="Remove exact duplicates only.")] = False,
     across_labels: Annotated[
-        bool, typer.Option("--across-labels", help="Near copies go even if their first errors differ.")
+        bool, typer.Option("--across-labels", help="Remove near duplicates even if their first errors differ.")
     ] = False,
     removed: Removed = None,
 ) -> None:
-    """Leave out copies, exact and near; the first stays, and what went is listed with it."""
+    """Remove exact and near duplicates; the first row of each group is kept.
+
+    Reads a label file, trajectories or training rows (IN). Writes the kept rows (-o) and a list of the removed rows with the
+    row that each one duplicates (--removed).
+
+    Example: critic-prm dataset dedupe labels.jsonl -o unique.jsonl
+    """
     from critic_prm.datasets.dedupe import DedupeOptions
     from critic_prm.datasets.dedupe import dedupe as run
 
@@ -153,18 +174,24 @@ def dedupe(
 def decontaminate(
     source: In,
     against: Annotated[
-        list[str], typer.Option("--against", metavar="BENCH", help="A benchmark to be reported on; may be repeated.")
+        list[str], typer.Option("--against", metavar="BENCH", help="Benchmark whose problems to remove; may be repeated.")
     ],
     out: Out = "-",
-    near: Annotated[float, typer.Option(help="Similarity with names and numbers masked from which it is the same.")] = 0.5,
-    contained: Annotated[float, typer.Option(help="The share of one problem that stands in the other.")] = 0.8,
-    passage: Annotated[float, typer.Option(help="The share of the shorter problem in shared runs of 10 words.")] = 0.5,
+    near: Annotated[float, typer.Option(help="Minimum similarity of a match, with names and numbers masked.")] = 0.5,
+    contained: Annotated[float, typer.Option(help="Minimum share of one problem that the other contains.")] = 0.8,
+    passage: Annotated[float, typer.Option(help="Minimum share of the shorter problem in shared runs of 10 words.")] = 0.5,
     literal: Annotated[
-        bool, typer.Option("--literal", help="Mask no names and numbers: for benchmarks made from one template.")
+        bool, typer.Option("--literal", help="Do not mask names and numbers; for benchmarks made from one template.")
     ] = False,
     removed: Removed = None,
 ) -> None:
-    """Leave out the problems of benchmarks: copies, near copies, and those with other names and numbers."""
+    """Remove problems of benchmarks: copies, near copies, and copies with other names and numbers.
+
+    Reads a label file, trajectories or training rows (IN) and benchmarks (--against). Writes the kept rows (-o) and a list of
+    the removed rows with their matches (--removed).
+
+    Example: critic-prm dataset decontaminate in.jsonl --against math500.jsonl
+    """
     from critic_prm.datasets.decontaminate import decontaminate as run
     from critic_prm.datasets.overlap import Thresholds
 
@@ -181,17 +208,18 @@ def decontaminate(
 
 
 def mix(
-    sources: Annotated[list[str], typer.Argument(metavar="FILE=WEIGHT...", help="Files of rows, each with its weight.")],
+    sources: Annotated[list[str], typer.Argument(metavar="FILE=WEIGHT...", help="Files of rows with their weights.")],
     out: Out = "-",
-    total: Annotated[
-        int | None, typer.Option("-n", min=1, help="How many rows; the most that the weights allow when not given.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed draws and shuffles otherwise.", envvar="CRITIC_PRM_SEED")] = 0,
-    repeat: Annotated[bool, typer.Option("--repeat", help="Rows of a source that is too small come again.")] = False,
+    total: Annotated[int | None, typer.Option("-n", min=1, help="Write N rows; default: as many as the weights allow.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of drawing and shuffling.", envvar="CRITIC_PRM_SEED")] = 0,
+    repeat: Annotated[bool, typer.Option("--repeat", help="Repeat rows of a source that is too small.")] = False,
 ) -> None:
-    """Draw rows from several files in given shares, shuffled.
+    """Draw rows from several files in given proportions and shuffle them.
 
-    Mix what `generate` made into train alone: a threshold that dev chose on it does not carry over to other solutions.
+    Reads files of rows, each with its weight. Writes the mixed rows (-o). Add rows from `generate` families to train only: a
+    threshold chosen on such rows in dev does not transfer to other solutions.
+
+    Example: critic-prm dataset mix a.jsonl=0.7 b.jsonl=0.3 -o mixed.jsonl
     """
     from critic_prm.datasets.mix import mix as run
     from critic_prm.datasets.mix import mix_lines, parse_sources
@@ -201,7 +229,7 @@ def mix(
 
 
 def tell(report: dict[str, Any], out: str | Path, more: Iterable[str]) -> None:
-    """Say on stderr what a step did."""
+    """Print the report of a dataset command to stderr."""
     from critic_prm.datasets.account import lines
 
     for line in (*lines(report, out), *more):

@@ -1,4 +1,4 @@
-"""critic-prm serve: a critic behind HTTP until it is told to stop."""
+"""critic-prm serve: serve a critic over HTTP."""
 
 from __future__ import annotations
 
@@ -16,35 +16,44 @@ LIMITS = "What is too much"
 
 @with_judging
 def serve(
-    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier's folder, `rules`, or provider/MODEL.")],
-    host: Annotated[str, typer.Option(help="Where to listen; another than this machine's own needs a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier folder, `rules`, or provider/MODEL.")],
+    host: Annotated[str, typer.Option(help="Address to listen on; any but a loopback address requires a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 selects a free one.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Holds the bearer token, if CRITIC_PRM_TOKEN does not.")
+        Path | None, typer.Option(metavar="FILE", help="File with the bearer token, if CRITIC_PRM_TOKEN is not set.")
     ] = None,
-    aggregation: Annotated[str, typer.Option(help="How step scores become a solution's, unless a request says.")] = "min",
-    step_tag: Annotated[str, typer.Option(help="What ends a step in texts of /pooling and /get_reward.")] = "<extra_0>",
-    samples: Annotated[int, typer.Option(min=1, help="Judgements a solution, of a judge.")] = 1,
+    aggregation: Annotated[str, typer.Option(help="Aggregation of step scores, unless a request names another.")] = "min",
+    step_tag: Annotated[
+        str, typer.Option(help="Tag that ends a step in texts sent to /pooling and /get_reward.")
+    ] = "<extra_0>",
+    samples: Annotated[int, typer.Option(min=1, help="Judgements per solution, if CRITIC is a judge.")] = 1,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Most solutions the critic gets at once.", rich_help_panel=LIMITS)
+        int | None, typer.Option(min=1, help="Pass at most N solutions to the critic at once.", rich_help_panel=LIMITS)
     ] = None,
-    queue: Annotated[int, typer.Option(min=1, help="Most solutions that wait; then 429.", rich_help_panel=LIMITS)] = 1024,
-    max_body: Annotated[int, typer.Option(min=1024, help="Most bytes of a request.", rich_help_panel=LIMITS)] = 4 << 20,
-    max_clients: Annotated[int, typer.Option(min=1, help="Most connections at once.", rich_help_panel=LIMITS)] = 512,
+    queue: Annotated[
+        int, typer.Option(min=1, help="Queue at most N solutions; then reply with 429.", rich_help_panel=LIMITS)
+    ] = 1024,
+    max_body: Annotated[
+        int, typer.Option(min=1024, help="Maximum size of a request body in bytes.", rich_help_panel=LIMITS)
+    ] = 4 << 20,
+    max_clients: Annotated[int, typer.Option(min=1, help="Maximum number of open connections.", rich_help_panel=LIMITS)] = 512,
     read_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds in which a request must arrive.", rich_help_panel=LIMITS)
+        float, typer.Option(min=0.1, help="Seconds within which a request must arrive.", rich_help_panel=LIMITS)
     ] = 10.0,
     answer_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds in which it is answered.", rich_help_panel=LIMITS)
+        float, typer.Option(min=0.1, help="Seconds within which a request is answered.", rich_help_panel=LIMITS)
     ] = 120.0,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="A line a request, without its text.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log one line per request, without its text.")] = False,
     *,
     judging: JudgeOptions,
 ) -> None:
-    """Serve a critic over HTTP: /v1/score, /v1/rank, vLLM's /pooling, OpenRLHF's /get_reward, /health, /metrics, /openapi.json.
+    """Serve a critic over HTTP until it is stopped.
 
-    The bearer token comes from the environment variable CRITIC_PRM_TOKEN or a file, never from the command line. Ctrl-C,
-    SIGTERM or SIGHUP finishes what is being answered.
+    Reads the critic (CRITIC) and requests to /v1/score, /v1/rank, vLLM's /pooling, OpenRLHF's /get_reward, /health, /metrics
+    and /openapi.json. Writes a log to stderr. The bearer token comes from the environment variable CRITIC_PRM_TOKEN or a file,
+    never from the command line. On Ctrl-C, SIGTERM or SIGHUP the server finishes open requests and exits.
+
+    Example: critic-prm serve verifier --port 8000
     """
     import logging
 

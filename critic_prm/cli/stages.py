@@ -1,4 +1,4 @@
-"""The stages of a recipe from a file -> whether they may run: what each option of a stage may name."""
+"""Check that the stages of an untrusted recipe file name only what they may."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ HOLDS: Mapping[str, Holds] = {
         "word",
     ),
 }
-"""Option -> what it holds, for the options that are neither a flag nor a number. A file's recipe may use no other: --base-url,
---db, --extra-body, --prices, --trust, those that take either a file or something else, and so on."""
+"""The kind of value of each option that is neither a flag nor a number. A recipe from a file may use no other such option: not
+--base-url, --db, --extra-body, --prices or --trust, nor options that take either a file or something else, and so on."""
 
 ELSEWHERE: Mapping[tuple[str, str], Holds | None] = {
     ("generate agent", "labels"): "word",
-    ("judge-eval", "judge"): None,  # several names in one text
+    ("judge-eval", "judge"): None,  # several names in one string
 }
-"""(Command, option) where a name holds something else than in other commands."""
+"""Exceptions by (command, option): options whose value has another kind than in other commands."""
 
 WORD = re.compile(r"[\w.,:@=+%*-]*")
 NUMBER = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)
 
 INPUT, OUT, USER = "\0input", "\0out", "\0user"
-"""What stands for {input}, {out} and a parameter that the user set, while a stage is checked."""
+"""Placeholders for {input}, {out} and parameters set by the user, while a stage is checked."""
 
 _MAY: Mapping[Holds | None, str] = {
     "reads": "{input}, {out}/NAME and {folder}/NAME, which lies beside it",
@@ -69,13 +69,16 @@ _NAMED: Mapping[Holds, Callable[[Origin, str], str | Path]] = {
     "style": lambda origin, value: origin.name("a style", value, style_names()),
     "prompt": lambda origin, value: origin.name("a prompt", value, prompt_names("policy")),
 }
-"""What a name from the file is opened as. A command opens paths relative to the current folder, so only a name that stays as it
-is may be used: a path has to begin with {folder}."""
+"""How each kind of name in the file is opened. Commands open paths relative to the current folder, so a name is allowed only if
+opening leaves it unchanged: a path has to begin with {folder}."""
 
 
 def check(recipe: Recipe, order: Order) -> None:
-    """Raises InputError, before anything runs, for a recipe from a file that is not trusted and names what it may not: code, a
-    server, a path to read that lies outside its own folder, a path to write outside -o."""
+    """Check a recipe before anything runs.
+
+    Raises InputError if the recipe comes from an untrusted file and names something that such a file may not name: code, a
+    server, a path to read outside its own folder, or a path to write outside -o.
+    """
     if recipe.file is None or (origin := Origin(recipe.file, order.trust)).trusted:
         return
     pretended = replace(order, out=Path(OUT), source=INPUT, settings=dict.fromkeys(order.settings, USER))
@@ -89,7 +92,7 @@ def check(recipe: Recipe, order: Order) -> None:
 
 
 def _values(arguments: Sequence[str], origin: Origin, where: str) -> Iterator[tuple[str, str, str]]:
-    """Command, option and value of all that a command line says; what has a value of another kind is a flag."""
+    """Yield command, option and value of every string option on a command line; other values belong to flags or numbers."""
     from critic_prm.cli import build
 
     command, words = build(), list(arguments)

@@ -1,1 +1,1 @@
-"""Checks of a judge or server for `critic-prm doctor`."""
+"""Checks that `critic-prm doctor` runs against a judge or a server."""

@@ -1,4 +1,4 @@
-"""One fixed question -> the likeliest words of its answer, to be compared with those that the same judge gave before."""
+"""Compare a judge's top tokens for one fixed question with those stored by an earlier run."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ QUESTION = (
 )
 ALTERNATIVES = 5
 FAR = 0.02
-"""A difference of probabilities beyond what other kernels and batches make of the same weights."""
+"""Maximum difference in probability that other kernels and batch sizes cause with the same weights."""
 
 
 def question(provider: Provider) -> Wire:
-    """The body of the golden request. Raises UsageError where the model gives no log-probabilities."""
+    """Return the body of the golden request. Raises UsageError if the model gives no log-probabilities."""
     return provider.wire(Request(QUESTION, Sampling(temperature=0.0, max_tokens=1, logprobs=ALTERNATIVES)))
 
 
 def compare(path: Path, name: str, reply: Reply) -> Finding:
-    """Write the scores where there are none yet; else say how far the answer is from them. Raises InputError for a file that
-    is something else."""
+    """Store the scores if the file does not exist yet; otherwise compare the reply with the stored scores.
+
+    Raises InputError if the file does not contain golden scores.
+    """
     if not reply.logprobs or not reply.logprobs[0].top:
         return Finding("golden", "bad", "the answer has no log-probabilities to compare")
     now: dict[str, float] = {}
-    for token, chance in reply.logprobs[0].top:  # parts of a character may all be spelled alike
+    for token, chance in reply.logprobs[0].top:  # tokens that are parts of a character may share one spelling
         now[token] = now.get(token, 0.0) + math.exp(chance)
     if not path.exists():
         path.write_bytes(orjson.dumps({"judge": name, "p": now}, option=orjson.OPT_INDENT_2))

@@ -1,4 +1,4 @@
-"""One small request to a judge -> what works there, what a run would send, and why anything was refused."""
+"""Check a judge with one small request: what works, what a run would send, and why it was refused."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ SCHEMA: dict[str, Any] = {
     "required": ["critique", "verdict"],
     "additionalProperties": False,
 }
-# The question alone would be answered in prose: JSON of this shape comes only from a server that obeys the schema.
+# Without a schema the answer would be prose, so JSON of this shape proves that the server enforces the schema.
 QUESTION = (Message("user", "Is 2 + 2 = 5? Answer in a few words."),)
 PLAIN = "the same without schema, log-probabilities and sampling parameters"
 ROOM = 2048
-"""Tokens for the probe's answer: enough for a model that thinks first."""
+"""Maximum tokens of the probe's answer; enough for a model that thinks first."""
 
 EXAMPLE = Trajectory("example", "What is 2 + 2?", (Step("2 + 2 = 5."),))
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. "bad" means that a run would fail; a "note" is worth knowing."""
+    """Result of one check. "bad" means that a run would fail; "note" is for information."""
 
     what: str
     state: State
@@ -49,9 +49,11 @@ class Finding:
 
 
 async def examine(critic: LLMCritic, patience: float, golden: Path | None = None) -> list[Finding]:
-    """Send one request with all that a run may use, and wait so many seconds for the answer. When it is refused as a bad
-    request, a second, plain one tells whether the model works without that. A vLLM is asked more, and `golden` is a file of
-    scores to compare with, or to write."""
+    """Send one request with every feature that a run may use, and wait at most `patience` seconds for the reply.
+
+    If the server rejects it as a bad request, a second, plain request shows whether the model works without these features. A
+    vLLM server gets further probes. `golden` is a file of scores to compare with, or to write.
+    """
     provider, sampling, notes = critic.client.provider, critic.sampling, []
     findings = [Finding("address", "ok", without_secrets(provider.base_url) or "the provider's own")]
     asked = replace(sampling, max_tokens=max(sampling.max_tokens or 0, ROOM), stop=(), logprobs=sampling.logprobs or 2)
@@ -120,7 +122,7 @@ async def _send(provider: Provider, wire: Wire, patience: float) -> tuple[Reply,
 
 
 def _wire(provider: Provider, request: Request) -> tuple[Wire, str]:
-    """The body, without log-probabilities where the model is known to take none, and why."""
+    """Return the request body, and why log-probabilities were left out, if the model is known not to support them."""
     try:
         return provider.wire(request), ""
     except UsageError as error:
@@ -128,7 +130,7 @@ def _wire(provider: Provider, request: Request) -> tuple[Wire, str]:
 
 
 def _fix(error: ProviderError, wire: Wire) -> dict[str, Any] | None:
-    """What to merge into the body when a server names a parameter that it does not take, and perhaps the one to use instead."""
+    """Return what to merge into the body if the server's error names an unsupported parameter, and perhaps a replacement."""
     if (named := _UNSUPPORTED.search(error.detail)) is None or named[1] not in wire:
         return None
     return {named[1]: None} | ({named[2]: wire[named[1]]} if named[2] else {})
@@ -186,7 +188,7 @@ def _limits(allowance: RateLimits) -> Finding:
 
 
 def _table(provider: Provider, critic: LLMCritic) -> list[Finding]:
-    """What is known without asking: the price, the table's note, and what a run would send."""
+    """Return findings that need no request: the price, the model table's note, and what a run would send."""
     able, prices = abilities(provider.name, provider.model), critic.client.money.prices
     findings = [_price(prices, did_you_mean(provider.name, provider.model))]
     if able.note:
@@ -198,7 +200,7 @@ def _table(provider: Provider, critic: LLMCritic) -> list[Finding]:
 
 
 def _prompt_cache(request: Request, minimum: int | None, per_step: bool) -> Finding:
-    """Whether what the requests of a run share is long enough for the model's prompt cache."""
+    """Check whether the shared prefix of a run's requests is long enough for the model's prompt cache."""
     what = "prompt cache"
     if minimum is None:
         return Finding(what, "note", "the model is not in the table: from how many tokens it caches prompts is unknown")

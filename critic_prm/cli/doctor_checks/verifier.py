@@ -1,4 +1,4 @@
-"""A verifier's folder and a vLLM that serves it -> do the scores agree: a golden test whose answer lies at hand."""
+"""Check that a vLLM server gives the same scores as the verifier folder that it serves."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ ITEMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Solve 3x = 12.", ("Divide by 3.", "x = 12 - 3 = 9.")),
 )
 NEAR, FAR = 1e-4, 0.05
-"""Differences of P(correct): what float32 gives, and beyond what bfloat16 makes of the same weights."""
+"""Bounds on differences in P(correct): NEAR holds for float32; bfloat16 stays below FAR with the same weights."""
 
 START = 'start it with: vllm serve {folder} --runner pooling --pooler-config \'{{"tok_pooling_type": "ALL"}}\' --dtype float32'
 
 
 async def examine_verifier(folder: Path, base_url: str, key: str) -> list[Finding]:
-    """Score a few solutions here and there. Raises UsageError for a verifier that is no transformer, InputError for a damaged
-    one."""
+    """Score a few solutions locally and on the server, and compare.
+
+    Raises UsageError if the verifier is not a transformer, and InputError if its folder is damaged.
+    """
     from distill.verifier import load_verifier
 
     verifier = load_verifier(folder)
@@ -74,7 +76,7 @@ async def _post(base_url: str, key: str, body: bytes) -> tuple[int, Any]:
 
 
 def _scores(answer: Any, encoded: Sequence[Any]) -> list[list[float]] | None:
-    """P(correct) at the end of each step; None where there is not a pair for every token."""
+    """Return P(correct) at the end of each step; None if the answer does not have one pair per token."""
     try:
         rows = [row["data"] for row in answer["data"]]
         whole = all(len(row) == len(one.ids) for row, one in zip(rows, encoded, strict=True))

@@ -1,4 +1,4 @@
-"""A vLLM judge -> what its version knows, what it ignores in silence, and whether it is vLLM at all: asked, not assumed."""
+"""Probe a vLLM server: whether it is vLLM, what its version supports and what it silently ignores."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from critic_prm.providers.provider import Message, Reply, Request, Sampling, Wir
 from critic_prm.providers.vllm import VLLMProvider
 
 Ask = Callable[[Wire], Awaitable[Reply]]
-"""Sends a body and reads the answer. Raises ProviderError."""
+"""Sends a request body and returns the parsed reply. Raises ProviderError."""
 
 HELLO = (Message("user", "Say hello."),)
 BEGUN = (*HELLO, Message("assistant", "Hello, and a very good morning to"))
 WORD = "7391"
-"""Nobody says this to a greeting: it comes only from a server that was made to."""
+"""No model answers a greeting with this number unless the server forces it to."""
 
 NOT_VLLM = (
     "no vLLM (/version does not answer as vLLM's does): what only vLLM knows is ignored or refused there; name the judge as"
@@ -32,8 +32,10 @@ NOT_VLLM = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a server says of itself: its version, the context of each model in tokens, and the fields of a body that it knows;
-    None for what it does not say."""
+    """What a server reports: its version, the context length of each model in tokens, and the known fields of a request body.
+
+    None for what it does not report.
+    """
 
     version: str | None
     models: Mapping[str, int | None] | None
@@ -41,7 +43,7 @@ class Server:
 
 
 async def look(provider: VLLMProvider, ask: Ask, run: Wire) -> list[Finding]:
-    """Small requests, one for each thing that a version may ignore. `run` is a body as a run would send it."""
+    """Send one small request per feature that a version may silently ignore. `run` is a body as a run would send it."""
     findings = []
     if provider.base_url is not None:
         server = await visit(provider.base_url, provider.chat.key)
@@ -78,7 +80,7 @@ def _about(provider: VLLMProvider, server: Server, run: Wire) -> list[Finding]:
 
 
 def root(base_url: str) -> str:
-    """Where a server has the paths that do not begin with /v1."""
+    """Return the server's root URL, for paths that do not begin with /v1."""
     return without_credentials(base_url).rstrip("/").removesuffix("/v1")
 
 
@@ -87,7 +89,7 @@ def headers(base_url: str, key: str) -> dict[str, str]:
 
 
 async def visit(base_url: str, key: str) -> Server:
-    """What GET says of it."""
+    """Read the server's version, models and OpenAPI description by GET requests."""
     import aiohttp
 
     async with aiohttp.ClientSession(headers=headers(base_url, key), timeout=aiohttp.ClientTimeout(total=20)) as session:
