@@ -174,7 +174,7 @@ def tree(
     policy: PolicyName,
     out: Out = "-",
     k: Annotated[int, typer.Option("-k", min=1, help="Completions per prefix.")] = 16,
-    searches: Annotated[int, typer.Option(min=1, help="Binary searches for a first error, per problem.")] = 10,
+    searches: Annotated[int, typer.Option(min=1, help="Run at most N binary searches for a first error per problem.")] = 10,
     budget: Annotated[int, typer.Option(min=1, help="Start no search after N completions of a problem.")] = 100,
     alpha: Annotated[float, typer.Option(help="Alpha of Q; a lower value favours prefixes with more correct rollouts.")] = 0.5,
     beta: Annotated[float, typer.Option(help="Beta of Q; a lower value favours short rollouts.")] = 0.9,

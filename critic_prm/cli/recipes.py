@@ -63,7 +63,7 @@ def recipe(
     Reads the recipe (NAME) and its input (INPUT). Writes the results of all stages and one cache to a folder (-o). Run the same
     command again to resume; cached replies are not paid for twice.
 
-    Example: critic-prm generate recipe math-shepherd in.jsonl --policy openai/MODEL
+    Example: critic-prm generate recipe omegaprm in.jsonl --policy openai/MODEL
     """
     import shlex
 

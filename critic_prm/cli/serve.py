@@ -49,9 +49,9 @@ def serve(
 ) -> None:
     """Serve a critic over HTTP until it is stopped.
 
-    Reads the critic (CRITIC) and requests to /v1/score, /v1/rank, vLLM's /pooling, OpenRLHF's /get_reward, /health, /metrics
-    and /openapi.json. Writes a log to stderr. The bearer token comes from the environment variable CRITIC_PRM_TOKEN or a file,
-    never from the command line. On Ctrl-C, SIGTERM or SIGHUP the server finishes open requests and exits.
+    Reads a critic (CRITIC). Writes a log to stderr. Endpoints: /v1/score, /v1/rank, vLLM's /pooling, OpenRLHF's /get_reward,
+    /health, /metrics and /openapi.json. The bearer token comes from the environment variable CRITIC_PRM_TOKEN or a file, never
+    from the command line. On Ctrl-C, SIGTERM or SIGHUP the server finishes open requests and exits.
 
     Example: critic-prm serve verifier --port 8000
     """
