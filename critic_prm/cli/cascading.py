@@ -40,6 +40,7 @@ def run_tuning(
     escalate: str | None,
     format: str,
 ) -> tuple[TuningResult, dict[str, Any]]:
+    """Tune the band on DEV and write the cascade to `out`. Returns the result and its JSON row."""
     from critic_prm.critics.cascade import BYS, open_first
     from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories
@@ -130,6 +131,7 @@ def _relative(name: str, folder: Path) -> str:
 
 
 def print_tuned(tuned: TuningResult, row: Mapping[str, Any]) -> None:
+    """Print the Pareto-optimal bands, the chosen one, and its result on the other half of the problems."""
     from rich.table import Table
 
     console = safe_console()

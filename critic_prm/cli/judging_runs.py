@@ -63,6 +63,7 @@ def attacked(pairs: Sequence[Pair], run: Run) -> list[tuple[Pair, Resistance]]:
 
 
 def attacked_to_json(found: Sequence[tuple[Pair, Resistance]]) -> dict[str, Any]:
+    """Convert the attack results to a JSON object."""
     return {"judges": [{"judge": judge, "style": style, **asdict(one)} for (judge, style), one in found]}
 
 

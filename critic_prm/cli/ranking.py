@@ -152,6 +152,7 @@ def write(
     by: str,
     files: Mapping[str, str | None],
 ) -> None:
+    """Write the files that have a path: all ranked candidates, or only the chosen one per problem that is kept or escalated."""
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.search.ranking import ranked_rows
 

@@ -66,6 +66,7 @@ class Recipe:
 
     @property
     def asks(self) -> set[Asks]:
+        """The kinds of model that the stages ask."""
         return {stage.asks for stage in self.stages} - {"nobody"}
 
 

@@ -85,6 +85,7 @@ def root(base_url: str) -> str:
 
 
 def headers(base_url: str, key: str) -> dict[str, str]:
+    """Return the Authorization header: Basic if the URL holds credentials, else Bearer with the key."""
     return {"Authorization": basic_credentials(base_url) or f"Bearer {key}"}
 
 
