@@ -96,7 +96,7 @@ def print_analysis(analysis: Analysis) -> None:
 
 
 def print_tables(tables: Sequence[Table], *, stderr: bool = False) -> None:
-    """Print tables; numbers are right-aligned, text is left-aligned."""
+    """Print tables to stdout, or to stderr."""
     from rich.table import Table as Shown
     from rich.text import Text
 
