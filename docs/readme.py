@@ -1,11 +1,12 @@
-"""The generated parts of README.md: the table of formats and the tree of packages.
+"""Generate the parts of the documentation that the code determines: the README's tree and the table of formats.
 
-`python docs/readme.py` writes them between their marks; tests/test_docs.py fails while they are out of date.
+`python docs/readme.py` writes each between its marks; tests/test_docs.py fails while one is out of date.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import shorten
 
@@ -15,18 +16,18 @@ WIDTH = 132
 TOP = {
     "pyproject.toml": "dependencies, extras, how the wheel is packed",
     "Makefile": "make quickstart, make test",
-    "constraints.txt": "versions that were tried together",
-    "cache.db.example": "a real cache: a judge's replies for the examples, so that first verdicts need no key",
-    "examples": "solutions with gold labels, written for this project; the recorded replies; how the cache is made of them",
-    "prompts": "one template a style; the first line names its reader",
-    "recipes": "one published system a file, as a pipeline of the commands",
+    "constraints.txt": "versions that were tested together",
+    "cache.db.example": "a judge's recorded replies for the examples, so that the quickstart needs no key",
+    "examples": "solutions with gold labels, the recorded replies, and the script that builds the cache from them",
+    "prompts": "one template per style; its first line names the reader",
+    "recipes": "published systems as pipelines of commands, one per file",
 }
-"""What stands at the root before the packages; what does not exist is left out."""
+"""Root entries listed before the packages; those that do not exist are left out."""
 
 AFTER = {
-    "tests": "the mirror of all that, and test_house.py (floors, light imports), test_docs.py (documents that tell the truth)",
-    "bench": "speed, memory and quality, each script printing its figures; RESULTS.md",
-    "docs": "a page for each thing one does",
+    "tests": "mirrors the packages; test_house.py checks import floors, test_docs.py the documents",
+    "bench": "scripts that measure speed, memory and quality; results in RESULTS.md",
+    "docs": "the manual, one page per task",
 }
 
 FLOORS = (
@@ -62,24 +63,30 @@ def tree() -> str:
 
 
 def formats() -> str:
-    """The rows of the table of formats."""
+    """The table of formats, one row per format."""
     from critic_prm.data.formats.convert import table
 
-    return "\n".join(
-        f"| `{name}` | {what.rstrip('.')}{'' if writes else ' (read only)'} |".replace("\\", "")
-        for name, what, writes, _ in table()
+    head = ("format", "what it is", "reads", "writes", "label field", "first step is", "neutral", "after the first error")
+    rows = (
+        f"| `{name}` | {what} | yes | {'yes' if writes else 'no'} | {own.labels}"
+        f" | {'' if own.index_base is None else own.index_base} | {own.neutral} | {own.after_error} |"
+        for name, what, writes, own in table()
     )
+    return "\n".join((f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows))
 
 
-def filled(readme: str) -> str:
-    """The README with its two generated parts as they should be."""
-    for name, text in (("formats", f"| format | what it is |\n|---|---|\n{formats()}"), ("tree", tree())):
-        head, mark, rest = readme.partition(f"<!-- {name} -->\n")
-        _, end, tail = rest.partition(f"<!-- end of {name} -->")
-        assert mark, f"README.md has no mark for {name}"
-        assert end, f"README.md has no mark for the end of {name}"
-        readme = f"{head}{mark}{text}\n{end}{tail}"
-    return readme
+PARTS: dict[str, tuple[str, Callable[[], str]]] = {"README.md": ("tree", tree), "docs/formats.md": ("formats", formats)}
+"""The pages with a generated part: the name in its marks, and the function that generates it."""
+
+
+def filled(page: str) -> str:
+    """The text of a page of `PARTS`, with its generated part up to date."""
+    name, generate = PARTS[page]
+    head, mark, rest = (ROOT / page).read_text("utf-8").partition(f"<!-- {name} -->\n")
+    _, end, tail = rest.partition(f"<!-- end of {name} -->")
+    assert mark, f"{page} has no mark for {name}"
+    assert end, f"{page} has no mark for the end of {name}"
+    return f"{head}{mark}{generate()}\n{end}{tail}"
 
 
 def _slashed(name: str) -> str:
@@ -87,5 +94,5 @@ def _slashed(name: str) -> str:
 
 
 if __name__ == "__main__":
-    page = ROOT / "README.md"
-    page.write_text(filled(page.read_text("utf-8")), "utf-8")
+    for page in PARTS:
+        (ROOT / page).write_text(filled(page), "utf-8")
