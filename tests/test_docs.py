@@ -80,7 +80,13 @@ def imports() -> Iterator[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(("document", "module", "name"), sorted(set(imports())))
 def test_a_documented_import_resolves(document: str, module: str, name: str) -> None:
-    assert hasattr(import_module(module), name), f"{document}: {module} has no {name}"
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("critic_prm", "distill"):
+            raise
+        pytest.skip(f"needs {error.name}")  # an extra that is not installed
+    assert hasattr(found, name), f"{document}: {module} has no {name}"
 
 
 @pytest.mark.parametrize("path", [ROOT / "CONTRIBUTING.md", *DOCUMENTS], ids=lambda path: path.name)
