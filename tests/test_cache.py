@@ -414,3 +414,27 @@ def test_a_link_in_place_of_the_lock_for_batches_is_not_followed(path: Path, tmp
     with pytest.raises(InputError, match="cannot be locked"):
         Ledger(path).alone()
     assert victim.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("made", 1e300),
+        ("made", float("inf")),
+        ("made", "x"),
+        ("usd", "x"),
+        ("requests", "many"),
+        ("requests", -1),
+        ("remote", b"x"),
+    ],
+)
+def test_a_batch_row_with_a_value_that_no_batch_has_is_one_line(path: Path, column: str, value: Any) -> None:
+    """`batch list` ended in a traceback."""
+    with closing(Ledger(path)) as ledger:
+        ledger.cache.connection.execute(
+            "INSERT INTO batch (token, provider, model, state, made) VALUES ('t', 'openai', 'm', 'sent', 1.0)"
+        )
+        assert [batch.model for batch in ledger._batches("")] == ["m"]
+        ledger.cache.connection.execute(f"UPDATE batch SET {column} = ?", (value,))
+        with pytest.raises(InputError, match=rf"table batch, id 1: {column} is .*DELETE FROM batch WHERE id = 1"):
+            ledger._batches("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from critic_prm.generate.sample import Keep, SampleStats, parse_keep, sample
 from critic_prm.generate.tree import Growth, grow, quality, tree_rows, tree_to_json, urge
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from tests.effort import times_as_long
+from tests.effort import times_as_long, until_async
 
 
 @pytest.mark.parametrize(
@@ -369,3 +370,17 @@ def test_the_commands_end_to_end(files: Files, tmp_path: Path, capsys: pytest.Ca
     assert "3 problems: 12 to 360 requests, 12 of them in the cache" in capsys.readouterr().err
     assert run("generate", "tree", files.problems, *asked, "-k", "4", "--trees", str(trees), "-o", labels) == 0
     assert len(trees.read_bytes().splitlines()) == 3
+
+
+async def test_a_cancelled_comparison_leaves_no_verdict_behind() -> None:
+    """The worker's reply to a cancelled comparison was read as the verdict on the next one."""
+    grader = Grader(limit=60)
+    cancelled = asyncio.create_task(grader.same("x+1", "1+x"))
+    await until_async(lambda: grader._worker is not None)
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert not await grader.same("x+1", "x+2")
+    assert await grader.same("x+1", "1+x")
+    await grader.close()

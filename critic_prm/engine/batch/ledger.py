@@ -55,6 +55,10 @@ def m001_batches(db: Database) -> None:
         db.execute(statement)
 
 
+LARGEST = 1e11
+"""No count, cost in US dollars or time in seconds since 1970 of a batch reaches it (as a time, the year 5138)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A row of table batch. Times are in seconds since 1970."""
@@ -330,7 +334,22 @@ class Ledger:
 
     def _batches(self, where: str, *values: Any) -> list[Batch]:
         names = ", ".join(field.name for field in fields(Batch))
-        return [Batch(*row) for row in self._conn.execute(f"SELECT {names} FROM batch {where} ORDER BY id", values)]
+        rows = self._conn.execute(f"SELECT {names} FROM batch {where} ORDER BY id", values)
+        return [self._checked(Batch(*row)) for row in rows]
+
+    def _checked(self, batch: Batch) -> Batch:
+        """The row itself. Raises InputError when another program wrote values into it that no batch has."""
+        for field in fields(Batch):
+            value = getattr(batch, field.name)
+            if field.type in ("int", "float"):
+                fits = isinstance(value, int | float) and 0 <= value < LARGEST
+            else:
+                fits = isinstance(value, str) or (value is None and field.type == "str | None")
+            if not fits:
+                shown = repr(value)[:40]
+                fix = f"delete it with: DELETE FROM batch WHERE id = {batch.id!r}"
+                raise InputError(str(self.cache.path), f"table batch, id {batch.id!r}: {field.name} is {shown}", fix)
+        return batch
 
 
 def _params(wire: Wire) -> str:

@@ -115,6 +115,9 @@ class Grader:
                 self.counts["timed out" if isinstance(error, TimeoutError) else "failed"] += 1
                 await self._end()
                 return False
+            except BaseException:  # cancelled: the next comparison would read this one's verdict
+                await self._end()
+                raise
         self.counts["math-verify"] += 1
         return verdict
 
