@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 pytest.importorskip("torch")
@@ -217,3 +221,32 @@ def test_nothing_was_exported(causal: Path, tmp_path: Path) -> None:
 def test_bf16_is_near(causal: Path) -> None:
     near = load_verifier(causal, dtype="bf16")
     assert np.abs(scores(near, ITEMS) - scores(load_verifier(causal), ITEMS)).max() < 0.05
+
+
+@pytest.mark.parametrize("answers", [b"y\n" * 100, b""], ids=["yes to everything", "no answer"])
+def test_code_in_a_verifiers_folder_is_neither_run_nor_asked_about(causal: Path, tmp_path: Path, answers: bytes) -> None:
+    """transformers asked on stdin whether to run the code that `auto_map` names, and ran it after a "y"."""
+    folder, canary = tmp_path / "verifier", tmp_path / "canary"
+    shutil.copytree(causal, folder)
+    code = f"open({str(canary)!r}, 'w')\n"
+    for name in ("modeling_evil.py", "configuration_evil.py", "tokenization_evil.py"):
+        (folder / name).write_text(code)
+    named = {
+        "AutoConfig": "configuration_evil.C",
+        "AutoModel": "modeling_evil.M",
+        "AutoTokenizer": ["tokenization_evil.T", None],
+    }
+    for file, extra in {
+        "config.json": {"model_type": "evil", "auto_map": named},
+        "tokenizer_config.json": {"tokenizer_class": "T", "auto_map": named},
+    }.items():
+        path = folder / file
+        path.write_bytes(orjson.dumps(orjson.loads(path.read_bytes()) | extra))
+    rows = tmp_path / "in.jsonl"
+    rows.write_text('{"id": "a", "problem": "1 + 1?", "steps": ["1 + 1 = 2"]}\n')
+    command = [sys.executable, "-m", "critic_prm", "score", str(folder), str(rows), "-o", str(tmp_path / "out.jsonl")]
+    done = subprocess.run(command, input=answers, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert b"Traceback" not in done.stderr
+    assert b"[y/N]" not in done.stdout + done.stderr
+    assert not canary.exists()
