@@ -28,7 +28,7 @@ from typing import Any
 import orjson
 from aiohttp import BodyPartReader, web
 
-from bench.server import Behaviour, Judge
+from bench.server import Behaviour, Judge, plain
 
 FATES = ("expired", "token_limit_exceeded", "invalid_json_line")
 """What may become of a batch other than that it is completed: ended half done; failed after it was taken."""
@@ -193,7 +193,7 @@ class Office:
         content = self.judge.reply(path, wire, len(orjson.dumps(wire)), kind)
         if (
             self.fate.separators
-            and int(sha256(orjson.dumps(_plain(wire["messages"]), option=orjson.OPT_SORT_KEYS)).hexdigest()[0], 16) < 4
+            and int(sha256(orjson.dumps(plain(wire["messages"]), option=orjson.OPT_SORT_KEYS)).hexdigest()[0], 16) < 4
         ):
             content = content.replace(b"redoing its computation", "redoing\u2028its\x85computation".encode())
         return 200, content
@@ -245,15 +245,6 @@ def _error(status: int, code: str, message: str, headers: Mapping[str, str] | No
 
 async def _told(office: Office, request: web.Request) -> web.Response:
     return web.json_response(office.seen())
-
-
-def _plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages whose blocks of text are joined: cache markers do not change what a model answers."""
-
-    def text(content: Any) -> Any:
-        return content if isinstance(content, str) else "".join(block["text"] for block in content)
-
-    return [{**message, "content": text(message["content"])} for message in messages]
 
 
 async def _online(office: Office, request: web.Request) -> web.Response:

@@ -198,6 +198,8 @@ class Judge:
             text = ""
         elif kind == "misshapen":
             text = "All of it looks fine to me."
+        if any(isinstance(message["content"], list) for message in wire["messages"]):
+            size = len(orjson.dumps({**wire, "messages": plain(wire["messages"])}))
         used = size // 4, len(text) // 4 + 1
         if path.endswith("/messages"):
             return orjson.dumps(_message(wire, text, finish, kind, used))
@@ -213,6 +215,15 @@ class Judge:
         usage = {"prompt_tokens": used[0], "completion_tokens": used[1], "total_tokens": sum(used)}
         whole = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": wire.get("model")}
         return orjson.dumps({**whole, "choices": [] if kind == "empty-choices" else [choice], "usage": usage})
+
+
+def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages whose blocks of text are joined: cache markers do not change what a model answers."""
+
+    def text(content: Any) -> Any:
+        return content if isinstance(content, str) else "".join(block["text"] for block in content)
+
+    return [{**message, "content": text(message["content"])} for message in messages]
 
 
 def judgement(wire: Mapping[str, Any], size: int) -> str:

@@ -15,10 +15,10 @@ Made = Callable[[str], list[Trajectory]]
 
 @pytest.fixture(scope="session")
 def two_thousand() -> Made:
-    """From a family's name to 2,000 trajectories of it."""
+    """From a family's name to 10,000 trajectories of it."""
 
     @cache
     def make(name: str) -> list[Trajectory]:
-        return list(generate_family(name, 2_000, seed=1))
+        return list(generate_family(name, 10_000, seed=1))
 
     return make

@@ -22,13 +22,13 @@ Made = Callable[[str], list[Trajectory]]
 
 @pytest.fixture(params=FAMILIES)
 def many(request: pytest.FixtureRequest, two_thousand: Made) -> tuple[str, list[Trajectory]]:
-    """A family's name and 2,000 trajectories of it."""
+    """A family's name and 10,000 trajectories of it."""
     return request.param, two_thousand(request.param)
 
 
 def test_as_many_as_were_asked_for(many: tuple[str, list[Trajectory]]) -> None:
     _, trajectories = many
-    assert len(trajectories) == 2_000
+    assert len(trajectories) == 10_000
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -116,7 +116,7 @@ def test_one_kind_alone_can_be_asked_for(name: str, kind_at: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"name": "arithmetics"}, "no family is called 'arithmetics'; there are: .*arithmetic"),
+        ({"name": "arithmetics"}, "no family is called 'arithmetics'; available: .*arithmetic"),
         ({"difficulty": (0, 3)}, "difficulty is 0-3; it is a level from 1 to 5"),
         ({"difficulty": (4, 2)}, "difficulty is 4-2"),
         ({"difficulty": (9, 9)}, "difficulty is 9; it is"),

@@ -364,7 +364,10 @@ def test_the_commands_end_to_end(files: Files, tmp_path: Path, capsys: pytest.Ca
     labelled = [labelled_from_json(orjson.loads(line), "l") for line in Path(labels).read_bytes().splitlines()]
     assert [row.label.votes for row in labelled] == [((2, 4), (int(t.final_answer == "42"), 1)) for t in found]
     assert labelled[0].critic["policy"]["model"] == "replies.jsonl"
-    assert run("label", solutions, "--judge", f"rollout:scripted/{files.replies}", "--db", files.db, "-o", labels) == 0
+    assert (
+        run("label", solutions, "--judge", f"rollout:scripted/{files.replies}", "--db", files.db, "-o", labels, "--overwrite")
+        == 0
+    )
     trees = tmp_path / "t.jsonl"
     assert run("generate", "tree", files.problems, *asked, "-k", "4", "--dry-run") == 0
     assert "3 problems: 12 to 360 requests, 12 of them in the cache" in capsys.readouterr().err
