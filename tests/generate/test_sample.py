@@ -371,7 +371,8 @@ def test_the_commands_end_to_end(files: Files, tmp_path: Path, capsys: pytest.Ca
     trees = tmp_path / "t.jsonl"
     assert run("generate", "tree", files.problems, *asked, "-k", "4", "--dry-run") == 0
     assert "3 problems: 12 to 360 requests, 12 of them in the cache" in capsys.readouterr().err
-    assert run("generate", "tree", files.problems, *asked, "-k", "4", "--trees", str(trees), "-o", labels) == 0
+    grown = str(tmp_path / "grown.jsonl")
+    assert run("generate", "tree", files.problems, *asked, "-k", "4", "--trees", str(trees), "-o", grown) == 0
     assert len(trees.read_bytes().splitlines()) == 3
 
 
