@@ -10,14 +10,14 @@ cd "$folder"
 "$bin/critic-prm" --help > /dev/null
 "$bin/python" - <<'PYTHON'
 from importlib.util import find_spec
-from critic_prm.resources import resource
+from critic_prm.registry import resource
 
 for extra in ("torch", "ray", "vllm", "pyarrow"):
     assert find_spec(extra) is None, f"the base install brings {extra}"
 for name in ("prompts", "recipes", "examples/trajectories.jsonl", "cache.db.example"):
     assert "site-packages" in str(resource(name)), f"{name} is not in the wheel"
 PYTHON
-examples=$("$bin/python" -c 'from critic_prm.resources import resource; print(resource("examples/trajectories.jsonl"))')
+examples=$("$bin/python" -c 'from critic_prm.registry import resource; print(resource("examples/trajectories.jsonl"))')
 for style in $("$bin/python" -c 'from critic_prm.styles.prompt import style_names; print(*style_names())'); do
     "$bin/critic-prm" prompts render "$style" --input "$examples" --limit 1 > /dev/null
 done
