@@ -170,6 +170,24 @@ def paired_bootstrap(
     return Difference(difference, interval_of(values, clusters.count, redrawn), two_sided(values))
 
 
+def ratio(sums: Array) -> Array:
+    """The second sum divided by the first: the mean of rows (1, value). NaN if the first sum is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(sums[..., 1] / sums[..., 0])
+
+
+def mean_interval(
+    problems: Sequence[Hashable], values: Sequence[float], *, replicates: int = REPLICATES, seed: int = 0
+) -> Interval:
+    """The 95% interval of the mean of values, such as the share of correct answers."""
+    return cluster_bootstrap(problems, [(1.0, value) for value in values], ratio, replicates=replicates, seed=seed)
+
+
+def mean_difference(problems: Sequence[Hashable], a: Sequence[float], b: Sequence[float]) -> Difference:
+    """The mean of `a` minus the mean of `b`, which are values of the same items."""
+    return paired_bootstrap(problems, *([(1.0, value) for value in side] for side in (a, b)), ratio)
+
+
 def two_sided(values: Array) -> float:
     """The two-sided p-value for "no difference" from replicates of a difference."""
     at_most, at_least = int(np.sum(values <= 0)), int(np.sum(values >= 0))
