@@ -105,7 +105,8 @@ def _litellm(program: Path, folder: Path, spec: Path) -> int:
     config = folder / "litellm.yaml"
     mocked = {"model": "openai/gpt-4o", "api_key": "none", "mock_response": "Verdict: correct"}
     local = {"dangerously_permit_weak_or_unset_master_key": True}
-    config.write_text(json.dumps({"model_list": [{"model_name": "gpt-4o", "litellm_params": mocked}], "general_settings": local}))
+    models = [{"model_name": "gpt-4o", "litellm_params": mocked}]
+    config.write_text(json.dumps({"model_list": models, "general_settings": local}))
     port = _free_port()
     command = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]
     return _answered("litellm", command, port, folder, f"http://127.0.0.1:{port}/v1")
