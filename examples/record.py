@@ -17,7 +17,7 @@ from critic_prm.engine.cache import Cache, Entry
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.providers.provider import Request, Usage, request_key
 from critic_prm.registry import resource
-from critic_prm.styles.prompt import expect, render, schema
+from critic_prm.styles.prompt import question
 
 HERE = Path(__file__).parent
 JUDGE = "recorded/example-judge"
@@ -30,8 +30,8 @@ def entries(critic: LLMCritic) -> list[Entry]:
     rows = []
     for record in read_records(resource("examples/trajectories.jsonl")):
         trajectory = trajectory_from_json(record.data, record.where)
-        expected = expect(critic.style, trajectory)
-        wire = provider.wire(Request(render(critic.style, trajectory), critic.sampling, schema(critic.style, expected)))
+        asked = question(critic.style, trajectory)
+        wire = provider.wire(Request(asked.messages, critic.sampling, asked.schema))
         text = replies[trajectory.id]
         message = {"role": "assistant", "content": text}
         raw = {"model": provider.model, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}

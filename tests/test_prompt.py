@@ -17,8 +17,10 @@ from critic_prm.registry import names
 from critic_prm.styles.prompt import (
     Style,
     expect,
+    expectations,
     nonce,
     open_style,
+    question,
     questions,
     render,
     style_from_source,
@@ -233,8 +235,11 @@ def test_what_a_reply_should_contain() -> None:
 
 
 def test_questions_and_transcripts() -> None:
-    assert questions(open_style("stepwise"), SUM) == [None]
-    assert questions(open_style("yes-no"), SUM) == [0, 1, 2]
+    assert [expected.step for expected in expectations(open_style("stepwise"), SUM)] == [None]
+    style = open_style("yes-no")
+    assert [expected.step for expected in expectations(style, SUM)] == [0, 1, 2]
+    assert [asked.expect for asked in questions(style, SUM)] == expectations(style, SUM)
+    assert list(questions(style, SUM))[1] == question(style, SUM, 1)
     assert transcript(open_style("yes-no"), SUM, 1).startswith("=== yes-no: sum, step 1 ===\n--- system ---\n")
 
 

@@ -65,9 +65,9 @@ def render(
     from itertools import islice
 
     from critic_prm.data.formats.convert import read_trajectories
-    from critic_prm.styles.prompt import open_style, questions, transcript
+    from critic_prm.styles.prompt import expectations, open_style, transcript
 
     asked = open_style(style)
     for trajectory in islice(read_trajectories(str(input)), limit):
-        for one in [step] if step is not None else questions(asked, trajectory):
+        for one in [step] if step is not None else [expected.step for expected in expectations(asked, trajectory)]:
             typer.echo(transcript(asked, trajectory, one, reference=reference))

@@ -101,7 +101,7 @@ class LLMCritic:
         """Judge a single step with one question. Needs a per-step style."""
         asker = self._asker
         try:
-            asked = await asker.ask(trajectory, sample, step, asker.messages(trajectory, step))
+            asked = await asker.ask(asker.question(trajectory, step), sample)
         except ImageError as error:
             return _unsent(error, sample)
         found = as_judgement([asked], self.style, len(trajectory.steps), sample)
@@ -114,7 +114,7 @@ class LLMCritic:
         """The initial requests for judging `trajectory` once. This is an upper bound: a per-step style stops at the first
         error, and follow-ups depend on the replies and are not included."""
         asker = self._asker
-        return [asker.request(trajectory, step, messages) for step, messages in asker.questions(trajectory)]
+        return [asker.request(question) for question in asker.questions(trajectory)]
 
     @property
     def _asker(self) -> QuestionRunner:
@@ -124,9 +124,9 @@ class LLMCritic:
         """Ask the questions in sequence, so that none is paid for after the first error and each prompt reuses the cached
         prefix of the previous one."""
         asker, asked = self._asker, list[QuestionResult]()
-        for step, messages in asker.questions(trajectory):
+        for question in asker.questions(trajectory):
             try:
-                asked.append(await asker.ask(trajectory, sample, step, messages))
+                asked.append(await asker.ask(question, sample))
             except ImageError as error:
                 return _unsent(error, sample)
             if is_enough(asked, self.style):

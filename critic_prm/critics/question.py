@@ -14,11 +14,9 @@ from critic_prm.data.judgement import Judgement, all_ways, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Answer, Client
 from critic_prm.providers.images import data_url
-from critic_prm.providers.provider import Message, Reply, Request, Sampling, Usage
-from critic_prm.styles.prompt import Style, expect, questions, render, render_in_turn, schema
+from critic_prm.providers.provider import Reply, Request, Sampling, Usage
+from critic_prm.styles.prompt import Question, Style, question, questions
 from critic_prm.styles.reader import LONGEST, Expect, Reading, Schema, read_reply
-
-Messages = tuple[Message, ...]
 
 LONG = 1 << 16
 """Replies with at least this many characters are parsed in a thread."""
@@ -73,30 +71,26 @@ class QuestionRunner:
     reference: bool = False
     image_root: Path | None = None
 
-    def questions(self, trajectory: Trajectory) -> Iterator[tuple[int | None, Messages]]:
-        """Yield (step, messages) of each question about `trajectory`, in order."""
-        if hasattr(self.client.provider, "marked"):
-            yield from render_in_turn(self.style, trajectory, reference=self.reference)
-            return
-        for step in questions(self.style, trajectory):
-            yield step, self.messages(trajectory, step)
+    def questions(self, trajectory: Trajectory) -> Iterator[Question]:
+        """Yield the questions about `trajectory`, in order."""
+        shared = hasattr(self.client.provider, "marked")
+        return questions(self.style, trajectory, reference=self.reference, shared=shared)
 
-    def messages(self, trajectory: Trajectory, step: int | None) -> Messages:
-        """The messages of one question."""
-        return render(self.style, trajectory, step, reference=self.reference)
+    def question(self, trajectory: Trajectory, step: int) -> Question:
+        """The question about one step."""
+        return question(self.style, trajectory, step, reference=self.reference)
 
-    def request(self, trajectory: Trajectory, step: int | None, messages: Messages) -> Request:
+    def request(self, question: Question) -> Request:
         """The initial request for a question. Raises ImageError for an image that cannot be sent."""
-        if trajectory.images:
+        messages = question.messages
+        if any(message.images for message in messages):
             messages = tuple(replace(m, images=tuple(data_url(i, self.image_root) for i in m.images)) for m in messages)
-        wanted = schema(self.style, expect(self.style, trajectory, step)) if self.manner.schema else None
-        return Request(messages, self.sampling, wanted)
+        return Request(messages, self.sampling, question.schema if self.manner.schema else None)
 
-    async def ask(self, trajectory: Trajectory, sample: int, step: int | None, messages: Messages) -> QuestionResult:
-        """Ask about all of `trajectory` or about step `step`, with follow-ups as configured in `manner` until there is a usable
-        verdict."""
-        style, expected = self.style, expect(self.style, trajectory, step)
-        begin = self.request(trajectory, step, messages)
+    async def ask(self, question: Question, sample: int) -> QuestionResult:
+        """Ask a question, with follow-ups as configured in `manner` until there is a usable verdict."""
+        style, expected = self.style, question.expect
+        begin = self.request(question)
         talk, obey = Conversation(begin.messages), begin.schema
         answer = await self._send(talk, obey, sample)
         keys, left = [answer.key], self.manner

@@ -19,7 +19,7 @@ from critic_prm.engine.cache import Cache
 from critic_prm.errors import UsageError
 from critic_prm.providers.stored import stored_reply
 from critic_prm.registry import names
-from critic_prm.styles.prompt import Style, expect, open_style, questions, style_in_data
+from critic_prm.styles.prompt import Style, expectations, open_style, style_in_data
 from critic_prm.styles.reader import read_reply
 
 
@@ -96,7 +96,7 @@ class _Rereader:
             self.changes.missing += before.status != "provider_error"
             return before
         after = replace(as_judgement(asked, style, len(trajectory.steps), before.sample), judge=before.judge)
-        if len(asked) < len(questions(style, trajectory)) and not is_enough(asked, style):
+        if len(asked) < len(expectations(style, trajectory)) and not is_enough(asked, style):
             note = f"steps from {len(asked)} on were never asked about; label again to go on"
             after = replace(after, status="count_mismatch", first_error=None, notes=(*after.notes, note))
         self.changes.compare(style.name, before, after)
@@ -114,12 +114,12 @@ class _Rereader:
         asked: list[QuestionResult] = []
         keys = iter(before.keys)
         turns = before.turns or (1,) * len(before.keys)
-        for step, count in zip(questions(style, trajectory), turns, strict=False):
+        for expected, count in zip(expectations(style, trajectory), turns, strict=False):
             mine = [key for _, key in zip(range(count), keys, strict=False)]
             talk = self._talk(mine)
             if talk is None:
                 return []
-            reading = read_reply(style, expect(style, trajectory, step), talk.reply)
+            reading = read_reply(style, expected, talk.reply)
             chances = ("logprobs",) if any(verdict.p_correct is not None for verdict in reading.verdicts) else ()
             how = (*(word for word in before.how if word != "logprobs"), *chances)
             asked.append(QuestionResult(reading, tuple(mine), how, talk.reply.usage))

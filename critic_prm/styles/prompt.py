@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Message
 from critic_prm.registry import load, names, resource
-from critic_prm.styles.reader import Expect
+from critic_prm.styles.reader import Expect, Schema
 from critic_prm.styles.template import Problem, Shown, compile_template, render_block
 
 Per = Literal["trajectory", "step"]
@@ -51,6 +51,20 @@ class Style:
     """The template's location, for error messages."""
     fingerprint: str
     """The first 12 hex digits of the SHA-256 of `source`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question to a judge: what to send, and how to read the reply."""
+
+    style: Style
+    """The style that rendered the question; its reader parses the reply."""
+    messages: tuple[Message, ...]
+    """The messages to send."""
+    expect: Expect
+    """What the reply should contain; `expect.step` is the step asked about."""
+    schema: Schema | None
+    """The JSON schema of the reply; None for a style whose replies are plain text."""
 
 
 def style_names() -> list[str]:
@@ -149,22 +163,36 @@ def render(style: Style, trajectory: Trajectory, step: int | None = None, *, ref
     return (Message("system", system), question) if system else (question,)
 
 
-def render_in_turn(
-    style: Style, trajectory: Trajectory, *, reference: bool = False
-) -> Iterator[tuple[int | None, tuple[Message, ...]]]:
-    """Yield (step, messages) for each question about `trajectory`, in order. Each user message records the prefixes it shares
-    with earlier and later questions (`Message.shared`). Questions are rendered lazily, one ahead of the caller."""
-    steps = questions(style, trajectory)
+def question(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> Question:
+    """The question about all of `trajectory`, or about its step `step` for a style that judges per step. Raises UsageError like
+    `render`."""
+    return _question(style, trajectory, expect(style, trajectory, step), reference)
+
+
+def questions(style: Style, trajectory: Trajectory, *, reference: bool = False, shared: bool = False) -> Iterator[Question]:
+    """Yield the questions that judge `trajectory`, in order: a single one, or one per step. They are rendered lazily.
+
+    With `shared`, each user message records the prefixes it shares with earlier and later questions (`Message.shared`), for
+    providers whose prompt cache needs markers. Questions are then rendered one ahead of the caller.
+    """
+    rendered = (_question(style, trajectory, expected, reference) for expected in expectations(style, trajectory))
+    yield from _with_shared_prefixes(rendered) if shared else rendered
+
+
+def _question(style: Style, trajectory: Trajectory, expected: Expect, reference: bool) -> Question:
+    messages = render(style, trajectory, expected.step, reference=reference)
+    return Question(style, messages, expected, schema(style, expected))
+
+
+def _with_shared_prefixes(rendered: Iterator[Question]) -> Iterator[Question]:
     shared: tuple[int, ...] = ()
-    ahead = render(style, trajectory, steps[0], reference=reference) if steps else ()
-    for step, following in zip_longest(steps, steps[1:]):
-        here = ahead
+    for here, following in pairwise(chain(rendered, [None])):
+        assert here is not None  # only the last one is None
         if following is not None:
-            ahead = render(style, trajectory, following, reference=reference)
-            end = _shared_end(here[-1].content, ahead[-1].content) if here[:-1] == ahead[:-1] else 0
-            shared = tuple(place for place in (*shared, end) if 0 < place <= end)
-            shared = tuple(dict.fromkeys(shared))
-        yield step, (*here[:-1], replace(here[-1], shared=shared))
+            (*before, text), (*other, next_text) = here.messages, following.messages
+            end = _shared_end(text.content, next_text.content) if before == other else 0
+            shared = tuple(dict.fromkeys(place for place in (*shared, end) if 0 < place <= end))
+        yield replace(here, messages=(*here.messages[:-1], replace(here.messages[-1], shared=shared)))
 
 
 def _shared_end(first: str, second: str) -> int:
@@ -184,9 +212,11 @@ def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Exp
     return Expect(len(trajectory.steps), style.base, style.stops, step, tuple(_quotable(trajectory)))
 
 
-def questions(style: Style, trajectory: Trajectory) -> list[int | None]:
-    """The questions needed to judge `trajectory`: [None], or every step index for a style that judges per step."""
-    return [None] if style.per == "trajectory" else list(range(len(trajectory.steps)))
+def expectations(style: Style, trajectory: Trajectory) -> list[Expect]:
+    """What the replies to all questions about `trajectory` should contain, in order, without rendering the questions."""
+    steps = [None] if style.per == "trajectory" else range(len(trajectory.steps))
+    whole = expect(style, trajectory)
+    return [replace(whole, step=step) for step in steps]
 
 
 def transcript(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> str:
@@ -199,7 +229,7 @@ def transcript(style: Style, trajectory: Trajectory, step: int | None = None, *,
     return "\n".join(parts)
 
 
-def schema(style: Style, expected: Expect) -> Mapping[str, Any] | None:
+def schema(style: Style, expected: Expect) -> Schema | None:
     """The JSON schema for a reply; None for styles whose replies are plain text."""
     make = getattr(load("reader", style.reader), "schema", None)
     return None if make is None else make(expected)

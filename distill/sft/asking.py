@@ -11,7 +11,7 @@ import numpy as np
 from critic_prm.data.hashing import unit
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.providers.provider import Reply
-from critic_prm.styles.prompt import Style, expect, questions, render
+from critic_prm.styles.prompt import Style, questions
 from critic_prm.styles.reader import Reading, read_reply
 from distill.sft.tokens import ending_of, prompt_ids
 
@@ -63,14 +63,14 @@ class Answerer:
 
     def readings(self, style: Style, trajectories: Sequence[Trajectory]) -> list[list[Reading]]:
         """Return the parsed answers to all questions of the style, per solution."""
-        asked = [(number, step) for number, one in enumerate(trajectories) for step in questions(style, one)]
+        asked = [(number, question) for number, one in enumerate(trajectories) for question in questions(style, one)]
         prompts = []
-        for number, step in asked:
-            messages = [{"role": m.role, "content": m.content} for m in render(style, trajectories[number], step)]
+        for _, question in asked:
+            messages = [{"role": m.role, "content": m.content} for m in question.messages]
             prompts.append(prompt_ids(self.tokenizer, messages))
         out: list[list[Reading]] = [[] for _ in trajectories]
-        for (number, step), reply in zip(asked, self.answers(prompts), strict=True):
-            out[number].append(read_reply(style, expect(style, trajectories[number], step), reply))
+        for (number, question), reply in zip(asked, self.answers(prompts), strict=True):
+            out[number].append(read_reply(style, question.expect, reply))
         return out
 
 

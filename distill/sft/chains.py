@@ -13,7 +13,7 @@ from critic_prm.datasets.rows import Row
 from critic_prm.datasets.rules import Critiques, FilterOptions, JudgementRule, judgement_rules
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Message, Reply
-from critic_prm.styles.prompt import Style, expect, open_style, questions, render
+from critic_prm.styles.prompt import Question, Style, expect, open_style, questions
 from critic_prm.styles.reader import read_reply, write_reply
 
 Against = Literal["auto", "gold", "votes"]
@@ -187,23 +187,24 @@ def _chats(judgement: Judgement, style: Style, trajectory: Trajectory, stored: S
     first = judgement.first_error
     upto = first + 1 if style.stops and first is not None and first >= 0 else len(trajectory.steps)
     verdicts = [verdict for verdict in judgement.verdicts if verdict.step < upto]
-    asked = [step for step in questions(style, trajectory) if step is None or step < upto]
+    asked = [one for one in questions(style, trajectory) if one.expect.step is None or one.expect.step < upto]
     replies = None if stored is None else _replies(judgement, len(asked), stored)
     if isinstance(replies, str):
         return replies
     chats = []
-    for place, step in enumerate(asked):
+    for place, question in enumerate(asked):
+        step = question.expect.step
         meant = [verdict for verdict in verdicts if step is None or verdict.step == step]
         if replies is None:
-            text = write_reply(style, expect(style, trajectory, step), meant)
+            text = write_reply(style, question.expect, meant)
             if text is None:
                 return "its reader cannot write"
         else:
             text = replies[place].text
-        answer = _answer(text, style, trajectory, step, meant)
+        answer = _answer(text, question, meant)
         if answer is None:
             return "not read back as it was meant"
-        messages = (*render(style, trajectory, step), Message("assistant", answer))
+        messages = (*question.messages, Message("assistant", answer))
         chats.append(Chat(messages, step, tuple(verdict.value for verdict in meant)))
     return tuple(chats)
 
@@ -219,11 +220,11 @@ def _replies(judgement: Judgement, asked: int, stored: Stored) -> list[Reply] | 
     return found if len(found) == len(replies) else "its reply is not in the cache"
 
 
-def _answer(text: str, style: Style, trajectory: Trajectory, step: int | None, meant: Sequence[Verdict]) -> str | None:
+def _answer(text: str, question: Question, meant: Sequence[Verdict]) -> str | None:
     """Return the text, cut after its last verdict if the rest is redundant; None if it does not parse as intended."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         return None
-    expected = expect(style, trajectory, step)
+    style, expected = question.style, question.expect
     wanted = [(verdict.step, verdict.value) for verdict in meant]
     whole = read_reply(style, expected, Reply(text, "stop", {}))
     if whole.status != "ok" or [(verdict.step, verdict.value) for verdict in whole.verdicts] != wanted:

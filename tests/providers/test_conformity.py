@@ -25,7 +25,7 @@ from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.openai_batches import OpenAIBatches
 from critic_prm.providers.provider import Provider, Reply, Request, Sampling, Wire
 from critic_prm.providers.vllm import VLLMProvider
-from critic_prm.styles.prompt import expect, open_style, questions, render, schema, style_names
+from critic_prm.styles.prompt import expectations, open_style, question, render, style_names
 from critic_prm.styles.reader import read_reply
 
 VLLM_ONLY = ("structured_outputs", "continue_final_message", "add_generation_prompt", "chat_template_kwargs", "top_k", "min_p")
@@ -160,25 +160,23 @@ def conversations(provider: Provider, style_name: str, sampling: Sampling) -> It
     """(request, whether its whole prompt is asked again) of all kinds: first questions with and without schema and reference
     answer, questions that say what was wrong, answers forced from a cut reply, further rounds of thinking."""
     style = open_style(style_name)
-    step = questions(style, SOLUTION)[-1]
-    expected = expect(style, SOLUTION, step)
+    expected = expectations(style, SOLUTION)[-1]
+    asked = question(style, SOLUTION, expected.step)
     marks = hasattr(provider, "marked")
-    for reference, wanted, whole in product(
-        (False, True), (None, schema(style, expected)), (False, True) if marks else (False,)
-    ):
+    for reference, wanted, whole in product((False, True), (None, asked.schema), (False, True) if marks else (False,)):
         shown = SOLUTION if reference else replace(SOLUTION, images=())
-        messages = render(style, shown, step, reference=reference)
+        messages = question(style, shown, expected.step, reference=reference).messages
         yield Request(messages, sampling, wanted), whole
         if marks:
             cut = replace(messages[-1], shared=(messages[-1].content.rfind("\n") + 1,))
             yield Request((*messages[:-1], cut), sampling, wanted), whole
     can_continue = "continue" in getattr(provider, "gives", ())
     for text, finish in (("Nothing that can be read.", "stop"), ("Step 1: it says", "length"), *GOOD):
-        talk = Conversation(render(style, SOLUTION, step)).heard(Reply(text, finish, {}))  # type: ignore[arg-type]
+        talk = Conversation(asked.messages).heard(Reply(text, finish, {}))  # type: ignore[arg-type]
         reading = read_reply(style, expected, talk.reply)
         turn = next_turn(talk, reading, style, expected, FollowUps(rounds=2), can_continue)
         if turn is not None:
-            yield turn.talk.request(sampling, schema(style, expected)), False
+            yield turn.talk.request(sampling, asked.schema), False
 
 
 GOOD = tuple(

@@ -19,7 +19,7 @@ from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.models import abilities
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.provider import Message, Request, Sampling, request_key
-from critic_prm.styles.prompt import open_style, render_in_turn, style_names
+from critic_prm.styles.prompt import open_style, questions, style_names
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 
@@ -129,14 +129,10 @@ def test_the_minimum_is_the_models_own(model: str, minimum: int | None) -> None:
 @pytest.mark.parametrize("name", style_names())
 def test_questions_in_turn_are_the_same_questions_and_cut_alike(name: str) -> None:
     style, trajectory = open_style(name), agent_run(12)
-    turns = list(render_in_turn(style, trajectory))
-    from critic_prm.styles.prompt import questions, render
-
-    assert [step for step, _ in turns] == questions(style, trajectory)
-    texts = []
-    for step, messages in turns:
-        assert tuple(replace(message, shared=()) for message in messages) == render(style, trajectory, step)
-        texts.append((messages[-1].content, messages[-1].shared))
+    turns = list(questions(style, trajectory, shared=True))
+    uncut = [replace(asked, messages=tuple(replace(message, shared=()) for message in asked.messages)) for asked in turns]
+    assert uncut == list(questions(style, trajectory))
+    texts = [(asked.messages[-1].content, asked.messages[-1].shared) for asked in turns]
     for (text, shared), (following, cuts) in pairwise(texts):
         assert shared
         assert shared[-1] > len(text) - 600, "all but the question itself is shared"
@@ -150,8 +146,8 @@ def test_a_template_that_shares_nothing_is_not_cut(tmp_path: Path) -> None:
         "{# reader: verdict-line | per: step #}\n{% block system %}{{ asked.number }}{% endblock %}\n"
         "{% block user %}{{ problem }}\n{{ asked.text }}{% endblock %}\n"
     )
-    turns = list(render_in_turn(open_style(path), agent_run(3)))
-    assert [messages[-1].shared for _, messages in turns] == [(), (), ()]
+    turns = list(questions(open_style(path), agent_run(3), shared=True))
+    assert [asked.messages[-1].shared for asked in turns] == [(), (), ()]
 
 
 def test_other_providers_send_what_they_sent() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.styles.prompt import expect, open_style, schema
+from critic_prm.styles.prompt import open_style, question
 from critic_prm.styles.reader import Reading
 
 Read = Callable[..., Reading]
@@ -81,12 +81,11 @@ def test_json_that_a_step_brought_is_not_the_judges(read: Read, words: Words) ->
 
 
 def test_the_schema_puts_the_critique_first_and_allows_nothing_else() -> None:
-    style = open_style("json")
     trajectory = Trajectory("t", "p", (Step("a"), Step("b")))
-    wanted = schema(style, expect(style, trajectory))
+    wanted = question(open_style("json"), trajectory).schema
     assert wanted is not None
     item = wanted["properties"]["steps"]["items"]
     assert list(item["properties"]) == item["required"] == ["step", "critique", "verdict"]
     assert item["properties"]["verdict"]["enum"] == ["correct", "incorrect"]
     assert item["additionalProperties"] is wanted["additionalProperties"] is False
-    assert schema(open_style("stepwise"), expect(open_style("stepwise"), trajectory)) is None
+    assert question(open_style("stepwise"), trajectory).schema is None
