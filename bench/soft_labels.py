@@ -172,7 +172,7 @@ def compare(
 
 def means(tests: Mapping[str, Sequence[Record]], run: Mapping[str, Any], replicates: int) -> Any:
     """(AUROC or F1, the figure and then its replicates), the mean over sources; the same draws for every run."""
-    from distill.threshold import first_below
+    from critic_prm.metrics.scores import first_below
 
     tables = []
     for source, rows in tests.items():

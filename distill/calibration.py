@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from critic_prm.metrics.scores import brier
 
 Floats = NDArray[np.float64]
 EPS = 1e-6
@@ -62,14 +64,9 @@ def choose(p: Floats, y: Floats, w: Floats, groups: Sequence[str], folds: int = 
                 continue
             calibration = fit(method, p[~held], y[~held], w[~held]) if (~held).any() else Calibration()
             out[held] = calibration(p[held])
-        scores[method] = brier(out, y, w)
+        scores[method] = cast(float, brier(y, out, w))
     best = min(scores, key=lambda name: scores[name])
     return fit(best, p, y, w), scores
-
-
-def brier(p: Floats, y: Floats, w: Floats) -> float:
-    """Weighted mean squared difference between P(correct) and the label."""
-    return float(np.average((p - y) ** 2, weights=w))
 
 
 def logit(p: Floats) -> Floats:

@@ -14,14 +14,15 @@ from typing import Any, cast
 import numpy as np
 
 from critic_prm import signals
-from distill.calibration import Calibration, brier, choose
+from critic_prm.metrics.scores import auroc, brier, ece, first_below, first_error_f1
+from distill.calibration import Calibration, choose
 from distill.card import model_card
 from distill.data import Row, TrainingSet, labelled, read_training_set
 from distill.intervals import auroc_interval, brier_interval, f1_interval
 from distill.licences import licence_of
 from distill.store import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
 from distill.students.choose import open_student
-from distill.threshold import choose_threshold, first_below
+from distill.threshold import choose_threshold
 from distill.training.curve import draw
 from distill.types import Scorer, Student
 from distill.verifier import fingerprint
@@ -147,32 +148,30 @@ def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dic
     AUROC, Brier and F1 come with 95% intervals, bootstrapped over problems. A metric that is undefined on these rows (one class
     only) is None.
     """
-    from sklearn.metrics import roc_auc_score
-
     found = _seen(scores, rows)
     p = np.array([scores[r][s] for r, s, _, _ in found])
     y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
     hard = y >= 0.5
+    step_auroc = auroc(hard, p)
     seen, firsts = known_firsts(scores, rows)
     known = [(row.problem, g, first_below(s, threshold)) for row, s, g in zip(rows, seen, firsts, strict=True) if g is not None]
-    good, bad = [found == g for _, g, found in known if g < 0], [found == g for _, g, found in known if g >= 0]
+    gold, predicted = [g for _, g, _ in known], [first for _, _, first in known]
+    found_first = first_error_f1(gold, predicted)
     owners = [rows[r].problem for r, *_ in found]
-    c, a = float(np.mean(good)) if good else None, float(np.mean(bad)) if bad else None
-    f1 = None if a is None or c is None else 2 * a * c / (a + c) if a + c else 0.0
     return {
         "solutions": len(rows),
         "steps": len(found),
-        "auroc": float(roc_auc_score(hard, p)) if 0 < hard.sum() < len(hard) else None,
-        "brier": brier(p, y, w) if len(p) else None,
-        "ece": _ece(p, y) if len(p) else None,
-        "f1": f1,
-        "erroneous": a,
-        "correct": c,
+        "auroc": step_auroc,
+        "brier": brier(y, p, w),
+        "ece": ece(y, p),
+        "f1": found_first.f1,
+        "erroneous": found_first.erroneous,
+        "correct": found_first.correct,
         "threshold": threshold,
         "intervals": {
-            "auroc": auroc_interval(owners, hard, p) if 0 < hard.sum() < len(hard) else None,
+            "auroc": None if step_auroc is None else auroc_interval(owners, hard, p),
             "brier": brier_interval(owners, p, y, w) if len(p) else None,
-            "f1": f1_interval([k[0] for k in known], [k[1] for k in known], [k[2] for k in known]),
+            "f1": f1_interval([problem for problem, _, _ in known], gold, predicted),
         },
     }
 
@@ -193,14 +192,6 @@ def known_firsts(scores: Sequence[Any], rows: Sequence[Row]) -> tuple[list[list[
 def _seen(scores: Sequence[Any], rows: Sequence[Row]) -> list[tuple[int, int, float, float]]:
     """Return the labelled steps that have a score; steps beyond a student's context have none (nan)."""
     return [found for found in labelled(rows) if not np.isnan(scores[found[0]][found[1]])]
-
-
-def _ece(p: Any, y: Any, bins: int = 10) -> float:
-    """Expected calibration error over equal-width bins (a, b]."""
-    at = np.clip(np.ceil(p * bins).astype(int) - 1, 0, bins - 1)
-    size = np.bincount(at, minlength=bins)
-    gap = np.abs(np.bincount(at, p, bins) - np.bincount(at, y, bins))
-    return float(gap[size > 0].sum() / len(p))
 
 
 def versions() -> dict[str, str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from critic_prm.metrics.scores import official_f1
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -21,14 +23,6 @@ class Choice:
     erroneous: float | None
     correct: float | None
     solutions: int
-
-
-def first_below(scores: Sequence[float], threshold: float) -> int:
-    """Return the first step with p < threshold, -1 if there is none.
-
-    A step with p == threshold is correct, as in ProcessBench.
-    """
-    return next((index for index, p in enumerate(scores) if p < threshold), -1)
 
 
 def choose_threshold(
@@ -61,11 +55,10 @@ def choose_threshold(
             hit_good += w * (s.min() >= taus)
         else:
             hit_bad += w * ((s[g] < taus) & ((s[:g].min() if g else np.inf) >= taus))
-    a, c = hit_bad / bad, hit_good / good
-    f1 = np.where(a + c > 0, 2 * a * c / np.maximum(a + c, 1e-300), 0.0)
+    f1 = official_f1(np.stack(np.broadcast_arrays(bad, hit_bad, good, hit_good), axis=-1))
     best = np.flatnonzero(f1 >= f1.max() - 1e-12)
     at = int(best[len(best) // 2])
-    return Choice(float(taus[at]), float(f1[at]), float(a[at]), float(c[at]), len(known))
+    return Choice(float(taus[at]), float(f1[at]), float(hit_bad[at] / bad), float(hit_good[at] / good), len(known))
 
 
 def _candidates(values: NDArray[np.float64], grid: int) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from critic_prm.data.records.reading import write_records
 from critic_prm.data.trajectory import Step, Trajectory, blind
 from critic_prm.errors import InputError
 from critic_prm.evaluate.run import Evaluation, evaluate, evaluation_to_json, read_predictions
-from critic_prm.metrics.compare import compare
+from critic_prm.metrics.scorecard import compare
 
 
 @dataclass

@@ -57,7 +57,7 @@ def evaluate(
     from critic_prm.errors import UsageError
     from critic_prm.evaluate.benchmarks.benchmark import headline_of, open_benchmark, read_benchmarks, sizes_of
     from critic_prm.evaluate.run import evaluation_to_json, read_predictions
-    from critic_prm.metrics.compare import compare
+    from critic_prm.metrics.scorecard import compare
 
     if threshold is not None and oracle_threshold:
         raise UsageError("--threshold and --oracle-threshold exclude each other; give one")

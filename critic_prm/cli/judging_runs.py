@@ -19,7 +19,7 @@ from critic_prm.evaluate.run import Evaluation, evaluate
 from critic_prm.label.progress import watch
 from critic_prm.label.run import RunStats
 from critic_prm.label.sampling import Samples
-from critic_prm.metrics.compare import Comparison
+from critic_prm.metrics.scorecard import Comparison
 
 Pair = tuple[str, str]
 Compared = Sequence[tuple[JudgeScore, JudgeScore, Comparison]]

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from critic_prm.evaluate.run import Evaluation
-    from critic_prm.metrics.compare import Comparison
-    from critic_prm.metrics.scorecard import Metric
+    from critic_prm.metrics.scorecard import Comparison, Metric
 
 NAMES = {
     "f1": "F1",

@@ -9,7 +9,7 @@ from typing import Any
 
 from critic_prm.errors import UsageError
 from critic_prm.evaluate.run import Evaluation, evaluation_to_json
-from critic_prm.metrics.compare import Comparison, compare
+from critic_prm.metrics.scorecard import Comparison, compare
 from critic_prm.providers.models import Prices, abilities
 from critic_prm.providers.provider import Usage, stated_usage
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from critic_prm.metrics.scores import Array
+from critic_prm.metrics.scores import Array, weighted_auroc
 
 REPLICATES = 2000
 LEVEL = 0.95
@@ -99,24 +99,12 @@ def of_sums(totals: Array, statistic: Statistic) -> Statistic:
 
 
 def of_auroc(clusters: Clusters, good: ArrayLike, scores: ArrayLike) -> Statistic:
-    """AUROC of a resample (ties count half), for rows with these problems, classes and scores."""
-    s = np.asarray(scores, dtype=np.float64)
-    order = np.argsort(s, kind="stable")
-    y = np.asarray(good, dtype=bool)[order]
-    index = clusters.index[order]
-    starts = np.flatnonzero(np.diff(s[order], prepend=-np.inf))
-    chunk = max(1, _CELLS // max(1, len(s)))
+    """AUROC of a resample, for rows with these problems, classes and scores."""
+    auroc = weighted_auroc(good, scores)
+    chunk = max(1, _CELLS // max(1, len(clusters.index)))
 
     def resampled(draws: Array) -> Array:
-        parts = []
-        for first in range(0, len(draws), chunk):
-            weight = draws[first : first + chunk][:, index]
-            above = np.add.reduceat(np.where(y, weight, 0.0), starts, axis=1)
-            below = np.add.reduceat(np.where(y, 0.0, weight), starts, axis=1)
-            wins = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-            with np.errstate(invalid="ignore"):
-                parts.append(wins / (above.sum(axis=1) * below.sum(axis=1)))
-        return np.concatenate(parts)
+        return np.concatenate([auroc(draws[first : first + chunk][:, clusters.index]) for first in range(0, len(draws), chunk)])
 
     return resampled
 

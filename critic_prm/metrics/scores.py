@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -109,22 +109,37 @@ def prm_score(good: ArrayLike, said_good: ArrayLike) -> float | None:
     return number(prm_score_of(confusion_rows(good, said_good).sum(axis=0)))
 
 
-def auroc(good: ArrayLike, scores: ArrayLike) -> float | None:
+def weighted_auroc(good: ArrayLike, scores: ArrayLike) -> Callable[[Array], Array]:
+    """The AUROC of steps with these classes and scores, as a function of their weights, shape (..., n); NaN if a class has no
+    weight."""
+    s = np.asarray(scores, dtype=np.float64)
+    order = np.argsort(s, kind="stable")
+    y = np.asarray(good, dtype=bool)[order]
+    starts = np.flatnonzero(np.diff(s[order], prepend=-np.inf))
+
+    def of(weights: Array) -> Array:
+        ordered = weights[..., order]
+        above = np.add.reduceat(np.where(y, ordered, 0.0), starts, axis=-1)
+        below = np.add.reduceat(np.where(y, 0.0, ordered), starts, axis=-1)
+        wins = (above * (np.cumsum(below, axis=-1) - below / 2)).sum(axis=-1)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(wins / (above.sum(axis=-1) * below.sum(axis=-1)))
+
+    return of
+
+
+def auroc(good: ArrayLike, scores: ArrayLike, weights: ArrayLike | None = None) -> float | None:
     """P(a good step scores above a bad one); ties count half (mid-ranks). None unless there are both good and bad steps."""
-    y, s = np.asarray(good, dtype=bool), np.asarray(scores, dtype=np.float64)
-    positives = int(y.sum())
-    if not positives or positives == len(y):
+    y = np.asarray(good, dtype=bool)
+    if not y.any() or y.all():
         return None
-    _, place, counts = np.unique(s, return_inverse=True, return_counts=True)
-    midranks = np.cumsum(counts) - (counts - 1) / 2
-    total = midranks[place][y].sum() - positives * (positives + 1) / 2
-    return float(total / (positives * (len(y) - positives)))
+    return number(weighted_auroc(y, scores)(np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)))
 
 
-def brier(good: ArrayLike, scores: ArrayLike) -> float | None:
-    """Mean of (p - y)^2. None without steps."""
+def brier(good: ArrayLike, scores: ArrayLike, weights: ArrayLike | None = None) -> float | None:
+    """Weighted mean of (p - y)^2. None without steps. `good` may be soft labels."""
     y, p = np.asarray(good, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    return float(np.mean((p - y) ** 2)) if len(y) else None
+    return float(np.average((p - y) ** 2, weights=weights)) if len(y) else None
 
 
 def log_loss(good: ArrayLike, scores: ArrayLike, epsilon: float = 1e-6) -> float | None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from critic_prm.metrics.scores import auroc, brier
 from distill.data import Row
 from distill.losses.loss import Outputs, open_loss
 from distill.threshold import choose_threshold
@@ -26,8 +27,6 @@ def look(
 
     A metric that is undefined on these rows is None.
     """
-    from sklearn.metrics import roc_auc_score
-
     scores, loss = score(network, data, settings, team)
     labels = np.array([np.nan if x is None else x for row in rows for x in row.labels[: len(row.steps)]])
     flat = np.concatenate(
@@ -41,8 +40,8 @@ def look(
     return {
         "loss": loss,
         "f1": choice.f1,
-        "auroc": float(roc_auc_score(y >= 0.5, p)) if 0 < (y >= 0.5).sum() < len(y) else None,
-        "brier": float(np.mean((p - y) ** 2)) if len(y) else None,
+        "auroc": auroc(y >= 0.5, p),
+        "brier": brier(y, p),
     }
 
 

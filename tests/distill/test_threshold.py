@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distill.threshold import choose_threshold, first_below
+from critic_prm.metrics.scores import first_below
+from distill.threshold import choose_threshold
 
 
 def test_the_first_step_below_is_the_error_and_equality_is_good() -> None:

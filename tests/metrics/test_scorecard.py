@@ -8,8 +8,7 @@ import pytest
 from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.metrics.compare import compare
-from critic_prm.metrics.scorecard import Case, case_of, has_gold, score
+from critic_prm.metrics.scorecard import Case, case_of, compare, has_gold, score
 from critic_prm.metrics.scores import first_below, first_error_f1
 
 

@@ -12,8 +12,7 @@ import numpy as np
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.errors import UsageError
 from critic_prm.evaluate.report.runs import Run, leaves, source_of, usage_of
-from critic_prm.metrics.compare import compare
-from critic_prm.metrics.scorecard import Case, case_of, has_gold, score
+from critic_prm.metrics.scorecard import Case, case_of, compare, has_gold, score
 from critic_prm.metrics.scores import Array, bin_rows
 
 REPLICATES = 1000
