@@ -213,7 +213,7 @@ async def measure(model: str, case: Case, provider: type[AnthropicProvider] = An
     cache = PromptCache(able.cached_from or 4096)
     with TemporaryDirectory() as folder:
         async with serving(cache, REPLIES[case.style]) as (url, seen):
-            judging = JudgeOptions(style=case.style, db=Path(folder) / "cache.db", base_url=url, connections=16)
+            judging = JudgeOptions(style=case.style, db=Path(folder) / "cache.db", base_url=url, max_connections=16)
             critic = with_provider(provider(model, url, "key"), judging)
             async for _ in label(case.trajectories, critic, samples=case.samples, workers=16):
                 pass

@@ -139,7 +139,7 @@ def _label(url: str, folder: Path, style: str, options: Sequence[str]) -> dict[s
     with TemporaryDirectory(dir=folder) as place:
         out = Path(place) / "labels.jsonl"
         judged = ("--judge", "openai/gpt-4o", "--base-url", url, "--style", style, "--limit", "2")
-        kept = ("-o", str(out), "--db", str(Path(place) / "cache.db"), "--max-retries", "0", "--max-reasks", "0")
+        kept = ("-o", str(out), "--db", str(Path(place) / "cache.db"), "--max-retries", "0", "--regenerate", "0")
         command = [sys.executable, "-m", "critic_prm", "label", str(ROWS), *judged, *kept, *options]
         ran = subprocess.run(command, env=os.environ | {"OPENAI_API_KEY": "none"}, capture_output=True, text=True, timeout=300)
         found = Path(f"{out}.run.json")

@@ -93,7 +93,7 @@ async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: P
     from critic_prm.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(MODEL, url, "none", direct=direct)
-    judging = JudgeOptions(db=folder / "cache.db", connections=inflight, durable=True, budget_usd=1e6, prices=Prices(1, 2))
+    judging = JudgeOptions(db=folder / "cache.db", max_connections=inflight, durable=True, budget_usd=1e6, prices=Prices(1, 2))
     critic, tally = with_provider(provider, judging), RunStats(total=count)
     watching = asyncio.create_task(watch(tally, critic.client))
     with RecordWriter(folder / "labels.jsonl") as sink, reduced_gc():

@@ -184,7 +184,7 @@ def label(folder: Path, name: str, rows: int, answers: Mapping[int, Send], *opti
     """One `critic-prm label` as a process; `rss` is the most memory it had, in MB."""
     source, out, log = write_input(folder / f"{name}.in.jsonl", rows), folder / f"{name}.jsonl", folder / f"{name}.log"
     with serving(answers) as url, log.open("wb") as stream:
-        asked = ("--max-retries", "1", "--reask", "0", "--no-force", "--max-reasks", "0", *options)
+        asked = ("--max-retries", "1", "--follow-ups", "0", "--no-force", "--regenerate", "0", *options)
         run = subprocess.Popen(
             command(source, out, folder / f"{name}.db", url, *asked), env=environment(), stdout=stream, stderr=stream, cwd=ROOT
         )

@@ -108,7 +108,7 @@ async def _go(name: str, judging: JudgeOptions, count: int, out: Path, spoil: Sp
                 while pool.waits():  # noqa: ASYNC110  (for its workers, who are there for good)
                     await asyncio.sleep(0.1)
             began, cpu = time.monotonic(), time.process_time()
-            await label_into(sink, trajectories(count), critic, tally, workers=judging.connections)
+            await label_into(sink, trajectories(count), critic, tally, workers=judging.max_connections)
             ended = time.monotonic()
             cpu = time.process_time() - cpu
     finally:
@@ -126,9 +126,9 @@ def go(count: int, url: str, workers: int = 0, connections: int = 64, name: str 
     """Label `count` solutions; `workers` 0 is this process alone. `connections` are those of each worker."""
     spoil = more.pop("spoil", None)
     with tempfile.TemporaryDirectory() as folder:
-        cluster = RayOptions(workers) if workers else None
+        cluster = RayOptions(workers=workers) if workers else None
         judging = JudgeOptions(
-            db=Path(folder) / "x.db", base_url=url, connections=connections * max(workers, 1), cluster=cluster, **more
+            db=Path(folder) / "x.db", base_url=url, max_connections=connections * max(workers, 1), cluster=cluster, **more
         )
         return asyncio.run(_go(name, judging, count, Path(folder) / "out.jsonl", spoil))
 
@@ -199,7 +199,12 @@ def limits(machines: Machines, count: int) -> Iterator[str]:
             jobs = []
             for job in ("a", "b"):
                 judging = JudgeOptions(
-                    db=Path(folder) / f"{job}.db", base_url=judge.url, connections=64, rpm=rpm, salt=job, cluster=RayOptions(2)
+                    db=Path(folder) / f"{job}.db",
+                    base_url=judge.url,
+                    max_connections=64,
+                    rpm=rpm,
+                    salt=job,
+                    cluster=RayOptions(workers=2),
                 )
                 jobs.append(_go("openai/bench", judging, each, Path(folder) / job, None))
             await asyncio.gather(*jobs)

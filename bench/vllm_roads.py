@@ -28,7 +28,7 @@ from critic_prm.providers.provider import Sampling
 from tests.vllm.conftest import ENGINE, QUIET, serving
 from tests.vllm.tiny_model import make_judge
 
-SAMPLING = Sampling(max_tokens=32, temperature=0.0, logprobs=5, extra={"ignore_eos": True})
+SAMPLING = Sampling(max_tokens=32, temperature=0.0, logprobs=5, extra_body={"ignore_eos": True})
 
 
 def rows(count: int) -> list[Trajectory]:
@@ -37,7 +37,7 @@ def rows(count: int) -> list[Trajectory]:
 
 def critic_for(model: Path, address: str | None, folder: Path) -> LLMCritic:
     judging = JudgeOptions(
-        style="yes-no", sampling=SAMPLING, db=folder / "x.db", base_url=address, follow_ups=0, force=False, reasks=0
+        style="yes-no", sampling=SAMPLING, db=folder / "x.db", base_url=address, follow_ups=0, force=False, regenerate=0
     )
     return connect(f"vllm/{model}", judging)
 

@@ -75,9 +75,9 @@ def again(rows: list[LabelledTrajectory], db: Path, style: str | None = None) ->
     ("script", "options"),
     [
         (whole, {}),
-        (whole, {"reasks": 0, "think_rounds": 1}),
+        (whole, {"regenerate": 0, "think_rounds": 1}),
         (stepwise, {"style": "yes-no"}),
-        (stepwise, {"style": "yes-no", "force": False, "reasks": 0}),
+        (stepwise, {"style": "yes-no", "force": False, "regenerate": 0}),
     ],
 )
 async def test_what_was_read_is_read_the_same_again(tmp_path: Path, script: Any, options: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ async def test_answers_that_went_on_are_put_together_as_they_were(tmp_path: Path
         return {"text": f"{HALF}\n\nStep 2: hm", "finish": "length"}
 
     db = tmp_path / "x.db"
-    rows = await labelled(with_provider(Continuing(script), JudgeOptions(db=db, reasks=0)), db)
+    rows = await labelled(with_provider(Continuing(script), JudgeOptions(db=db, regenerate=0)), db)
     assert {row.label.judgements[0].how for row in rows} == {("plain", "forced")}
     assert again(rows, db)[0] == rows
 

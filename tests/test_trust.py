@@ -366,10 +366,10 @@ def test_only_the_providers_own_addresses_are_taken_from_a_cache(url: str, fine:
     with Ledger(world / "c.db") as ledger:
         [batch] = ledger.batches("running")
         if fine:
-            assert _provider(ledger, batch, None, ()).base_url == url
+            assert _provider(ledger, batch, JudgeOptions()).base_url == url
         else:
             with pytest.raises(InputError, match="repeat it with --base-url"):
-                _provider(ledger, batch, None, ())
+                _provider(ledger, batch, JudgeOptions())
 
 
 # Recipes

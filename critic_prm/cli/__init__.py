@@ -13,7 +13,7 @@ COMMANDS = (
     "label",
     "distill",
     "evaluate",
-    "judge_eval",
+    "judge-eval",
     "score",
     "export",
     "rank",
@@ -28,11 +28,15 @@ COMMANDS = (
 GROUPS = ("dataset", "generate", "analyze", "cascade", "prompts", "cache", "batch")
 
 
-def build() -> Any:
-    """Build the command tree. Command modules import the library only when their command runs."""
-    import typer
+def build(only: str | None = None) -> Any:
+    """Build the command tree, or the part of it that holds the command or group `only`.
 
-    from critic_prm.cli.outputs import guarded
+    Command modules import the library only when their command runs.
+    """
+    import typer
+    from typer.models import CommandInfo
+
+    from critic_prm.cli.fields import LazyCommand
 
     def show_version(wanted: bool) -> None:
         if wanted:
@@ -59,28 +63,18 @@ def build() -> Any:
         epilog="Every option can be set in the environment: CRITIC_PRM_LABEL_SAMPLES=4 is `label --samples 4`.",
     )
     app.callback()(root)
-    for name in COMMANDS:
-        app.command(name.replace("_", "-"))(getattr(import_module(f"critic_prm.cli.{name}"), name))
-    for name in GROUPS:
-        app.add_typer(import_module(f"critic_prm.cli.{name}").app, name=name)
-    tree = typer.main.get_command(guarded(app))
-    _tidy(tree)
+    tree: Any = typer.main.get_group(app)
+    tree.params[0].show_envvar = False
+    for name in (only,) if only in (*COMMANDS, *GROUPS) else (*COMMANDS, *GROUPS):
+        module = import_module(f"critic_prm.cli.{name.replace('-', '_')}")
+        if name in COMMANDS:
+            tree.add_command(LazyCommand(CommandInfo(name, callback=getattr(module, name.replace("-", "_")))))
+            continue
+        group = typer.core.TyperGroup(name=name, help=module.app.info.help, no_args_is_help=True, rich_markup_mode="rich")
+        for command in module.app.registered_commands:
+            group.add_command(LazyCommand(command))
+        tree.add_command(group)
     return tree
-
-
-def _tidy(command: Any) -> None:
-    """Clean up the help of a command and its subcommands.
-
-    Environment variables are hidden, because one rule in the epilog covers them all. Line breaks of the source are removed
-    from each paragraph, so that the terminal's width decides where lines end.
-    """
-    from inspect import cleandoc
-
-    for parameter in command.params:
-        parameter.show_envvar = False
-    command.help = "\n\n".join(" ".join(part.split()) for part in cleandoc(command.help or "").split("\n\n"))
-    for child in getattr(command, "commands", {}).values():
-        _tidy(child)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -107,7 +101,8 @@ def _carry_out(arguments: list[str] | None) -> Any:
     from critic_prm.errors import CriticPrmError, Interrupted
 
     try:
-        build()(arguments)
+        words = sys.argv[1:] if arguments is None else arguments
+        build(next((word for word in words if not word.startswith("-")), None))(arguments)
     except SystemExit as end:
         return end.code or 0
     except Interrupted:

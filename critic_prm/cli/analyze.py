@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
 app = typer.Typer(help="Find weaknesses of a critic's scores.", no_args_is_help=True)
@@ -29,7 +28,6 @@ def analyze() -> None:
 
 
 @app.command()
-@with_judging
 def counterfactual(
     critic: CriticName,
     source: Solutions,
@@ -60,14 +58,13 @@ def counterfactual(
     found, code = run(
         open_critic(critic, judging),
         lambda critic, tally: analyse(
-            solutions, critic, how=aggregation, each=each, workers=judging.connections, seed=chance_seed, tally=tally
+            solutions, critic, how=aggregation, each=each, workers=judging.max_connections, seed=chance_seed, tally=tally
         ),
     )
     finish(found, as_json, out, bounds, code)
 
 
 @app.command()
-@with_judging
 def credit(
     critic: CriticName,
     source: Solutions,
@@ -97,7 +94,7 @@ def credit(
     found, code = run(
         open_critic(critic, judging),
         lambda critic, tally: analyse(
-            solutions, critic, how=aggregation, orders=orders, workers=judging.connections, seed=chance_seed, tally=tally
+            solutions, critic, how=aggregation, orders=orders, workers=judging.max_connections, seed=chance_seed, tally=tally
         ),
     )
     finish(found, as_json, out, bounds, code)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from critic_prm import signals
-from critic_prm.cli.options import Trust, with_judging
+from critic_prm.cli.fields import Fields
+from critic_prm.cli.options import BatchOptions, CacheOptions
 from critic_prm.engine.options import JudgeOptions
 
 app = typer.Typer(no_args_is_help=True, help="Manage batches: list, status, cancel, fetch, forget, export, import.")
 
-Db = Annotated[Path, typer.Option(help="Cache file.")]
 Which = Annotated[int | None, typer.Argument(metavar="[BATCH]", help="Number of the batch in `batch list`; default: all.")]
 One = Annotated[int, typer.Argument(metavar="BATCH", help="Number of the batch in `batch list`.")]
-BaseUrl = Annotated[str | None, typer.Option("--base-url", help="Base URL of the server, if not the provider's own.")]
-DB = Path("critic-prm.db")
 
 
 @app.command("list")
-def list_(db: Db = DB) -> None:
+def list_(judging: CacheOptions) -> None:
     """List the batches of a cache with their last known status.
 
     Reads the cache (--db) only; no request is sent. Prints one line per batch.
@@ -30,12 +27,12 @@ def list_(db: Db = DB) -> None:
     """
     from critic_prm.label.batch_admin import batch_lines
 
-    for line in batch_lines(db):
+    for line in batch_lines(judging.db):
         typer.echo(line)
 
 
 @app.command()
-def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
+def status(judging: BatchOptions, which: Which = None) -> None:
     """Ask the providers for the status of running batches.
 
     Reads the cache (--db) and the provider's API. Prints one line per batch.
@@ -44,12 +41,12 @@ def status(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Tr
     """
     from critic_prm.label.batch_admin import statuses
 
-    for line in signals.run(statuses(db, which, base_url, trust or ())):
+    for line in signals.run(statuses(judging, which)):
         typer.echo(line)
 
 
 @app.command()
-def cancel(which: One, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
+def cancel(which: One, judging: BatchOptions) -> None:
     """Cancel a batch at its provider.
 
     Reads the cache (--db) and calls the provider's API. Requests that are already done are paid for; `batch fetch` or the next
@@ -59,11 +56,11 @@ def cancel(which: One, db: Db = DB, base_url: BaseUrl = None, trust: Trust = Non
     """
     from critic_prm.label.batch_admin import cancel_batch
 
-    typer.echo(signals.run(cancel_batch(db, which, base_url, trust or ())))
+    typer.echo(signals.run(cancel_batch(judging, which)))
 
 
 @app.command()
-def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Trust = None) -> None:
+def fetch(judging: BatchOptions, which: Which = None) -> None:
     """Import the results of finished batches into the cache.
 
     Reads results from the provider's API. Writes to the cache (--db). `label --batch` does this automatically.
@@ -72,12 +69,12 @@ def fetch(which: Which = None, db: Db = DB, base_url: BaseUrl = None, trust: Tru
     """
     from critic_prm.label.batch_admin import fetch_batches
 
-    for line in signals.run(fetch_batches(db, which, base_url, trust or ())):
+    for line in signals.run(fetch_batches(judging, which)):
         typer.echo(line)
 
 
 @app.command()
-def forget(which: One, db: Db = DB) -> None:
+def forget(which: One, judging: CacheOptions) -> None:
     """Give up a batch or an exported file, so that its requests may be sent again.
 
     Writes to the cache (--db); the provider is not called. A batch that is still running is paid for anyway.
@@ -86,11 +83,10 @@ def forget(which: One, db: Db = DB) -> None:
     """
     from critic_prm.label.batch_admin import forget_batch
 
-    typer.echo(forget_batch(db, which))
+    typer.echo(forget_batch(judging.db, which))
 
 
 @app.command()
-@with_judging
 def export(
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format that `convert` reads.")],
     out: Annotated[str, typer.Argument(metavar="REQUESTS.jsonl", help="File to write, one request per line; - is stdout.")],
@@ -138,13 +134,12 @@ def export(
 @app.command("import")
 def import_(
     source: Annotated[str, typer.Argument(metavar="RESULTS.jsonl", help="File of results, which are matched by custom_id.")],
-    db: Db = DB,
+    judging: Annotated[JudgeOptions, Fields(only=("db", "trust"))],
     requests: Annotated[
         str | None, typer.Option(metavar="REQUESTS.jsonl", help="Requests of these results, if another cache exported them.")
     ] = None,
     judge: Annotated[str | None, typer.Option(help="With --requests: the judge that answered, provider/MODEL.")] = None,
     salt: Annotated[str, typer.Option(help="With --requests: the --salt used for the export.")] = "",
-    trust: Trust = None,
 ) -> None:
     """Import results from a file into the cache.
 
@@ -161,5 +156,5 @@ def import_(
         skipped.append(error)
         typer.echo(f"skipped: {error}", err=True)
 
-    typer.echo(import_file(db, source, complain, requests, judge, salt, trust or ()), err=True)
+    typer.echo(import_file(judging, source, complain, requests, judge, salt), err=True)
     raise typer.Exit(3 if skipped else 0)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from critic_prm.cli.options import CacheOptions
 from critic_prm.terminal import safe_console
 
 app = typer.Typer(no_args_is_help=True, help="Inspect the cache of replies: stats, show, explain, export, import.")
 
-Db = Annotated[Path, typer.Option(help="Cache file.")]
 Key = Annotated[str, typer.Argument(help="A key from a label file, or a prefix of it.")]
-DB = Path("critic-prm.db")
 
 
 @app.command()
-def stats(db: Db = DB) -> None:
+def stats(options: CacheOptions) -> None:
     """Count replies, attempts and tokens by provider and model.
 
     Reads the cache (--db). Prints a table.
@@ -29,7 +27,7 @@ def stats(db: Db = DB) -> None:
 
     from critic_prm.engine.cache import Cache
 
-    found = Cache(db, readonly=True).count()
+    found = Cache(options.db, readonly=True).count()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("model", overflow="fold")
     for heading in ("replies", "tokens in", "cached", "tokens out", "last"):
@@ -40,14 +38,14 @@ def stats(db: Db = DB) -> None:
             f"{row['provider']}/{row['model']}", f"{row['replies']:,}", *tokens, (row["last"] or "")[:16].replace("T", " ")
         )
     console = safe_console()
-    console.print(f"{db}: {found['bytes'] / 1e6:.1f} MB", highlight=False, markup=False)
+    console.print(f"{options.db}: {found['bytes'] / 1e6:.1f} MB", highlight=False, markup=False)
     console.print(table)
     for row in found["attempts"]:
         console.print(f"attempts that brought no complete reply: {row['failure']} {row['attempts']:,}", highlight=False)
 
 
 @app.command()
-def show(key: Key, db: Db = DB) -> None:
+def show(key: Key, options: CacheOptions) -> None:
     """Show one reply with its request, usage and attempts.
 
     Reads the cache (--db). Prints JSON. Label files name the keys of their replies.
@@ -58,11 +56,11 @@ def show(key: Key, db: Db = DB) -> None:
 
     from critic_prm.engine.cache import Cache
 
-    typer.echo(orjson.dumps(Cache(db, readonly=True).find(key), option=orjson.OPT_INDENT_2))
+    typer.echo(orjson.dumps(Cache(options.db, readonly=True).find(key), option=orjson.OPT_INDENT_2))
 
 
 @app.command()
-def explain(first: Key, second: Key, db: Db = DB) -> None:
+def explain(first: Key, second: Key, options: CacheOptions) -> None:
     """Explain why two keys differ: list every difference between their requests.
 
     Reads the cache (--db). Prints one path per difference, with both values.
@@ -71,7 +69,7 @@ def explain(first: Key, second: Key, db: Db = DB) -> None:
     """
     from critic_prm.engine.cache import Cache
 
-    differences = Cache(db, readonly=True).explain(first, second)
+    differences = Cache(options.db, readonly=True).explain(first, second)
     for place, left, right in differences:
         typer.echo(f"{place}\n  - {left!r}\n  + {right!r}")
     if not differences:
@@ -80,8 +78,8 @@ def explain(first: Key, second: Key, db: Db = DB) -> None:
 
 @app.command()
 def export(
+    options: CacheOptions,
     out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="JSONL file to write; - is stdout.")] = "-",
-    db: Db = DB,
 ) -> None:
     """Export all replies as JSONL, for `cache import` on another machine.
 
@@ -92,14 +90,14 @@ def export(
     from critic_prm.data.records.reading import write_records
     from critic_prm.engine.cache import Cache
 
-    rows = write_records(out, Cache(db, readonly=True).export())
+    rows = write_records(out, Cache(options.db, readonly=True).export())
     typer.echo(f"{rows:,} replies", err=True)
 
 
 @app.command("import")
 def import_(
     source: Annotated[str, typer.Argument(metavar="FILE", help="File written by `cache export`; - is stdin.")],
-    db: Db = DB,
+    options: CacheOptions,
     without_digest: Annotated[
         bool, typer.Option("--without-digest", help="Accept rows from older exports, which have no digest.")
     ] = False,
@@ -114,5 +112,5 @@ def import_(
     from critic_prm.engine.cache import import_rows
     from critic_prm.label.reread import stored_text
 
-    added, known = import_rows(db, read_records(source), read=stored_text, undigested=without_digest)
+    added, known = import_rows(options.db, read_records(source), read=stored_text, undigested=without_digest)
     typer.echo(f"{added:,} replies added, {known:,} were there already", err=True)

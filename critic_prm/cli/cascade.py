@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
 app = typer.Typer(help="Tune a cascade: a cheap critic, and a judge for uncertain cases.", no_args_is_help=True)
@@ -19,7 +18,6 @@ def _group() -> None:
 
 
 @app.command()
-@with_judging
 def tune(
     source: Annotated[str, typer.Argument(metavar="DEV", help="Solutions with gold labels that were not used in training.")],
     first: Annotated[list[str], typer.Option(help="The cheap critic; repeat it to use the mean of several.")],

@@ -60,7 +60,7 @@ def run_tuning(
 
     async def run() -> CascadeCases:
         try:
-            return await collect_cases(trajectories, cheap, asked, unit, judging.connections)
+            return await collect_cases(trajectories, cheap, asked, unit, judging.max_connections)
         finally:
             await cheap.close()
             if not isinstance(asked, Mapping):

@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from critic_prm import signals
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
 
-@with_judging
 def doctor(
     judge: Annotated[
         str, typer.Argument(metavar="JUDGE", help="provider/MODEL, or a verifier folder that vLLM serves at --base-url.")

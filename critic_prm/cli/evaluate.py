@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.terminal import safe_console
 
 
-@with_judging
 def evaluate(
     critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier folder, `rules`, or provider/MODEL.")],
     bench: Annotated[
@@ -61,7 +59,7 @@ def evaluate(
 
     if threshold is not None and oracle_threshold:
         raise UsageError("--threshold and --oracle-threshold exclude each other; give one")
-    if judging.reference:
+    if judging.with_reference:
         raise UsageError("--with-reference does not fit here: an evaluation hides the reference answer from the critic")
     parts = [part for spec in bench for part in open_benchmark(spec)]
     other = read_predictions(against) if against else None
@@ -69,7 +67,7 @@ def evaluate(
         open_critic(critic, judging),
         read_benchmarks(parts, limit),
         samples=samples,
-        workers=judging.connections,
+        workers=judging.max_connections,
         threshold=threshold,
         oracle=oracle_threshold,
         replicates=resamples,

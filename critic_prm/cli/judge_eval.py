@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
 
-@with_judging
 def judge_eval(
     judge: Annotated[
         str, typer.Argument(metavar="JUDGE", help="provider/MODEL; a,b compares two judges, a+b is their consensus.")
@@ -50,7 +48,7 @@ def judge_eval(
     from critic_prm.evaluate.benchmarks.benchmark import open_benchmark
     from critic_prm.evaluate.judges import worths_to_json
 
-    if judging.reference:
+    if judging.with_reference:
         raise UsageError("--with-reference does not fit here: an evaluation hides the reference answer from the judge")
     parts = [part for spec in bench for part in open_benchmark(spec)]
     pairs = [(name, style) for name in judge.split(",") for style in (styles or judging.style).split(",")]

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
-from critic_prm.cli.options import with_judging
-from critic_prm.engine.options import JudgeOptions
+from critic_prm.engine.options import JudgeOptions, RayOptions
 
 if TYPE_CHECKING:
     from critic_prm.data.trajectory import Trajectory
 
 
-@with_judging
 def label(
     source: Annotated[
         str, typer.Argument(metavar="INPUT", help="Trajectories in any format that `convert` reads; - is stdin.")
@@ -56,11 +53,8 @@ def label(
     limit: Annotated[int | None, typer.Option(min=1, help="Process at most N trajectories.")] = None,
     format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
-    engine: Engine = "local",
-    ray_address: RayAddress = None,
-    workers: Workers = 2,
-    worker_gpus: WorkerGpus = None,
     *,
+    ray: RayOptions,
     judging: JudgeOptions,
 ) -> None:
     """Label every step of trajectories with a critique, a verdict and votes.
@@ -73,12 +67,12 @@ def label(
     from dataclasses import replace
 
     from critic_prm.cli.batching import run_batched, warn_of_batches
-    from critic_prm.cli.clusters import on_cluster
     from critic_prm.cli.judges import open_judges
     from critic_prm.cli.rereading import is_label_file, run_rereading
     from critic_prm.cli.running import run_labelling
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.judgement import parse_prior
+    from critic_prm.engine.options import on_workers
     from critic_prm.label.sampling import parse_samples
 
     if import_human is not None:
@@ -89,7 +83,7 @@ def label(
         if is_label_file(source):
             raise typer.Exit(run_rereading(source, out, judging, limit))
         judging = replace(judging, offline=True)
-    judging = on_cluster(judging, engine, ray_address, workers, worker_gpus)
+    judging = on_workers(judging, ray)
     policy = parse_samples(samples)
     counted = parse_prior(prior)
     skipped: list[object] = []
@@ -138,7 +132,7 @@ def label(
             source=source,
             samples=policy,
             prior=counted,
-            workers=judging.connections,
+            workers=judging.max_connections,
             limit=limit,
             accounts=accounts,
             skipped=skipped,

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -29,20 +28,6 @@ _RUN: ContextVar[Mapping[str, Any] | None] = ContextVar("run", default=None)
 _OWNED: ContextVar[bool] = ContextVar("owned", default=False)
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files, unless this run resumes them.")]
-
-
-def guarded(app: typer.Typer) -> typer.Typer:
-    """Return a copy of the command tree in which every command that writes files has --overwrite and checks its outputs."""
-    tree = copy(app)
-    tree.registered_commands = [copy(one) for one in app.registered_commands]
-    tree.registered_groups = [copy(one) for one in app.registered_groups]
-    for command in tree.registered_commands:
-        if command.callback is not None:
-            command.callback = _guarded(command.callback)
-    for group in tree.registered_groups:
-        if group.typer_instance is not None:
-            group.typer_instance = guarded(group.typer_instance)
-    return tree
 
 
 def this_run() -> Mapping[str, Any] | None:
@@ -95,7 +80,8 @@ def _is_of(out: str | Path, run: Mapping[str, Any] | None) -> bool:
     return run is not None and isinstance(said, dict) and said.get("run") == run
 
 
-def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command that checks the output files it writes, with the option --overwrite."""
     told = signature(command, eval_str=True)
     written = [name for name in OUTPUTS if name in told.parameters and _metavar(told.parameters[name]) not in FOLDERS]
     if not written:

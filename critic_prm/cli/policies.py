@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
-from critic_prm.cli.options import with_policy
-from critic_prm.engine.options import JudgeOptions
+from critic_prm.cli.options import PolicyOptions
+from critic_prm.engine.options import RayOptions
 
 if TYPE_CHECKING:
     from critic_prm.cli.making import Made
@@ -28,7 +27,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of req
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")]
 
 
-@with_policy
 def sample(
     source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their gold answers; - is stdin.")],
     policy: PolicyName,
@@ -46,7 +44,7 @@ def sample(
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     *,
-    judging: JudgeOptions,
+    judging: PolicyOptions,
 ) -> None:
     """Sample K solutions per problem from a policy and grade their final answers.
 
@@ -86,13 +84,12 @@ def sample(
         await grader.close()
         await solver.close()
 
-    code = run_making(problems, work, out, solver.client, close, [account], judging.connections, skipped)
+    code = run_making(problems, work, out, solver.client, close, [account], judging.max_connections, skipped)
     if grader.note:
         _say([grader.note])
     raise typer.Exit(code)
 
 
-@with_policy
 def rollout(
     source: Annotated[str, typer.Argument(metavar="TRAJECTORIES", help="Solutions with a gold_answer; - is stdin.")],
     policy: PolicyName,
@@ -121,12 +118,9 @@ def rollout(
     format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
-    engine: Engine = "local",
-    ray_address: RayAddress = None,
-    workers: Workers = 2,
-    worker_gpus: WorkerGpus = None,
     *,
-    judging: JudgeOptions,
+    ray: RayOptions,
+    judging: PolicyOptions,
 ) -> None:
     """Label steps by Monte Carlo rollouts: the share of K completions that reach the gold answer.
 
@@ -137,10 +131,10 @@ def rollout(
     """
     from itertools import islice
 
-    from critic_prm.cli.clusters import on_cluster
     from critic_prm.cli.running import run_labelling, told
     from critic_prm.critics.rollout import connect
     from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.engine.options import on_workers
     from critic_prm.generate.forecast import forecast_rollouts
     from critic_prm.generate.policy.policy import LLMPolicy
     from critic_prm.generate.policy.rollout import RolloutOptions
@@ -150,7 +144,7 @@ def rollout(
     table = parse_rollouts(k)
     enough = Enough(max(n for _, n in table), stop, theta)  # type: ignore[arg-type]  # checked there
     how = RolloutOptions(enough, search, target, epsilon, recheck, table if len(table) > 1 else ())  # type: ignore[arg-type]
-    judging = on_cluster(judging, engine, ray_address, workers, worker_gpus)
+    judging = on_workers(judging, ray)
     critic = connect(policy, judging, how, prompt)
     trajectories = read_trajectories(
         source,
@@ -162,13 +156,14 @@ def rollout(
         assert isinstance(critic.policy, LLMPolicy)
         _say(forecast_rollouts(critic.policy, judging, islice(trajectories, limit), how).lines("trajectories"))
         return
-    code = run_labelling(trajectories, critic, out, source=source, workers=judging.connections, limit=limit, skipped=skipped)
+    code = run_labelling(
+        trajectories, critic, out, source=source, workers=judging.max_connections, limit=limit, skipped=skipped
+    )
     if critic.grader.note:
         _say([critic.grader.note])
     raise typer.Exit(code)
 
 
-@with_policy
 def tree(
     source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their gold answers; - is stdin.")],
     policy: PolicyName,
@@ -186,7 +181,7 @@ def tree(
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     *,
-    judging: JudgeOptions,
+    judging: PolicyOptions,
 ) -> None:
     """Label steps with OmegaPRM: binary-search wrong rollouts for their first error in a shared tree.
 
@@ -229,13 +224,12 @@ def tree(
             await grader.close()
             await solver.close()
 
-        code = run_making(problems, work, out, solver.client, close, (), judging.connections, skipped)
+        code = run_making(problems, work, out, solver.client, close, (), judging.max_connections, skipped)
     if grader.note:
         _say([grader.note])
     raise typer.Exit(code)
 
 
-@with_policy
 def perturb(
     source: Annotated[str, typer.Argument(metavar="SOLUTIONS", help="Solutions; only correct ones are used; - is stdin.")],
     out: Out = "-",
@@ -259,7 +253,7 @@ def perturb(
     skip_bad: SkipBad = False,
     dry_run: DryRun = False,
     *,
-    judging: JudgeOptions,
+    judging: PolicyOptions,
 ) -> None:
     """Plant one error at a known step of each correct solution.
 
@@ -310,7 +304,7 @@ def perturb(
             await writer.close()
 
     client = None if writer is None else writer.client
-    raise typer.Exit(run_making(planned, work, out, client, close, [account], judging.connections, skipped))
+    raise typer.Exit(run_making(planned, work, out, client, close, [account], judging.max_connections, skipped))
 
 
 def agent(

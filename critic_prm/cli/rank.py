@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
 
-@with_judging
 def rank(
     source: Annotated[
         str,

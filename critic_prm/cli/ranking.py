@@ -127,7 +127,7 @@ async def _judged(
     from critic_prm.evaluate.run import predict
 
     rows = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, format))
-    async for _, trajectory, found in predict(critic, rows, samples=samples, workers=judging.connections):
+    async for _, trajectory, found in predict(critic, rows, samples=samples, workers=judging.max_connections):
         tally.add(found)
         yield trajectory, found
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from critic_prm.cli.options import Trust
+from critic_prm.cli.options import TrustOptions
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def recipe(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands and their estimated cost; run nothing.")
     ] = False,
-    trust: Trust = None,
+    *,
+    judging: TrustOptions,
 ) -> None:
     """Run a recipe, the pipeline of a published system.
 
@@ -75,7 +76,7 @@ def recipe(
     if any(not equals for _, equals, _ in pairs):
         raise UsageError(f"--set is {', '.join(setting or [])}; write NAME=VALUE")
     more = (tuple(shlex.split(policy_options)), tuple(shlex.split(judge_options)))
-    order = Order(out, source, policy, judge, {key: value for key, _, value in pairs}, *more, tuple(trust or ()))
+    order = Order(out, source, policy, judge, {key: value for key, _, value in pairs}, *more, judging.trust)
     found = open_recipe(name)
     steps = steps_of(found, order)
     check(found, order)

@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
 POLICY = "How the policy is asked (the judge has the options below)"
 
 
-@with_judging
 def refine(
     source: Annotated[
         str, typer.Argument(metavar="SOLUTIONS", help="Trajectories in any format that `convert` reads; - is stdin.")

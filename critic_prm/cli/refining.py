@@ -52,7 +52,7 @@ def run_refining(
 
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
         rows = islice(trajectories, limit)
-        async for _, found in ordered_map(rows, work, workers=lambda: judging.connections, window=1024, stop=stop):
+        async for _, found in ordered_map(rows, work, workers=lambda: judging.max_connections, window=1024, stop=stop):
             tally.rows += 1
             tally.labels[found.why if found.why in ("not judged", "policy failed") else "ok"] += 1
             account.add(found)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from critic_prm import signals
-from critic_prm.cli.clusters import Engine, RayAddress, WorkerGpus, Workers
-from critic_prm.cli.options import Trust
+from critic_prm.cli.options import TrustOptions
+from critic_prm.engine.options import RayOptions
 
 HOW = "How a transformer verifier is computed"
 
@@ -21,10 +21,6 @@ def score(
     out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Label file to write; - is stdout.")] = "-",
     format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
-    engine: Engine = "local",
-    ray_address: RayAddress = None,
-    workers: Workers = 2,
-    worker_gpus: WorkerGpus = None,
     backend: Annotated[
         str, typer.Option(help="Backend of a transformer verifier: torch, onnx (after `export`) or vllm.", rich_help_panel=HOW)
     ] = "torch",
@@ -36,7 +32,9 @@ def score(
         str | None,
         typer.Option("--base-url", help="URL of a vLLM server that serves the verifier folder.", rich_help_panel=HOW),
     ] = None,
-    trust: Trust = None,
+    *,
+    ray: RayOptions,
+    judging: TrustOptions,
 ) -> None:
     """Score every step of trajectories with a critic, usually a local verifier.
 
@@ -46,21 +44,20 @@ def score(
 
     Example: critic-prm score verifier solutions.jsonl -o scored.jsonl
     """
-    from critic_prm.cli.clusters import on_cluster
     from critic_prm.critics.open import open_critic
     from critic_prm.data.critic import Critic
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import label_row
     from critic_prm.data.records.reading import RecordWriter
-    from critic_prm.engine.options import JudgeOptions
+    from critic_prm.engine.options import on_workers
     from critic_prm.errors import UsageError
     from critic_prm.label.run import label
     from distill.verifier import load_verifier
 
     plain = (backend, dtype, device, base_url) == ("torch", "auto", "auto", None)
-    if engine != "local" and not plain:
+    if ray.engine != "local" and not plain:
         raise UsageError("--backend, --dtype, --device and --base-url are for a verifier in this process, not for a cluster")
-    judging = on_cluster(JudgeOptions(trust=tuple(trust or ())), engine, ray_address, workers, worker_gpus)
+    judging = on_workers(judging, ray)
     skipped: list[object] = []
 
     def complain(error: object) -> None:
@@ -82,7 +79,7 @@ def score(
         opened: Critic = open_critic(critic, judging) if plain else as_asked()
         try:
             with RecordWriter(out) as sink:
-                async for trajectory, found in label(trajectories, opened, workers=judging.connections):
+                async for trajectory, found in label(trajectories, opened, workers=judging.max_connections):
                     row = label_row(trajectory, found, opened.card)
                     spreads = [verdict.spread for j in found.judgements for verdict in j.verdicts]
                     if any(spread is not None for spread in spreads):

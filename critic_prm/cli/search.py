@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
 HOW, POLICY, LIMITS = "The method", "How the policy is asked (the judge has the options below)", "Limits of one problem"
 
 
-@with_judging
 def search(
     source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems, with gold answers if known; - is stdin.")],
     policy: Annotated[str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Model that writes the steps.")],

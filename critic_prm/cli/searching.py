@@ -129,7 +129,7 @@ def run_search(
 
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
         with RecordWriter(tree) if tree else nullcontext() as forest:
-            async for _, found in ordered_map(tasks, one, workers=lambda: judging.connections, window=256, stop=stop):
+            async for _, found in ordered_map(tasks, one, workers=lambda: judging.max_connections, window=256, stop=stop):
                 tally.rows += 1
                 tally.labels["ok" if found.came == "ok" else found.came] += 1
                 account.add(found)

@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 
 from critic_prm import signals
-from critic_prm.cli.options import with_judging
 from critic_prm.engine.options import JudgeOptions
 
 LIMITS = "What is too much"
 
 
-@with_judging
 def serve(
     critic: Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier folder, `rules`, or provider/MODEL.")],
     host: Annotated[str, typer.Option(help="Address to listen on; any but a loopback address requires a token.")] = "127.0.0.1",
@@ -74,7 +72,7 @@ def serve(
         timeout=answer_timeout,
         grace=judging.grace,
         samples=samples,
-        workers=judging.connections,
+        workers=judging.max_connections,
         aggregation=aggregation,
         tag=step_tag,
     )

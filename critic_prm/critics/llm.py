@@ -47,7 +47,7 @@ def with_provider(provider: Provider, judging: JudgeOptions) -> LLMCritic:
     )
     check(provider.name, provider.model, sampling)
     client = open_client(provider, judging)
-    return LLMCritic(client, style, sampling, judging.reference, manner, judging.image_root)
+    return LLMCritic(client, style, sampling, judging.with_reference, manner, judging.image_root)
 
 
 def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int | None:

@@ -29,7 +29,9 @@ def connect(name: str, cluster: RayOptions) -> RemoteCritic:
     The critic is also opened in this process, for its name in label files and to report errors early.
     """
     inner = open_critic(name)
-    return RemoteCritic(inner, Pool(cluster, partial(_open, name), Needs(gpus=cluster.gpus or 0.0)), AHEAD * cluster.workers)
+    return RemoteCritic(
+        inner, Pool(cluster, partial(_open, name), Needs(gpus=cluster.worker_gpus or 0.0)), AHEAD * cluster.workers
+    )
 
 
 @dataclass(frozen=True)

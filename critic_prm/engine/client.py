@@ -36,9 +36,9 @@ from critic_prm.providers.provider import Provider, Reply, Request, Usage, asks_
 class ClientSettings:
     """Retry, timeout and caching settings of a client."""
 
-    retries: int = 6
+    max_retries: int = 6
     """Maximum number of retries after a transient failure."""
-    reasks: int = 1
+    regenerate: int = 1
     """Maximum number of repeats of a request whose reply is truncated, refused or empty."""
     patience: float = 3600.0
     """Seconds to keep waiting while the server throttles."""
@@ -198,7 +198,7 @@ class Client:
         """Send a request until the reply is complete. A truncated one is repeated with twice the `max_tokens`, under that
         request's own key."""
         total, reply, asked = Usage(), None, question
-        for asking in range(self.settings.reasks + 1):
+        for asking in range(self.settings.regenerate + 1):
             try:
                 reply, seconds = await self._get(asked)
             except ProviderError as error:
@@ -213,7 +213,7 @@ class Client:
             self.counts["incomplete"] += 1
             if reply.finish == "length":
                 self._cut.add(question.key)
-            if asking < self.settings.reasks:
+            if asking < self.settings.regenerate:
                 self.counts["reasked"] += 1
                 asked = with_doubled_limit(question) if reply.finish == "length" else question
         return Answer(asked.key, reply, usage=total)
@@ -229,7 +229,7 @@ class Client:
                 error,
                 lambda: self._once(question),
                 self.luck,
-                retries=self.settings.retries,
+                max_retries=self.settings.max_retries,
                 patience=self.settings.patience,
                 sleep=self._rest,
                 halted=self._halting.is_set,

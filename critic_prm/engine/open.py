@@ -39,8 +39,8 @@ def open_client(provider: Provider, judging: JudgeOptions) -> Client:
         provider.max_reply_bytes = judging.max_reply_bytes
     # Local servers and in-process models have no rate limit to discover, so start at full concurrency.
     near = is_near(provider.base_url) or "near" in getattr(provider, "gives", ())
-    start = judging.connections if near else START
-    gate: RateLimiter = AdaptiveLimiter(judging.connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
+    start = judging.max_connections if near else START
+    gate: RateLimiter = AdaptiveLimiter(judging.max_connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
     if judging.cluster is not None:
         from critic_prm.engine.ray.provider import spread
 
@@ -51,8 +51,8 @@ def open_client(provider: Provider, judging: JudgeOptions) -> Client:
         gate,
         Budget(prices, judging.budget_usd, judging.max_requests),
         ClientSettings(
-            retries=judging.retries,
-            reasks=judging.reasks,
+            max_retries=judging.max_retries,
+            regenerate=judging.regenerate,
             timeout=judging.timeout,
             grace=judging.grace,
             salt=judging.salt,

@@ -1,79 +1,90 @@
-"""Options of an LLM judge: sampling, cache, rate limits, retries, budget and Ray workers."""
+"""Options of an LLM judge and of Ray workers; each field is a command-line option of every command that uses one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
-from critic_prm.providers.models import Prices
+from critic_prm.option import Option
+from critic_prm.providers.models import Prices, parse_prices
 from critic_prm.providers.provider import Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """Where Ray workers run (`--engine ray`)."""
+    """Where the work of a run is done."""
 
-    workers: int = 2
-    """Number of workers."""
-    address: str | None = None
-    """Address of a running cluster. None: the one in RAY_ADDRESS, or else a new local Ray instance."""
-    gpus: float | None = None
-    """GPUs per worker. None: as many as the worker's model needs."""
+    engine: Annotated[Literal["local", "ray"], Option(panel="Where the work is done")] = "local"
+    """local: in this process; ray: on workers of a Ray cluster."""
+    ray_address: Annotated[str | None, Option(metavar="ADDRESS", envvar="RAY_ADDRESS")] = None
+    """Address of a running cluster; default: start Ray on this machine for the run."""
+    workers: Annotated[int, Option(min=1)] = 2
+    """With --engine ray: number of workers, each with --max-connections."""
+    worker_gpus: Annotated[float | None, Option(min=0)] = None
+    """GPUs per worker; default: as many as its model needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeOptions:
     """How to query an LLM judge: everything that its name does not say. Critics that query no LLM ignore most of these."""
 
-    style: str = "stepwise"
-    """Name of the prompt template."""
+    style: Annotated[str, Option(panel="How the judge is asked")] = "stepwise"
+    """Prompt style: a name from `critic-prm prompts list`, or a .jinja file."""
     sampling: Sampling = Sampling()
     """Sampling parameters of the requests."""
-    db: Path = Path("critic-prm.db")
-    """The reply cache, a SQLite file."""
-    base_url: str | None = None
-    """Address of the API. None: the provider's default."""
-    offline: bool = False
-    """Answer from the cache only and send nothing."""
-    reference: bool = False
-    """Show the judge the reference answer, where the trajectory has one."""
-    image_root: Path | None = None
-    """Send image files below this folder, too, besides those below the input's folder."""
-    connections: int = 64
-    """Maximum number of requests in flight."""
-    rpm: float | None = None
-    """Maximum requests per minute. None: no limit."""
-    tpm: float | None = None
-    """Maximum tokens per minute. None: no limit."""
-    retries: int = 6
-    """Maximum number of retries of a failed request."""
-    reasks: int = 1
-    """Maximum number of repeats of a request whose reply is truncated, refused or empty."""
-    follow_ups: int = 1
-    """Maximum number of follow-up questions, which say what was wrong, after a reply without a readable verdict."""
+    follow_ups: Annotated[int, Option(min=0)] = 1
+    """Send at most N follow-up questions if a reply has no readable verdicts."""
     force: bool = True
-    """Force a reply that stays truncated to give its verdicts."""
-    think_rounds: int = 0
-    """Number of rounds in which the judge reviews a reply that was readable."""
+    """Ask for the verdicts alone if a critique stays truncated."""
+    think_rounds: Annotated[int, Option(min=0)] = 0
+    """Ask the judge to review its readable reply N times, at most 4."""
     schema: bool = True
-    """Ask for structured outputs in the styles that have a JSON schema."""
-    timeout: float = 600.0
-    """Seconds after which a request without a reply has failed."""
-    grace: float = 10.0
-    """Seconds that requests in flight get to finish when the run is stopped."""
-    max_reply_bytes: int = 16_000_000
-    """Maximum size of a decoded reply body; a request with a larger one has failed."""
-    salt: str = ""
-    """Part of every cache key; a different salt gives the same requests different keys."""
-    durable: bool = False
-    """Flush every cache transaction to disk (SQLite synchronous=FULL)."""
+    """Use structured outputs in styles that have a JSON schema."""
+    with_reference: bool = False
+    """Show the judge the reference answer, if there is one."""
+    image_root: Path | None = None
+    """Also send image files located in this folder or below it."""
+    db: Annotated[Path, Option(panel="How the run goes")] = Path("critic-prm.db")
+    """Cache file. Every paid reply is stored here and reused."""
+    base_url: str | None = None
+    """Base URL of an OpenAI- or Anthropic-compatible server."""
+    offline: bool = False
+    """Use cached replies only; send nothing."""
+    max_connections: Annotated[int, Option(min=1)] = 64
+    """Keep at most N requests in flight."""
+    rpm: float | None = None
+    """Send at most N requests per minute."""
+    tpm: float | None = None
+    """Use at most N tokens per minute."""
+    max_retries: Annotated[int, Option(min=0)] = 6
+    """Retry a failed request at most N times."""
+    regenerate: Annotated[int, Option(min=0)] = 1
+    """Generate a truncated, refused or empty reply again at most N times."""
+    timeout: Annotated[float, Option(min=0.1)] = 600.0
+    """Seconds to wait for a reply before a request counts as failed."""
+    grace: Annotated[float, Option(min=0)] = 10.0
+    """Seconds to wait for requests in flight when the run is stopped."""
+    max_reply_bytes: Annotated[int, Option(min=1024)] = 16_000_000
+    """Maximum size of a decoded reply body; a larger one counts as failed."""
+    prices: Annotated[Prices | None, Option(metavar="IN,OUT[,CACHED[,WRITTEN]]", parse=parse_prices)] = None
+    """USD per million tokens, if the model table has no price or an outdated one."""
     budget_usd: float | None = None
-    """Maximum cost of a run in US dollars; needs known prices."""
+    """Stop (exit code 5) before spending more than this."""
     max_requests: int | None = None
-    """Maximum number of requests of a run."""
-    prices: Prices | None = None
-    """Prices that take precedence over the model table."""
-    cluster: RayOptions | None = None
+    """Stop (exit code 5) after N requests."""
+    salt: str = ""
+    """A new salt sends every request again; replies stored before are kept."""
+    durable: bool = False
+    """Flush every reply to disk, so that none is lost in a power failure."""
+    trust: Annotated[tuple[str | Path, ...], Option(metavar="FILE")] = ()
+    """Allow this file to name code and paths outside its folder; may be repeated."""
+    cluster: Annotated[RayOptions | None, Option(hidden=True)] = None
     """Send requests from Ray workers; critics that compute locally run on them, too."""
-    trust: tuple[str | Path, ...] = ()
-    """Files, such as cascades and mixtures, that may name code and paths outside their folder (see `critic_prm.data.trust`)."""
+
+
+def on_workers(judging: JudgeOptions, ray: RayOptions) -> JudgeOptions:
+    """Return the options of a run on Ray workers, each with its own connections; unchanged with the local engine."""
+    if ray.engine == "local":
+        return judging
+    return replace(judging, max_connections=judging.max_connections * ray.workers, cluster=ray)

@@ -99,7 +99,7 @@ async def try_again(
     once: Callable[[], Awaitable[Result]],
     luck: HealthMonitor,
     *,
-    retries: int,
+    max_retries: int,
     patience: float,
     sleep: Callable[[float], Awaitable[None]],
     halted: Callable[[], bool],
@@ -107,7 +107,7 @@ async def try_again(
     """Call `once` until it succeeds or fails permanently. `first` is the failure of the previous try. Raises the last failure.
 
     A throttled request waits in the rate limiter like all others, for up to `patience` seconds. Any other temporary failure
-    is retried `retries` times, or twice as often if other requests succeeded before but none has since, because then the
+    is retried `max_retries` times, or twice as often if other requests succeeded before but none has since, because then the
     server is at fault. `sleep` may return early. Once `halted` returns true, there are no more retries.
     """
     before, failures, pending = luck.successes, 0, [first]
@@ -125,7 +125,7 @@ async def try_again(
             return (state.seconds_since_start or 0.0) > patience
         failures += 1
         others_pass = luck.successes > before or not luck.successes
-        return failures > retries * (1 if others_pass else 2)
+        return failures > max_retries * (1 if others_pass else 2)
 
     def wait(state: RetryCallState) -> float:
         error = _failure(state)

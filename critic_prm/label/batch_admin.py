@@ -11,14 +11,12 @@ from critic_prm.data.trust import Origin
 from critic_prm.engine.batch.ledger import Batch, Ledger
 from critic_prm.engine.batch.manager import BatchManager
 from critic_prm.engine.cache import connect
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 from critic_prm.label.request_files import import_results, register
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.models import abilities
 from critic_prm.providers.provider import Provider, Usage, official_addresses, open_provider
-
-Trust = Sequence[str | Path]
-"""Files that the user trusts; see `critic_prm.data.trust`."""
 
 
 def batch_lines(db: Path) -> Iterator[str]:
@@ -57,12 +55,12 @@ def away(db: Path, providers: Sequence[Provider]) -> list[str]:
     ]
 
 
-async def statuses(db: Path, which: int | None, base_url: str | None, trust: Trust = ()) -> list[str]:
+async def statuses(judging: JudgeOptions, which: int | None) -> list[str]:
     """One line per running batch, with its current status at the provider."""
     lines: list[str] = []
-    with _open(db) as ledger:
+    with _open(judging.db) as ledger:
         for batch in _wanted(ledger, which, "running"):
-            async with _desk(ledger, batch, base_url, trust) as desk:
+            async with _desk(ledger, batch, judging) as desk:
                 remote = await desk.look(batch)
             if remote is None:
                 lines.append(f"{batch.called}: no answer from the provider")
@@ -75,21 +73,21 @@ async def statuses(db: Path, which: int | None, base_url: str | None, trust: Tru
     return lines or ["no batch runs"]
 
 
-async def cancel_batch(db: Path, which: int, base_url: str | None, trust: Trust = ()) -> str:
+async def cancel_batch(judging: JudgeOptions, which: int) -> str:
     """Cancel a running batch."""
-    with _open(db) as ledger:
+    with _open(judging.db) as ledger:
         (batch,) = _wanted(ledger, which, "running")
-        async with _desk(ledger, batch, base_url, trust) as desk:
+        async with _desk(ledger, batch, judging) as desk:
             remote = await desk.cancel(batch)
     return f"{batch.called}: {remote.status}; what was done by then comes in with `critic-prm batch fetch {batch.id}`"
 
 
-async def fetch_batches(db: Path, which: int | None, base_url: str | None, trust: Trust = ()) -> list[str]:
+async def fetch_batches(judging: JudgeOptions, which: int | None) -> list[str]:
     """Import the results of batches that have ended."""
     lines: list[str] = []
-    with _open(db).alone() as ledger:
+    with _open(judging.db).alone() as ledger:
         for batch in _wanted(ledger, which, "running"):
-            async with _desk(ledger, batch, base_url, trust) as desk:
+            async with _desk(ledger, batch, judging) as desk:
                 desk.say = lines.append
                 remote = await desk.look(batch)
                 if remote is not None and remote.state != "running":
@@ -108,22 +106,21 @@ def forget_batch(db: Path, which: int) -> str:
 
 
 def import_file(
-    db: Path,
+    judging: JudgeOptions,
     source: str,
     complain: Callable[[object], None],
     requests: str | None,
     judge: str | None,
     salt: str,
-    trust: Trust = (),
 ) -> str:
     """Import a file of results and return a summary. Raises InputError if the file does not belong to this cache."""
     provider = open_provider(judge) if judge is not None else None
     if requests is not None and provider is None:
         raise UsageError("--requests needs --judge provider/MODEL: whose replies these are")
-    with (Ledger(db) if requests is not None else _open(db)).alone() as ledger:
+    with (Ledger(judging.db) if requests is not None else _open(judging.db)).alone() as ledger:
         if requests is not None and provider is not None:
             register(ledger, requests, provider, salt)
-        taken = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider, trust)
+        taken = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider, judging.trust)
     parts = [f"{taken.outcomes['ok']:,} replies added", f"{taken.again:,} were there already"]
     failed = {name: count for name, count in taken.outcomes.most_common() if name != "ok"}
     if failed:
@@ -151,8 +148,8 @@ def _wanted(ledger: Ledger, which: int | None, *states: str) -> list[Batch]:
     return found
 
 
-def _desk(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> BatchManager:
-    provider = _provider(ledger, batch, base_url, trust)
+def _desk(ledger: Ledger, batch: Batch, judging: JudgeOptions) -> BatchManager:
+    provider = _provider(ledger, batch, judging)
     prices = abilities(batch.provider, batch.model).prices
 
     def spend(_: Provider, usage: Usage) -> float:
@@ -161,15 +158,15 @@ def _desk(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> B
     return BatchManager(ledger, provider, spend, lambda text: None)
 
 
-def _provider(ledger: Ledger, batch: Batch, base_url: str | None, trust: Trust) -> Provider:
+def _provider(ledger: Ledger, batch: Batch, judging: JudgeOptions) -> Provider:
     """The provider that holds a batch. A cache file may come from anyone, and the provider is sent the user's API key. The
     address is therefore the one the user gives, here or in the environment, or the provider's default. Raises InputError for a
     judge or address that the cache may not name."""
-    origin = Origin(ledger.cache.path, trust)
+    origin = Origin(ledger.cache.path, judging.trust)
     name = origin.provider(f"the judge of batch {batch.id}", f"{batch.provider}/{batch.model}")
-    provider = open_provider(name, base_url)
+    provider = open_provider(name, judging.base_url)
     there = batch.base_url
-    if base_url is not None or there in (None, without_secrets(provider.base_url)):
+    if judging.base_url is not None or there in (None, without_secrets(provider.base_url)):
         return provider
     if there in official_addresses(batch.provider):
         return open_provider(name, there)

@@ -71,6 +71,17 @@ class Prices:
         return total / 1e6 * factor
 
 
+def parse_prices(text: str) -> Prices:
+    """Parse the value of --prices: IN,OUT[,CACHED[,WRITTEN]] in USD per million tokens. Raises UsageError."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not 2 <= len(numbers) <= 4 or any(not 0 <= number < inf for number in numbers):
+        raise UsageError(f"--prices is {text!r}; write IN,OUT or IN,OUT,CACHED,WRITTEN in USD per million tokens, as in 0.5,2")
+    return Prices(*numbers, tiers={ANY_TIER: 1.0}, source="--prices")
+
+
 ANY_TIER = "*"
 """Key in `Prices.tiers` that stands for any tier, as for prices given by the user."""
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import orjson
 
 from critic_prm.errors import CriticPrmError, ProviderError, UsageError
+from critic_prm.option import Option
 from critic_prm.registry import load, names
 
 Wire = dict[str, Any]
@@ -35,21 +36,44 @@ class Message:
     change the request."""
 
 
+def parse_extra_body(text: str) -> dict[str, Any]:
+    """Parse the value of --extra-body. Raises UsageError unless it is a JSON object."""
+    try:
+        extra = orjson.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--extra-body is not JSON: {error}") from error
+    if not isinstance(extra, dict):
+        raise UsageError(f"--extra-body is {extra!r}; it must be a JSON object")
+    return extra
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Sampling parameters. A parameter that is None is not sent."""
 
     temperature: float | None = None
+    """Sampling temperature; the model's default if not given."""
     top_p: float | None = None
+    """Nucleus sampling cutoff; the model's default if not given."""
     max_tokens: int | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    logprobs: int | None = None
-    """Number of alternatives to request per token."""
+    """Maximum tokens per reply, including thinking."""
+    seed: Annotated[int | None, Option(("--sampling-seed",))] = None
+    """Sampling seed, sent to servers that accept one."""
+    stop: Annotated[tuple[str, ...], Option(hidden=True)] = ()
+    """Strings at which the reply ends."""
     effort: str | None = None
-    """Reasoning effort, in the provider's own terms."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """Extra parameters, merged into the request body unchanged."""
+    """Reasoning effort, by the provider's names for the levels."""
+    logprobs: int | None = None
+    """Request N alternatives per token, for verdict probabilities. 0 turns this off."""
+    extra_body: Annotated[Mapping[str, Any], Option(parse=parse_extra_body)] = field(default_factory=dict)
+    """JSON object merged into every request body."""
+    service_tier: str | None = None
+    """Service tier, by the provider's name, such as flex or priority."""
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """The parameters that are merged into the request body unchanged."""
+        return {**self.extra_body} | ({} if self.service_tier is None else {"service_tier": self.service_tier})
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def test_one_request_goes_first_so_that_a_bad_parameter_is_known_at_once(bench: 
 
 
 @pytest.mark.parametrize("kind", ["refusal", "blank", "filter", "length", "context"])
-@pytest.mark.parametrize("options", [(), ("--wait",), ("--wait", "--max-reasks", "0")])
+@pytest.mark.parametrize("options", [(), ("--wait",), ("--wait", "--regenerate", "0")])
 def test_the_question_that_goes_first_comes_back_incomplete_and_is_the_only_one(
     bench: Bench, kind: str, options: tuple[str, ...]
 ) -> None:
@@ -144,7 +144,7 @@ def test_the_question_that_goes_first_comes_back_incomplete_and_is_the_only_one(
     assert bench.label("--batch", "--limit", "1", "--no-force", *options) == 3
     assert labels(bench) == whole
     assert bench.office.seen()["batches"] == 0
-    assert bench.office.online.total() == (1 if "--max-reasks" in options or kind == "context" else 2)
+    assert bench.office.online.total() == (1 if "--regenerate" in options or kind == "context" else 2)
 
 
 def test_a_wrong_key_an_unknown_server_and_an_empty_account(bench: Bench) -> None:

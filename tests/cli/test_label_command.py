@@ -72,7 +72,7 @@ def test_vllm_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None
     provider = vllm.connect("Qwen/Qwen3-8B", None)
     assert (provider.name, provider.model, provider.base_url) == ("vllm", "Qwen/Qwen3-8B", "http://localhost:8000/v1")
     asked = (Message("user", "Is it?"), Message("assistant", "Verdict:"))
-    sampling = Sampling(logprobs=5, extra={"logprob_token_ids": [1, 2]})
+    sampling = Sampling(logprobs=5, extra_body={"logprob_token_ids": [1, 2]})
     body = provider.wire(Request(asked, sampling, {"type": "object"}, continues=True))
     assert body["structured_outputs"] == {"json": {"type": "object"}}
     assert "response_format" not in body

@@ -92,7 +92,7 @@ class Run:
 
     def judging(self, judge: Judge, cluster: RayOptions | None = None, **more: Any) -> JudgeOptions:
         self.done += 1
-        settings: dict[str, Any] = {"db": self.folder / f"{self.done}.db", "base_url": judge.url, "connections": 16, **more}
+        settings: dict[str, Any] = {"db": self.folder / f"{self.done}.db", "base_url": judge.url, "max_connections": 16, **more}
         return JudgeOptions(cluster=cluster, **settings)
 
     async def go(
@@ -114,7 +114,7 @@ class Run:
                     trajectories(rows) if isinstance(rows, int) else rows,
                     critic,
                     tally,
-                    workers=judging.connections,
+                    workers=judging.max_connections,
                 )
         finally:
             await critic.close()

@@ -18,7 +18,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray import session
 from critic_prm.engine.ray.provider import RemoteProvider
-from critic_prm.errors import ConfigError, UsageError
+from critic_prm.errors import ConfigError
 from critic_prm.label.run import RunStats
 from tests.cluster.conftest import Nodes, Run, together
 from tests.effort import until_async
@@ -108,18 +108,17 @@ async def test_a_worker_that_cannot_be_placed_says_what_the_cluster_has(
 ) -> None:
     monkeypatch.setattr("critic_prm.engine.ray.pool.PATIENCE", 0.5)
     with pytest.raises(ConfigError, match=r"1 CPU and 4 GPU.* of 0 GPUs free.*--workers"):
-        await run.go("openai/bench", run.judging(judge, RayOptions(1, gpus=4.0)), 3)
+        await run.go("openai/bench", run.judging(judge, RayOptions(workers=1, worker_gpus=4.0)), 3)
 
 
 def test_options_name_the_cluster() -> None:
-    from critic_prm.cli.clusters import on_cluster
+    from critic_prm.engine.options import on_workers
 
-    judging = on_cluster(JudgeOptions(connections=10), "ray", "1.2.3.4:6379", 3, 0.5)
-    assert judging.cluster == RayOptions(3, "1.2.3.4:6379", 0.5)
-    assert judging.connections == 30  # each worker has its own
-    assert on_cluster(JudgeOptions(), "local", None, 3, None) == JudgeOptions()
-    with pytest.raises(UsageError, match=r"'dask'.*local or ray"):
-        on_cluster(JudgeOptions(), "dask", None, 3, None)
+    ray = RayOptions("ray", "1.2.3.4:6379", 3, 0.5)
+    judging = on_workers(JudgeOptions(max_connections=10), ray)
+    assert judging.cluster == ray
+    assert judging.max_connections == 30  # each worker has its own
+    assert on_workers(JudgeOptions(), RayOptions(workers=3)) == JudgeOptions()
 
 
 def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,11 +222,11 @@ def cut_then(text: str) -> Callable[[Wire], dict[str, Any]]:
 
 
 async def test_a_cut_critique_is_forced_to_its_verdicts_and_never_paid_again(tmp_path: Path) -> None:
-    critic, provider = scripted(tmp_path, cut_then("Step 2: 17, not 18.\nThe step is \\boxed{incorrect}"), reasks=0)
+    critic, provider = scripted(tmp_path, cut_then("Step 2: 17, not 18.\nThe step is \\boxed{incorrect}"), regenerate=0)
     judgement = await judged(critic)
     assert (judgement.status, judgement.first_error, judgement.how) == ("ok", 1, ("plain", "forced"))
     assert len(provider.asked) == 2
-    again, provider = scripted(tmp_path, [], reasks=0)
+    again, provider = scripted(tmp_path, [], regenerate=0)
     assert await judged(again) == judgement
     assert provider.asked == []
 
@@ -241,7 +241,7 @@ async def test_a_critique_that_is_cut_again_with_more_room_is_forced_too_and_fou
 
 
 async def test_nothing_is_forced_when_told_so(tmp_path: Path) -> None:
-    critic, provider = scripted(tmp_path, cut_then(GOOD), reasks=0, force=False)
+    critic, provider = scripted(tmp_path, cut_then(GOOD), regenerate=0, force=False)
     judgement = await judged(critic)
     assert (judgement.status, judgement.first_error, len(provider.asked)) == ("truncated", None, 1)
 
@@ -266,7 +266,7 @@ async def test_where_a_server_can_go_on_a_cut_reply_goes_on_to_its_verdict(
         return completion(cut, "length")
 
     async with server(answer) as (url, seen):
-        critic = connect("vllm/m", JudgeOptions(style=style, db=tmp_path / "x.db", base_url=url, reasks=0))
+        critic = connect("vllm/m", JudgeOptions(style=style, db=tmp_path / "x.db", base_url=url, regenerate=0))
         judgement = await judged(critic)
     assert (judgement.status, judgement.first_error) == ("ok", 1)
     assert judgement.how[:2] == ("plain", "forced")
@@ -305,7 +305,7 @@ async def test_a_round_that_brings_nothing_leaves_what_was_read(
     tmp_path: Path, round_: dict[str, Any], how: tuple[str, ...], note: str
 ) -> None:
     critic, _ = scripted(
-        tmp_path, lambda wire: {"text": GOOD} if len(wire["messages"]) == 2 else round_, think_rounds=1, reasks=0
+        tmp_path, lambda wire: {"text": GOOD} if len(wire["messages"]) == 2 else round_, think_rounds=1, regenerate=0
     )
     judgement = await judged(critic)
     assert (judgement.status, judgement.first_error, judgement.how) == ("ok", 1, how)

@@ -106,7 +106,7 @@ async def test_a_reference_is_shown_when_asked_for_and_never_else(tmp_path: Path
     shown = {}
     for reference in (False, True):
         provider = ScriptedProvider([{"text": "?"}])
-        judging = JudgeOptions(style=style, db=tmp_path / f"{reference}.db", reference=reference, follow_ups=0)
+        judging = JudgeOptions(style=style, db=tmp_path / f"{reference}.db", with_reference=reference, follow_ups=0)
         critic = with_provider(provider, judging)
         await judged(critic, [trajectory])
         shown[reference] = "forty-two" in provider.asked[0]["messages"][-1]["content"]

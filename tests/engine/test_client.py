@@ -198,7 +198,7 @@ async def test_a_request_that_fails_while_others_pass_is_given_up(db: Path) -> N
     def script(wire: Wire) -> Any:
         return fails("transient", 500) if "bad" in str(wire) else GOOD
 
-    one = client(db, script, ClientSettings(retries=3))
+    one = client(db, script, ClientSettings(max_retries=3))
     bad = asyncio.create_task(one.ask(question("bad")))
     for i in range(50):
         await one.ask(question(str(i)))
@@ -272,7 +272,7 @@ async def test_offline_sends_nothing(db: Path) -> None:
 
 
 async def test_an_answer_that_does_not_come_is_a_failure(db: Path) -> None:
-    one = Client(Slow(), lambda: Cache(db), AdaptiveLimiter(4), settings=ClientSettings(retries=0, timeout=0.02))
+    one = Client(Slow(), lambda: Cache(db), AdaptiveLimiter(4), settings=ClientSettings(max_retries=0, timeout=0.02))
     answer = await one.ask(question())
     assert answer.failure
     assert "no answer within 0.02 s" in str(answer.failure)

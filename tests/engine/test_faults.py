@@ -67,7 +67,7 @@ async def test_a_fifth_of_all_answers_broken(server: Judge, tmp_path: Path, road
     right = await run(critic(road, server, tmp_path / "right.db"), 150)
     server.behave(Behaviour(latency=0.002, faults={kind: 0.2 / len(kinds) for kind in kinds}, retry_after="ms", seed=3))
     # What stalls costs its timeout; on a busy machine so may a whole answer, and so there are more repeats than the six usual.
-    found = await run(critic(road, server, tmp_path / "cache.db", timeout=1.0, retries=20), 150)
+    found = await run(critic(road, server, tmp_path / "cache.db", timeout=1.0, max_retries=20), 150)
     assert len(set(server.seen.answers) & set(kinds)) >= 7
     assert Counter(one.status for one in right.values()) == {"ok": 150}
     assert found == right
@@ -91,7 +91,7 @@ async def test_three_rows_that_never_come_right_do_not_touch_the_others(
 ) -> None:
     bad = {f"Order {i}:": kind for i in (3, 30, 59)}
     server.behave(Behaviour(latency=0.001, marked=bad))
-    found = await run(critic(road, server, tmp_path / "cache.db", retries=2), 60)
+    found = await run(critic(road, server, tmp_path / "cache.db", max_retries=2), 60)
     assert {name: one.status for name, one in found.items() if one.status != "ok"} == dict.fromkeys(
         ("order-3", "order-30", "order-59"), status
     )
@@ -147,7 +147,7 @@ def test_a_wrong_key_is_never_repeated(server: Judge, tmp_path: Path, road: str)
 async def test_more_connections_than_the_pools_own_default(server: Judge, tmp_path: Path, road: str) -> None:
     """aiohttp's default is 100, and no error tells that the rest wait."""
     server.behave(Behaviour(latency=0))
-    one = critic(road, server, tmp_path / "cache.db", connections=150, timeout=PATIENCE)
+    one = critic(road, server, tmp_path / "cache.db", max_connections=150, timeout=PATIENCE)
     server.hold()
     labelling = asyncio.create_task(drain(label(trajectories(300), one, workers=150)))
     try:
@@ -161,6 +161,6 @@ async def test_more_connections_than_the_pools_own_default(server: Judge, tmp_pa
 
 async def test_the_server_sees_no_retry_but_ours(server: Judge, tmp_path: Path) -> None:
     server.behave(Behaviour(latency=0, faults={"500": 1.0}))
-    found = await run(critic("sdk", server, tmp_path / "cache.db", retries=2), 1)
+    found = await run(critic("sdk", server, tmp_path / "cache.db", max_retries=2), 1)
     assert found["order-0"].status == "provider_error"
     assert server.seen.bodies.total() == 3

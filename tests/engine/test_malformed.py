@@ -97,7 +97,9 @@ def request(text: str = "2+2?") -> Request:
 
 
 def client(db: Path, script: Any, money: Budget | None = None) -> Client:
-    return Client(ScriptedProvider(script), lambda: Cache(db), AdaptiveLimiter(64, start=64), money, ClientSettings(retries=1))
+    return Client(
+        ScriptedProvider(script), lambda: Cache(db), AdaptiveLimiter(64, start=64), money, ClientSettings(max_retries=1)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -221,7 +223,7 @@ async def test_a_stored_answer_that_was_broken_off_is_bought_again_and_replaced(
     found = []
     for script in (lambda wire: BROKEN_OFF, lambda wire: chat(), lambda wire: chat()):
         again = client(db, script)
-        again.settings = ClientSettings(retries=0)
+        again.settings = ClientSettings(max_retries=0)
         answer = await again.ask(request())
         await again.close()
         found.append((answer.failure is None, answer.cached, len(again.provider.asked)))  # type: ignore[attr-defined]

@@ -179,7 +179,7 @@ async def test_samples_are_labelled_filtered_and_paid_for_once(tmp_path: Path) -
     ]
     turn = iter(texts)
     ours, provider = policy(lambda wire: next(turn), tmp_path)
-    ours.client.settings = type(ours.client.settings)(reasks=0)
+    ours.client.settings = type(ours.client.settings)(regenerate=0)
     account = SampleStats()
     found = await sample(PROBLEM, ours, Grader(), 6, Keep(), account)
     await ours.close()
@@ -193,7 +193,7 @@ async def test_samples_are_labelled_filtered_and_paid_for_once(tmp_path: Path) -
     assert "What is 6 * 7?" in provider.asked[0]["messages"][-1]["content"]
 
     again, second = policy(lambda wire: {"text": "\\boxed{0}"}, tmp_path)
-    again.client.settings = type(again.client.settings)(reasks=0)
+    again.client.settings = type(again.client.settings)(regenerate=0)
     once_more = await sample(PROBLEM, again, Grader(), 6, Keep(), SampleStats())
     await again.close()
     # Whole and cut replies are used again; a refusal is asked anew.

@@ -118,7 +118,7 @@ def test_styles_side_by_side_and_again_from_the_cache_for_nothing(
     says_so = {"text": "Nothing is wrong.\n\n\\boxed{-1}", "contains": "index of the earliest paragraph", "usage": usage}
     lazy.write_bytes(orjson.dumps(says_so))
     both, out = f"scripted/{adds},scripted/{lazy}", tmp_path / "out.json"
-    common = ("--styles", "stepwise,first-error", "--db", str(tmp_path / "x.db"), "--prices", "1,10", "--reask", "0")
+    common = ("--styles", "stepwise,first-error", "--db", str(tmp_path / "x.db"), "--prices", "1,10", "--follow-ups", "0")
     options = ("--resamples", "200", "--json", "-o", str(out))
 
     assert run("judge-eval", both, str(bench), *common, *options) == 3, "one judge has no replies for one style"

@@ -70,7 +70,7 @@ OPTIONS: dict[str, Sampling] = {
     "effort": Sampling(effort="low"),
     "temperature, top_p, seed": Sampling(temperature=0.7, top_p=0.9, seed=3),
     "logprobs": Sampling(logprobs=5),
-    "service_tier": Sampling(extra={"service_tier": "auto"}),
+    "service_tier": Sampling(extra_body={"service_tier": "auto"}),
     "everything": Sampling(temperature=0.7, top_p=0.9, seed=3, max_tokens=512, stop=("END",), logprobs=5, effort="none"),
 }
 

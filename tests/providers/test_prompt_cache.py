@@ -30,7 +30,7 @@ def claude(model: str = "claude-haiku-5-5") -> AnthropicProvider:
 
 def asked(text: str, *shared: int, images: tuple[str, ...] = (), extra: dict[str, Any] | None = None) -> Request:
     messages = (Message("system", "judge"), Message("user", text, images, shared))
-    return Request(messages, Sampling(extra=extra or {}))
+    return Request(messages, Sampling(extra_body=extra or {}))
 
 
 def bare(body: Any) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.cli.options import judging
 from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.data.judgement import Judgement, judgement_from_json, judgement_to_json
 from critic_prm.data.trajectory import Step, Trajectory
@@ -24,9 +23,9 @@ from critic_prm.evaluate.judges import JudgeCost
 from critic_prm.label.estimate import estimate
 from critic_prm.label.sampling import Samples
 from critic_prm.providers.anthropic import AnthropicProvider
-from critic_prm.providers.models import Prices, abilities
+from critic_prm.providers.models import Prices, abilities, parse_prices
 from critic_prm.providers.openai import OpenAIProvider, read_chat
-from critic_prm.providers.provider import Message, Request, Sampling, Usage, Wire, requested_tier
+from critic_prm.providers.provider import Message, Request, Sampling, Usage, Wire, parse_extra_body, requested_tier
 from critic_prm.providers.scripted import ScriptedProvider
 
 MILLION = 1_000_000
@@ -119,13 +118,12 @@ def test_a_sum_over_several_tiers_has_no_price() -> None:
 
 
 def test_prices_that_the_user_names_hold_for_every_tier() -> None:
-    prices = judging(prices="1,2").prices
-    assert prices is not None
+    prices = parse_prices("1,2")
     assert prices.cost(Usage(MILLION, tier="performance")) == pytest.approx(1.0)
 
 
 def test_the_option_goes_into_the_body() -> None:
-    sampling = judging(service_tier="flex", extra_body='{"user": "me"}').sampling
+    sampling = Sampling(service_tier="flex", extra_body=parse_extra_body('{"user": "me"}'))
     assert sampling.extra == {"user": "me", "service_tier": "flex"}
     wire = OpenAIProvider("gpt-5.4-mini", None, "k").wire(Request((Message("user", "x"),), sampling))
     assert wire["service_tier"] == "flex"
@@ -143,7 +141,7 @@ def open_client(db: Path, money: Budget, tier: str | None) -> Client:
 
 
 def question(text: str, **extra: Any) -> Request:
-    return Request((Message("user", text),), Sampling(max_tokens=1000, extra=extra))
+    return Request((Message("user", text),), Sampling(max_tokens=1000, extra_body=extra))
 
 
 TIERED = Prices(input=0.0, output=1000.0, tiers={"flex": 0.5, "priority": 2.0})
@@ -199,7 +197,7 @@ def test_an_hour_of_caching_that_the_user_asks_for_is_set_aside() -> None:
 
 
 def critic(db: Path, tier: str, budget: float | None = None) -> LLMCritic:
-    sampling = Sampling(max_tokens=100, extra={"service_tier": tier})
+    sampling = Sampling(max_tokens=100, extra_body={"service_tier": tier})
     return with_provider(ScriptedProvider([]), JudgeOptions(db=db, prices=TIERED, sampling=sampling, budget_usd=budget))
 
 

@@ -28,7 +28,7 @@ def claude(model: str = "claude-haiku-5-5") -> AnthropicProvider:
 
 
 def test_chat_completions() -> None:
-    sampling = Sampling(temperature=0.5, top_p=0.9, seed=3, max_tokens=100, stop=("END",), logprobs=5, extra={"user": "x"})
+    sampling = Sampling(temperature=0.5, top_p=0.9, seed=3, max_tokens=100, stop=("END",), logprobs=5, extra_body={"user": "x"})
     assert openai().wire(Request(MESSAGES, sampling, SCHEMA)) == {
         "model": "gpt-4o",
         "messages": [{"role": "system", "content": "judge"}, {"role": "user", "content": "2+2?"}],

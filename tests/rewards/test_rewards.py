@@ -237,7 +237,7 @@ async def test_a_judge_is_asked_once_whatever_thread_asks(tmp_path: Path) -> Non
         {"contains": "broken", "text": "I would rather not say."},
     ]
     replies.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    judging = JudgeOptions(db=tmp_path / "cache.db", follow_ups=0, force=False, reasks=0)
+    judging = JudgeOptions(db=tmp_path / "cache.db", follow_ups=0, force=False, regenerate=0)
     made = Reward(f"scripted/{replies}", judging=judging, samples=2)
     solutions = [Solution("sum", "2 + 2 = 4\n\n4 + 1 = 6"), Solution("sum", "broken\n\nsteps")]
     first = await made.of_async(solutions)

@@ -103,10 +103,10 @@ async def test_a_cut_or_refused_reply_is_no_step(tmp_path: Path) -> None:
     provider = ScriptedProvider(
         [{"text": "Step 1: half a", "finish": "length", "contains": "long"}, {"text": "", "contains": "no"}]
     )
-    stepper = LLMStepper(policy_over(provider, JudgeOptions(db=tmp_path / "c.db", reasks=0)))
+    stepper = LLMStepper(policy_over(provider, JudgeOptions(db=tmp_path / "c.db", regenerate=0)))
     assert (await stepper.step("long", ())).came == "truncated"
     assert (await stepper.step("no", ())).came == "refused"
-    failing = LLMStepper(policy_over(ScriptedProvider([]), JudgeOptions(db=tmp_path / "d.db", retries=0)))
+    failing = LLMStepper(policy_over(ScriptedProvider([]), JudgeOptions(db=tmp_path / "d.db", max_retries=0)))
     found = await search(SearchTask("1", "p"), failing, SimulatedCritic(), Grader(), settings=SearchSettings(n=4))
     assert found.came == "provider_error"
     await stepper.close()

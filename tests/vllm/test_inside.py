@@ -77,7 +77,7 @@ async def test_the_loop_goes_on_while_the_model_is_loaded_and_stdout_stays_clean
 
 async def test_trajectories_are_labelled(engine: str, tmp_path: Path) -> None:
     """The second question about a trajectory finds the prefix of the first."""
-    settings = JudgeOptions(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(max_tokens=80, seed=3, extra=YES_NO))
+    settings = JudgeOptions(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(max_tokens=80, seed=3, extra_body=YES_NO))
     critic = connect(engine, settings)
     try:
         found = [(await critic.judge([one]))[0] for one in SUMS]
@@ -134,7 +134,9 @@ async def test_structured_outputs_and_seeds(engine: str) -> None:
 
 async def test_what_is_wrong_with_a_row_is_said_and_the_rest_goes_on(engine: str, tmp_path: Path) -> None:
     huge = Trajectory("huge", "What is " + "1 + " * 9000 + "1?", (Step("2."),))
-    critic = connect(engine, JudgeOptions(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(max_tokens=80, extra=YES_NO)))
+    critic = connect(
+        engine, JudgeOptions(style="yes-no", db=tmp_path / "x.db", sampling=Sampling(max_tokens=80, extra_body=YES_NO))
+    )
     try:
         found = await critic.judge([huge, SUMS[0]])
         assert [one.status for one in found] == ["provider_error", "ok"]

@@ -66,8 +66,8 @@ HELLO = Message("user", "Is 2 + 2 = 5?")
 
 @pytest.mark.parametrize("style", GRAMMARS)
 async def test_every_style_is_labelled(server: str, judge: Path, tmp_path: Path, style: str) -> None:
-    sampling = Sampling(max_tokens=400, seed=1, temperature=1.0, extra={"structured_outputs": {"regex": GRAMMARS[style]}})
-    found = await judged(judge, judging(tmp_path, server, style=style, sampling=sampling, reasks=0, schema=False))
+    sampling = Sampling(max_tokens=400, seed=1, temperature=1.0, extra_body={"structured_outputs": {"regex": GRAMMARS[style]}})
+    found = await judged(judge, judging(tmp_path, server, style=style, sampling=sampling, regenerate=0, schema=False))
     assert [one.status for one in found] == ["ok"] * len(SUMS), [one.notes for one in found]
     assert all(verdict.value in ("correct", "incorrect", "neutral") for one in found for verdict in one.verdicts)
     assert all(("logprobs" in one.how) == (style == "yes-no") for one in found)
@@ -88,8 +88,8 @@ async def test_structured_outputs_are_enforced(server: str, judge: Path, obey: A
 
 async def test_the_schema_of_a_style_is_enforced(server: str, judge: Path, tmp_path: Path) -> None:
     """Whatever numbers random weights give their steps, it is the JSON that was asked for."""
-    sampling = Sampling(max_tokens=400, seed=1, temperature=1.0, extra=ending_texts(judge))
-    found = await judged(judge, judging(tmp_path, server, style="json", sampling=sampling, reasks=0, follow_ups=0))
+    sampling = Sampling(max_tokens=400, seed=1, temperature=1.0, extra_body=ending_texts(judge))
+    found = await judged(judge, judging(tmp_path, server, style="json", sampling=sampling, regenerate=0, follow_ups=0))
     assert [one.how[0] for one in found] == ["schema"] * len(SUMS)
 
 
@@ -132,7 +132,7 @@ async def test_a_cut_critique_is_forced_to_its_verdicts(server: str, judge: Path
         return plain(request) | {"structured_outputs": {"regex": grammar}}
 
     provider.wire = wire  # type: ignore[method-assign]
-    critic = with_provider(provider, judging(tmp_path, server, sampling=Sampling(max_tokens=30), reasks=0))
+    critic = with_provider(provider, judging(tmp_path, server, sampling=Sampling(max_tokens=30), regenerate=0))
     one = Trajectory("one", "What is 2 + 2?", (Step("2 + 2 = 4."),))
     try:
         (found,) = await critic.judge([one])
@@ -153,14 +153,14 @@ async def test_seeds_and_several_answers(server: str, judge: Path) -> None:
 
 async def test_a_prefix_that_was_read_before_is_not_read_again(server: str, judge: Path, tmp_path: Path) -> None:
     """Style by step: the second question about a trajectory begins like the first."""
-    sampling = Sampling(max_tokens=60, extra={"structured_outputs": {"regex": r"a\nIs the step correct\? Yes"}})
+    sampling = Sampling(max_tokens=60, extra_body={"structured_outputs": {"regex": r"a\nIs the step correct\? Yes"}})
     (found,) = await judged(judge, judging(tmp_path, server, style="yes-no", sampling=sampling), SUMS[0])
     assert (found.status, len(found.verdicts)) == ("ok", 2)
     assert found.usage.cached > 0.4 * found.usage.input
 
 
 async def test_what_does_not_fit_is_a_failed_row_and_an_unknown_model_stops(server: str, judge: Path, tmp_path: Path) -> None:
-    sampling = Sampling(max_tokens=400, extra={"structured_outputs": {"regex": GRAMMARS["stepwise"]}})
+    sampling = Sampling(max_tokens=400, extra_body={"structured_outputs": {"regex": GRAMMARS["stepwise"]}})
     huge = Trajectory("huge", "What is " + "1 + " * 9000 + "1?", (Step("2."), Step("3.")))
     found = await judged(judge, judging(tmp_path, server, sampling=sampling), huge, SUMS[0])
     assert [one.status for one in found] == ["provider_error", "ok"]

@@ -171,7 +171,7 @@ def verdict_so_far(client: Client, ledger: Ledger, question: PendingRequest) -> 
     doubled token limit. Raises InBatch while the request is in a batch.
     """
     asked, before = question, ledger.tries(question.key)
-    if client.settings.reasks and _was_cut(client, question.key, before):
+    if client.settings.regenerate and _was_cut(client, question.key, before):
         asked = with_doubled_limit(question)
         if asked.key != question.key:
             answer = _outcome(client, ledger, asked, ledger.tries(asked.key))
@@ -197,7 +197,7 @@ def _outcome(client: Client, ledger: Ledger, question: PendingRequest, before: l
     if not outcomes:
         return None
     passing = set(outcomes) <= {*UNRUN, *PASSING}
-    enough = TRIES if passing else client.settings.reasks + (0 if question.roomier else 1)
+    enough = TRIES if passing else client.settings.regenerate + (0 if question.roomier else 1)
     if "row" not in outcomes and outcomes.total() < enough:
         return None
     last = next(one.outcome for one in reversed(before) if one.outcome not in UNSENT)

@@ -29,9 +29,9 @@ def spread(provider: Provider, judging: JudgeOptions, start: int) -> tuple[Remot
     assert cluster is not None
     loads = "near" in getattr(provider, "gives", ())
     pool = Pool(cluster, partial(_open, provider, os.environ.get(ENGINE)), _needs(cluster, loads))
-    start = judging.connections if loads else start
+    start = judging.max_connections if loads else start
     gate = SharedLimiter(
-        judging.connections,
+        judging.max_connections,
         provider,
         cluster,
         rpm=judging.rpm,
@@ -88,8 +88,8 @@ class RemoteProvider:
 
 def _needs(cluster: RayOptions, loads: bool) -> Needs:
     """Return a worker's resources. One that loads a model asks for as many GPUs as a copy uses, if the cluster has any."""
-    if cluster.gpus is not None or not loads:
-        return Needs(gpus=cluster.gpus or 0.0)
+    if cluster.worker_gpus is not None or not loads:
+        return Needs(gpus=cluster.worker_gpus or 0.0)
     said = engine_arguments()
     return Needs(gpus=float(said.get("tensor_parallel_size", 1) * said.get("pipeline_parallel_size", 1)), gpus_if_any=True)
 

@@ -70,7 +70,7 @@ def leave() -> None:
 
 
 def _connect(ray: ModuleType, cluster: RayOptions) -> None:
-    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    address = cluster.ray_address or os.environ.get("RAY_ADDRESS")
     common: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
     try:
         with warnings.catch_warnings():

@@ -1,0 +1,259 @@
+"""Turn the fields of settings classes into command-line options.
+
+A command takes a settings object, and its options are the fields of the object's class:
+
+    @dataclass(frozen=True, slots=True)
+    class SearchSettings:
+        n: Annotated[int, Option(("-n",), min=1, panel="Search method")] = 16
+        \"\"\"Number of solutions or beams.\"\"\"
+        backup: Literal["mean", "max"] = "mean"
+        \"\"\"Value backup of mcts.\"\"\"
+        trace: Annotated[Tracer | None, Option(hidden=True)] = None
+        \"\"\"Not an option.\"\"\"
+
+    def search(source: ..., settings: SearchSettings, judging: PolicyOptions) -> None:
+        ...  # settings.n is the value of -n, settings.backup that of --backup
+
+- Name, type and default of an option are those of the field; its help is the docstring under it. `max_retries` is
+  `--max-retries`.
+- A bool that is true by default also gets `--no-NAME`. A Literal lists the choices. A `tuple[T, ...]` may be repeated. A field
+  that holds a settings object contributes that object's fields.
+- `Option` adds what the type cannot say: a range, other flags, a heading in the help, a function that parses the text.
+- `Annotated[SearchSettings, Fields(...)]` leaves out fields, prefixes their names or changes defaults for one command.
+- Settings classes of one command that have a field in common share its option.
+- The annotations are evaluated, so a module with settings imports their types at its top, and nothing heavy.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache, cached_property, wraps
+from inspect import Parameter, cleandoc, signature
+from itertools import pairwise
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import typer
+from typer.models import CommandInfo
+
+from critic_prm.cli.outputs import guarded
+from critic_prm.option import Option
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """How one command shows a settings class."""
+
+    without: tuple[str, ...] = ()
+    """Fields that are not options of this command; they keep their defaults."""
+    only: tuple[str, ...] = ()
+    """If given, only these fields are options of this command."""
+    prefix: str = ""
+    """Put before every name: with "policy", the field `top_p` is `--policy-top-p`."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of this command, by field."""
+    panel: str | None = None
+    """Heading of these options in the help, unless a field names its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One field of a settings class: its type, how it is shown, its help text, and the heading it stands under."""
+
+    name: str
+    type: Any
+    default: Any
+    option: Option
+    help: str
+    panel: str | None
+
+    @property
+    def nested(self) -> bool:
+        """Whether the field is a settings object itself, whose fields are shown."""
+        return isinstance(self.type, type) and is_dataclass(self.type) and self.option.parse is None
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the field is a tuple of any length, and its option may be repeated."""
+        return get_origin(self.type) is tuple and get_args(self.type)[-1] is Ellipsis
+
+    def hidden(self, shown: Fields) -> bool:
+        """Whether the field is not an option of a command."""
+        left_out = bool(shown.only) and self.name not in shown.only and not self.nested
+        return self.option.hidden or self.name in shown.without or left_out
+
+    def parameter(self, shown: Fields) -> str:
+        """The name of the command's parameter."""
+        if shown.prefix:
+            return f"{shown.prefix}_{self.name}"
+        long = next((flag for flag in self.option.flags if flag.startswith("--")), f"--{self.name}")
+        return long.partition("/")[0].removeprefix("--").replace("-", "_")
+
+
+class LazyCommand(typer.core.TyperCommand):
+    """A command whose options are built when they are first needed, so that the help of all commands is fast."""
+
+    def __init__(self, info: CommandInfo) -> None:
+        self._info = info
+        function = info.callback
+        assert function is not None
+        name = info.name or function.__name__.replace("_", "-")
+        text = one_line_paragraphs(info.help or function.__doc__)
+        super().__init__(name, help=text, rich_help_panel=info.rich_help_panel or None, rich_markup_mode="rich")
+
+    @cached_property
+    def built(self) -> Any:
+        """The command with its options."""
+        app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+        app.command(self.name)(guarded(expanded(self._info.callback)))
+        command = typer.main.get_command(app)
+        for parameter in command.params:
+            parameter.show_envvar = False  # one rule in the epilog covers all of them
+        return command
+
+    @property
+    def params(self) -> list[Any]:
+        return self.built.params
+
+    @params.setter
+    def params(self, value: object) -> None:
+        """Ignored: the options are those of the function."""
+
+    @property
+    def callback(self) -> Any:
+        return self.built.callback
+
+    @callback.setter
+    def callback(self, value: object) -> None:
+        """Ignored, as above."""
+
+
+def one_line_paragraphs(text: str | None) -> str:
+    """Remove line breaks within each paragraph of a docstring, so that the terminal's width decides where lines end."""
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text or "").split("\n\n"))
+
+
+def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command in which every parameter that is a settings class has become the options of its fields."""
+    own = signature(command, eval_str=True)
+    settings = {name: parsed for name, one in own.parameters.items() if (parsed := _settings_of(one.annotation))}
+    if not settings:
+        return command
+    flat: dict[str, Parameter] = {}
+    for name, parameter in own.parameters.items():
+        for option in _options(*settings[name]) if name in settings else [parameter]:
+            flat.setdefault(option.name, option.replace(kind=Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def run(**given: Any) -> Any:
+        objects = {name: _instance(*parsed, given) for name, parsed in settings.items()}
+        return command(**{name: given[name] for name in own.parameters if name not in settings}, **objects)
+
+    run.__signature__ = own.replace(parameters=list(flat.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in flat.items()}
+    return run
+
+
+def _settings_of(annotation: Any) -> tuple[type, Fields] | None:
+    """The settings class of a parameter and how to show it; None if the parameter is an ordinary option."""
+    if get_origin(annotation) is Annotated:
+        cls, *notes = get_args(annotation)
+        shown = next((note for note in notes if isinstance(note, Fields)), Fields())
+    else:
+        cls, shown = annotation, Fields()
+    return (cls, shown) if isinstance(cls, type) and is_dataclass(cls) else None
+
+
+@cache
+def _settings(cls: type) -> list[_Setting]:
+    hints, help_of, found, panel = get_type_hints(cls, include_extras=True), _docstrings(cls), [], None
+    for one in fields(cls):
+        hint, notes = hints[one.name], ()
+        if get_origin(hint) is Annotated:
+            hint, *notes = get_args(hint)
+        option = next((note for note in notes if isinstance(note, Option)), Option())
+        panel = option.panel or panel
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        found.append(_Setting(one.name, hint, default, option, help_of.get(one.name, ""), panel))
+    return found
+
+
+def _docstrings(cls: type) -> dict[str, str]:
+    """The docstring under each field of a class, from its source."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        source = getattr(sys.modules[base.__module__], "__file__", None)
+        if source is None or not is_dataclass(base):
+            continue
+        body = next(node.body for node in _parsed(source).body if isinstance(node, ast.ClassDef) and node.name == base.__name__)
+        for statement, after in pairwise(body):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                match after:
+                    case ast.Expr(value=ast.Constant(value=str(text))):
+                        found[statement.target.id] = " ".join(text.split())
+    return found
+
+
+@cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(Path(source).read_text("utf-8"))
+
+
+def _options(cls: type, shown: Fields, defaults: object = None, above: str | None = None) -> Iterator[Parameter]:
+    """The command's parameters for the fields of a settings class; `defaults` is an object of it with the default values."""
+    for one in _settings(cls):
+        panel = one.panel or above or shown.panel
+        default = getattr(defaults, one.name, one.default)
+        if one.hidden(shown):
+            continue
+        if one.nested:
+            yield from _options(one.type, shown, default, panel)
+            continue
+        kind, default = _typed(one, shown.defaults.get(one.name, default))
+        name = one.parameter(shown)
+        flag = "--" + name.replace("_", "-")
+        if default is True:
+            flag += f"/--no-{name.replace('_', '-')}"
+        flags = (flag,) if shown.prefix or not one.option.flags else one.option.flags
+        option = typer.Option(
+            *flags, min=one.option.min, max=one.option.max, metavar=one.option.metavar, envvar=one.option.envvar,
+            help=one.help, rich_help_panel=panel,
+        )  # fmt: skip
+        default = Parameter.empty if default is MISSING else default
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+def _typed(one: _Setting, default: Any) -> tuple[Any, Any]:
+    """The type and default of an option on the command line. If a text is parsed, no text stands for the field's default."""
+    if one.option.parse is not None:
+        return (str, MISSING) if default is MISSING else (str | None, None)
+    if one.repeated:
+        return list[_plain(get_args(one.type)[0])] | None, list(default) or None  # type: ignore[misc]
+    return _plain(one.type), default
+
+
+def _plain(kind: Any) -> Any:
+    """A type that typer can parse: `str | Path` is str."""
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    return (str | None if NoneType in parts else str) if str in parts else kind
+
+
+def _instance(cls: type, shown: Fields, given: Mapping[str, Any], defaults: Any = MISSING) -> Any:
+    """A settings object with the given option values, and `defaults`, an object of the class, for fields without an option."""
+    values: dict[str, Any] = {}
+    for one in _settings(cls):
+        if one.hidden(shown):
+            continue
+        if one.nested:
+            values[one.name] = _instance(one.type, shown, given, getattr(defaults, one.name, one.default))
+            continue
+        value = given[one.parameter(shown)]
+        if one.option.parse is None:
+            values[one.name] = tuple(value or ()) if one.repeated else value
+        elif value is not None:
+            values[one.name] = one.option.parse(value)
+    return cls(**values) if defaults is MISSING else replace(defaults, **values)
