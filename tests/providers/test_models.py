@@ -143,15 +143,15 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("anthropic/claude-haiku-5-5", {"effort": "none"}, "takes low, medium, high, xhigh, max"),
     ("openai/gpt-4o", {"stop": ("a", "b", "c", "d", "e")}, "4 at most"),
     ("openai/gpt-4o", {"stop": ("",)}, "a stop string is empty"),
-    ("openai/gpt-4o", {"extra": {"n": 3}}, "use --samples 3"),
-    ("openai/gpt-4o", {"extra": {"stream": True}}, "leave it out"),
+    ("openai/gpt-4o", {"extra_body": {"n": 3}}, "use --samples 3"),
+    ("openai/gpt-4o", {"extra_body": {"stream": True}}, "leave it out"),
     ("vllm/m", {"top_p": 1.5}, "0 to 1"),
     ("vllm/m", {"logprobs": -2}, "at least -1"),
 ]
 TAKEN: list[tuple[str, dict[str, Any]]] = [
     ("openai/gpt-4o", {"temperature": 2.0, "top_p": 1.0, "logprobs": 20, "max_tokens": 1}),
     ("openai/my-deployment", {"effort": "a word of its own"}),
-    ("openai/gpt-4o", {"extra": {"n": 1, "stream": False}}),
+    ("openai/gpt-4o", {"extra_body": {"n": 1, "stream": False}}),
     ("vllm/m", {"temperature": 3.0, "logprobs": 100}),
     ("vllm/m", {"logprobs": -1}),
 ]

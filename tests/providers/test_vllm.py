@@ -173,7 +173,7 @@ async def test_answers_come_as_from_the_server(fake: Any) -> None:
     two = await ask(provider, "q", logprobs=2)
     assert [(token.token, token.logprob) for token in two.logprobs] == [("t5", -5.0), ("t6", -6.0)]
     assert [len(token.top) for token in two.logprobs] == [2, 2]
-    chosen = await ask(provider, "q", extra={"logprob_token_ids": [5, 6, 7]})
+    chosen = await ask(provider, "q", extra_body={"logprob_token_ids": [5, 6, 7]})
     assert [len(token.top) for token in chosen.logprobs] == [3, 3]
     assert threading.current_thread().name not in fake.made.threads
     await provider.close()
@@ -190,7 +190,7 @@ async def test_only_the_request_at_fault_fails(fake: Any) -> None:
     wrongs: tuple[dict[str, Any], ...] = ({"guided_json": {}}, {"response_format": {"type": "xml"}})
     for wrong in wrongs:
         with pytest.raises(ProviderError, match="knows no") as unknown:
-            await ask(provider, "x", extra=wrong)
+            await ask(provider, "x", extra_body=wrong)
         assert unknown.value.failure == "run"
     await provider.close()
 

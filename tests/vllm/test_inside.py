@@ -101,7 +101,7 @@ async def test_log_probabilities_are_those_of_the_model(engine: str, judge: Path
     words = AutoTokenizer.from_pretrained(judge)
     ids = [words.encode(word, add_special_tokens=False)[0] for word in (" Yes", " No")]
     begun = Message("assistant", "Is the step correct?")
-    reply = await asked(engine, HELLO, begun, continues=True, max_tokens=1, extra={"logprob_token_ids": ids})
+    reply = await asked(engine, HELLO, begun, continues=True, max_tokens=1, extra_body={"logprob_token_ids": ids})
     messages = [{"role": one.role, "content": one.content} for one in (HELLO, begun)]
     text = words.apply_chat_template(messages, continue_final_message=True, tokenize=False)
     prompt = torch.tensor([words.encode(text, add_special_tokens=False)])
@@ -122,13 +122,13 @@ async def test_structured_outputs_and_seeds(engine: str) -> None:
     arrival = await provider.complete(provider.wire(Request((HELLO,), Sampling(max_tokens=40), schema)))
     assert orjson.loads(provider.read(arrival.raw).text) == {"n": 7}
     format = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    assert orjson.loads((await asked(engine, HELLO, max_tokens=40, extra={"response_format": format})).text) == {"n": 7}
+    assert orjson.loads((await asked(engine, HELLO, max_tokens=40, extra_body={"response_format": format})).text) == {"n": 7}
     first, same, other = await asyncio.gather(
         *(asked(engine, HELLO, max_tokens=20, temperature=1.0, seed=seed) for seed in (1, 1, 2))
     )
     assert first.text == same.text != other.text
-    assert len((await asked(engine, HELLO, max_tokens=5, extra={"n": 3})).raw["choices"]) == 3
-    assert (await asked(engine, HELLO, max_tokens=9, extra={"ignore_eos": True})).finish == "length"
+    assert len((await asked(engine, HELLO, max_tokens=5, extra_body={"n": 3})).raw["choices"]) == 3
+    assert (await asked(engine, HELLO, max_tokens=9, extra_body={"ignore_eos": True})).finish == "length"
     await provider.close()
 
 
@@ -147,11 +147,11 @@ async def test_what_is_wrong_with_a_row_is_said_and_the_rest_goes_on(engine: str
         await asked(engine, HELLO, max_tokens=100_000)
     assert (refused.value.failure, refused.value.status) == ("row", 400)
     with pytest.raises(ProviderError, match="no parameter 'guided_choice'") as unknown:
-        await asked(engine, HELLO, max_tokens=9, extra={"guided_choice": ["a"]})
+        await asked(engine, HELLO, max_tokens=9, extra_body={"guided_choice": ["a"]})
     assert unknown.value.failure == "run"
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):  # 8,000 tokens take longer on any machine
-            await asked(engine, HELLO, max_tokens=8000, extra={"ignore_eos": True})
+            await asked(engine, HELLO, max_tokens=8000, extra_body={"ignore_eos": True})
     assert (await asked(engine, HELLO, max_tokens=8)).usage.output > 0
 
 

@@ -83,7 +83,7 @@ async def test_every_style_is_labelled(server: str, judge: Path, tmp_path: Path,
     ],
 )
 async def test_structured_outputs_are_enforced(server: str, judge: Path, obey: Any, fits: Any) -> None:
-    assert fits((await asked(server, judge, HELLO, max_tokens=40, extra={"structured_outputs": obey})).text)
+    assert fits((await asked(server, judge, HELLO, max_tokens=40, extra_body={"structured_outputs": obey})).text)
 
 
 async def test_the_schema_of_a_style_is_enforced(server: str, judge: Path, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_the_schema_of_a_style_is_enforced(server: str, judge: Path, tmp_p
 
 async def test_what_vllm_ignores_in_silence(server: str, judge: Path) -> None:
     """The old name is answered with a 200 and prose; when that changes, so may docs/vllm.md."""
-    said = await asked(server, judge, HELLO, max_tokens=8, extra={"guided_choice": ["forty-two"]})
+    said = await asked(server, judge, HELLO, max_tokens=8, extra_body={"guided_choice": ["forty-two"]})
     assert said.text != "forty-two"
 
 
@@ -110,7 +110,7 @@ async def test_log_probabilities_are_those_of_the_model(server: str, judge: Path
     ids = [one[0] for one in chosen]
     begun = "Is the step correct?"
     reply = await asked(
-        server, judge, HELLO, Message("assistant", begun), continues=True, max_tokens=1, extra={"logprob_token_ids": ids}
+        server, judge, HELLO, Message("assistant", begun), continues=True, max_tokens=1, extra_body={"logprob_token_ids": ids}
     )
     messages = [{"role": "user", "content": HELLO.content}, {"role": "assistant", "content": begun}]
     text = words.apply_chat_template(messages, continue_final_message=True, tokenize=False)
@@ -147,7 +147,7 @@ async def test_seeds_and_several_answers(server: str, judge: Path) -> None:
         *(asked(server, judge, HELLO, max_tokens=20, temperature=1.0, seed=seed) for seed in (1, 1, 2))
     )
     assert first.text == same.text != other.text
-    several = await asked(server, judge, HELLO, max_tokens=5, temperature=1.0, extra={"n": 3})
+    several = await asked(server, judge, HELLO, max_tokens=5, temperature=1.0, extra_body={"n": 3})
     assert len(several.raw["choices"]) == 3
 
 

@@ -128,7 +128,7 @@ Probed = tuple[State, str]
 
 
 async def _choice(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
-    reply = await ask(_plain(provider, extra={"structured_outputs": {"choice": [WORD]}}))
+    reply = await ask(_plain(provider, extra_body={"structured_outputs": {"choice": [WORD]}}))
     if reply.text.strip() == WORD:
         return "ok", "structured_outputs is obeyed"
     return "bad" if "structured_outputs" in run else "note", (
@@ -137,7 +137,7 @@ async def _choice(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
 
 
 async def _chosen(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
-    reply = await ask(_plain(provider, max_tokens=1, extra={"logprob_token_ids": [5, 6, 7, 8]}))
+    reply = await ask(_plain(provider, max_tokens=1, extra_body={"logprob_token_ids": [5, 6, 7, 8]}))
     given = max((len(token.top) for token in reply.logprobs), default=0)
     if given >= 4:
         return "ok", "logprob_token_ids is obeyed: the tokens asked for are there"
@@ -170,7 +170,7 @@ async def _seed(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
 
 
 async def _several(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
-    choices = (await ask(_plain(provider, max_tokens=2, temperature=1.0, extra={"n": 2}))).raw.get("choices") or []
+    choices = (await ask(_plain(provider, max_tokens=2, temperature=1.0, extra_body={"n": 2}))).raw.get("choices") or []
     return ("ok", "n answers come with one request") if len(choices) == 2 else ("note", "n is ignored: one answer came of 2")
 
 
