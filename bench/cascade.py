@@ -18,7 +18,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
@@ -45,7 +45,7 @@ LEFT_OUT = ("outcome_*", "processbench_*")
 
 
 @dataclass
-class Judge:
+class Judge(Critic):
     """A judge of known accuracy: the same judge says the same of the same step."""
 
     gold: Mapping[tuple[str, tuple[str, ...]], int]
@@ -53,8 +53,11 @@ class Judge:
     specificity: float
     seed: int
     batch: int = 1
-    repeats: bool = False
-    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "simulated"})
+    stochastic: bool = False
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "simulated"}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         return [self.one(trajectory) for trajectory in trajectories]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
@@ -18,7 +19,7 @@ from distill.types import Item, Scorer
 
 
 @dataclass(frozen=True, slots=True)
-class Verifier:
+class Verifier(Critic):
     """A trained and calibrated student, with the threshold chosen on its dev split. Open one with `load_verifier`.
 
     `info` is the unmodified content of `verifier.json`. Scores are P(correct) in [0, 1]; a step is judged incorrect if p <
@@ -30,12 +31,16 @@ class Verifier:
     calibration: Calibration
     threshold: float
     info: Mapping[str, Any] = field(default_factory=dict)
-    repeats: bool = False
+    stochastic: bool = False
 
     @property
     def batch(self) -> int:
         """The preferred number of trajectories per call."""
         return self.scorer.batch
+
+    @property
+    def causal(self) -> bool:
+        return self.scorer.causal
 
     @property
     def heads(self) -> int:
@@ -77,7 +82,7 @@ class Verifier:
         """
         return [spread for _, spread in self._both(items, needed=True)]
 
-    def remembering(self) -> Verifier:
+    def with_prefix_cache(self) -> Verifier:
         """Return a copy of this verifier that caches prefixes, for solutions that grow step by step, as in search.
 
         Scoring an appended step then costs that step alone. Returns the verifier itself if it cannot cache.
@@ -96,9 +101,6 @@ class Verifier:
             return [self._judgement(p, spread, sample) for p, spread in found]
 
         return await asyncio.to_thread(compute)
-
-    async def close(self) -> None:
-        """Do nothing: no resources are held open."""
 
     def _both(self, items: Sequence[Item], needed: bool = False) -> list[tuple[list[float | None], list[float | None]]]:
         """Return P(correct) per step and the spread over heads; the spread is empty if there is one head."""

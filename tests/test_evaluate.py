@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.records.reading import write_records
 from critic_prm.data.trajectory import Step, Trajectory, blind
@@ -20,14 +21,17 @@ from critic_prm.metrics.scorecard import compare
 
 
 @dataclass
-class Fake:
+class Fake(Critic):
     """A critic made by hand: `say` gives the first error and scores, or a status, for a solution and a sample."""
 
     say: Callable[[Trajectory, int], Any]
     batch: int = 4
-    repeats: bool = False
-    card: Mapping[str, Any] = field(default_factory=lambda: {"model": "fake"})
+    stochastic: bool = False
     seen: list[Trajectory] = field(default_factory=list)
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"model": "fake"}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         self.seen += trajectories
@@ -118,7 +122,7 @@ def test_unusable_judgements_are_shown_by_status() -> None:
 
 
 def test_samples_are_asked_for_and_voted_on() -> None:
-    critic = Fake(lambda t, s: knows(t) if s < 2 else [0.1, 0.9], repeats=True, batch=1)
+    critic = Fake(lambda t, s: knows(t) if s < 2 else [0.1, 0.9], stochastic=True, batch=1)
     result = run(critic, samples=3)
     assert result.samples == 3
     assert len(critic.seen) == 36

@@ -100,8 +100,8 @@ def test_nothing_more_is_paid_for_what_cannot_be_read() -> None:
 
 
 async def test_a_run_asks_for_no_more_than_it_takes_and_says_so() -> None:
-    class Judge:
-        batch, repeats = 1, True
+    class Judge(Critic):
+        batch, stochastic = 1, True
         card: Mapping[str, Any] = MappingProxyType({})
         asked = 0
 

@@ -41,7 +41,7 @@ def run(critic: Critic, analyse: Callable[[Critic, RunStats], Coroutine[Any, Any
     from critic_prm.label.run import RunStats
 
     tally = RunStats()
-    client = getattr(critic, "client", None)
+    client = critic.client
 
     async def body() -> Analysis:
         watching = asyncio.create_task(watch(tally, client))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from critic_prm.cli.running import clients_of, run_watched
-from critic_prm.data.critic import Critic
+from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Label, Prior
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
@@ -17,7 +17,7 @@ from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import Pending, UsageError
 from critic_prm.label.batch_admin import away
 from critic_prm.label.batch_job import Job
-from critic_prm.label.run import CriticStats, RunStats, label_into
+from critic_prm.label.run import RunStats, label_into
 from critic_prm.label.sampling import Samples
 from critic_prm.providers.batches import batch_api
 
@@ -76,7 +76,7 @@ def run_batched(
         try:
             await job.run(lambda: islice(again(), limit), wait=wait)
             for account in accounts:
-                getattr(account, "again", lambda: None)()
+                account.restart()
             rows = islice(again(), limit)
             await label_into(sink, rows, critic, tally, samples=samples, prior=prior, stop=stop, each=count)
             tally.skipped = len(skipped)

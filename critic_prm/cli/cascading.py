@@ -78,8 +78,7 @@ def run_tuning(
 
 
 def _unit(by: str | None, judge: Critic | Mapping[str, Label]) -> By:
-    style = getattr(judge, "style", None)
-    natural: By = "step" if style is not None and style.per == "step" else "solution"
+    natural: By = "step" if not isinstance(judge, Mapping) and judge.asks_per_step else "solution"
     return natural if by is None else "step" if by == "step" else "solution"
 
 

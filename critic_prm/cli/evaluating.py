@@ -34,7 +34,7 @@ def run_evaluation(
     After an error, predictions made so far are in `save`, and paid replies are in the cache.
     """
     tally = RunStats()
-    client: Client | None = getattr(critic, "client", None)
+    client: Client | None = critic.client
 
     async def run() -> Evaluation:
         watching = asyncio.create_task(asyncio.sleep(0) if quiet else watch(tally, client))

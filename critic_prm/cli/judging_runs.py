@@ -70,7 +70,7 @@ def attacked_to_json(found: Sequence[tuple[Pair, Resistance]]) -> dict[str, Any]
 async def _evaluate(judge: str, style: str, run: Run, bill: JudgeCost) -> Evaluation:
     critic = run.open(judge, style)
     tally = RunStats()
-    watching = asyncio.create_task(watch(tally, getattr(critic, "client", None)))
+    watching = asyncio.create_task(watch(tally, critic.client))
 
     def each(row: Mapping[str, Any]) -> None:
         bill.add(row)
@@ -95,7 +95,7 @@ async def _evaluate(judge: str, style: str, run: Run, bill: JudgeCost) -> Evalua
 async def _attack(judge: str, style: str, run: Run) -> Resistance:
     critic = run.open(judge, style)
     tally = RunStats()
-    watching = asyncio.create_task(watch(tally, getattr(critic, "client", None)))
+    watching = asyncio.create_task(watch(tally, critic.client))
     try:
         return await attack(
             critic,

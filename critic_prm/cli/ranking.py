@@ -47,7 +47,6 @@ def run_ranking(
     format: str,
 ) -> tuple[Ranking, dict[str, Any]]:
     """Rank candidates and write the requested files. Returns the ranking and the JSON row that describes it."""
-    from critic_prm.cli.judges import accounts_of
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import AGGREGATIONS, open_aggregation
     from critic_prm.errors import UsageError
@@ -69,7 +68,7 @@ def run_ranking(
     async def run() -> Ranking:
         grader = Grader()
         asked = opened is not None
-        watching = asyncio.create_task(watch(tally, getattr(opened, "client", None)) if asked else asyncio.sleep(0))
+        watching = asyncio.create_task(watch(tally, opened.client) if asked else asyncio.sleep(0))
         try:
             rows = _stored(source, cards) if opened is None else _judged(source, opened, format, samples, judging, tally)
             extra = () if by in AGGREGATIONS else (by,)
@@ -82,7 +81,7 @@ def run_ranking(
                 _say(grader.note)
             if opened is not None:
                 await opened.close()
-                for account in accounts_of(opened):
+                for account in opened.stats:
                     for said in account.lines():
                         _say(said)
 
@@ -105,7 +104,7 @@ def run_ranking(
         "escalated": {"problems": len(escalated), "accuracy": accuracy(escalated)},
         "curves": {name: [asdict(point) for point in points] for name, points in ranking.curves.items()},
         "length": {how: asdict(length) for how, length in ranking.length.items()},
-        "run": tally.report(getattr(opened, "client", None)),
+        "run": tally.report(None if opened is None else opened.client),
     }
     return ranking, row
 

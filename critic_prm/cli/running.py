@@ -14,7 +14,7 @@ import orjson
 
 from critic_prm import signals
 from critic_prm.cli.outputs import this_run
-from critic_prm.data.critic import Critic
+from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Label, Prior
 from critic_prm.data.records.reading import RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
@@ -22,7 +22,7 @@ from critic_prm.engine.client import Client
 from critic_prm.engine.garbage import reduced_gc
 from critic_prm.errors import CriticPrmError, Interrupted
 from critic_prm.label.progress import describe, watch
-from critic_prm.label.run import CriticStats, RunStats, label_into
+from critic_prm.label.run import RunStats, label_into
 from critic_prm.label.sampling import Samples
 
 SPARE_FILES = 64
@@ -48,7 +48,7 @@ def run_labelling(
     that stopped the run; by then, replies received are in the cache and finished labels are in `out`.
     """
     tally = RunStats(total=_count(source, limit))
-    client: Client | None = getattr(critic, "client", None)
+    client: Client | None = critic.client
 
     def count(_: Trajectory, labelled: Label) -> None:
         for account in accounts:
@@ -169,11 +169,10 @@ class Reporter:
             self.line(f"run.json could not be written: {problem}")
 
 
-def clients_of(critic: object) -> list[Client]:
+def clients_of(critic: Critic) -> list[Client]:
     """Return the clients of a critic and of the judges inside it."""
-    own = getattr(critic, "client", None)
-    inner = [client for _, judge in getattr(critic, "judges", ()) for client in clients_of(judge)]
-    return inner if own is None else [own, *inner]
+    inner = [client for _, judge in critic.judges for client in clients_of(judge)]
+    return inner if critic.client is None else [critic.client, *inner]
 
 
 def _listen(clients: Sequence[Client], say: Callable[[str], None]) -> None:

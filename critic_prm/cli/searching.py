@@ -90,7 +90,6 @@ def run_search(
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.generate.policy.problems import read_problems
     from critic_prm.label.run import RunStats
-    from critic_prm.search.prefix_scorer import for_growing
     from critic_prm.search.ranking import Pick
     from critic_prm.search.search import Pricing, SearchTask, open_method, search, search_row, tree_rows
     from critic_prm.search.stats import SearchStats
@@ -99,7 +98,7 @@ def run_search(
     open_method(method)
     open_aggregation(by)
     by = by.replace("-", "_")
-    opened = for_growing(open_critic(critic, judging))
+    opened = open_critic(critic, judging).with_prefix_cache()
     client: Client = policy.policy.client
     pricing = Pricing(client.money.prices, prices_of(opened))
     if budget.usd is not None and (pricing.policy is None or (clients_of(opened) and pricing.critic is None)):

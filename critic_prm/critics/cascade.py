@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from critic_prm.critics.consensus import CriticCosts
 from critic_prm.critics.doubt_band import Band, in_doubt
 from critic_prm.critics.escalation import Escalations
 from critic_prm.critics.open import critic_in_file, open_critic
 from critic_prm.data.aggregate import spread
-from critic_prm.data.critic import Critic
+from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
@@ -27,18 +28,14 @@ BYS: tuple[By, ...] = get_args(By)
 
 
 @dataclass
-class CascadeStats:
+class CascadeStats(CriticStats):
     """Counts how many solutions and steps the first critic decided alone, how often each judge was asked, and the outcomes."""
 
     counts: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
     name: str = "cascade"
 
-    def add(self, label: Label) -> None:
-        """Do nothing: the cascade updates the counts itself."""
-
-    def again(self) -> None:
-        """Reset the counts when labelling starts, so that the pass that collects requests for batches is not counted."""
+    def restart(self) -> None:
         escalated = self.counts["escalated"]
         self.counts.clear()
         self.asked.clear()
@@ -58,7 +55,7 @@ class CascadeStats:
 
 
 @dataclass(frozen=True)
-class Cascade:
+class Cascade(Critic):
     """A critic that asks more expensive critics only where the first one is in doubt.
 
     `by` sets what a judge is asked about: each "step" in doubt, or the whole "solution".
@@ -83,13 +80,17 @@ class Cascade:
         return (("first", self.first), *self.others)
 
     @property
+    def stats(self) -> Sequence[CriticStats]:
+        return (self.traffic, CriticCosts(self.judges))
+
+    @property
     def batch(self) -> int:
         """The batch size of the first critic: solutions in doubt wait for the network, so they are processed together."""
         return self.first.batch
 
     @property
-    def repeats(self) -> bool:
-        return any(critic.repeats for _, critic in self.judges)
+    def stochastic(self) -> bool:
+        return any(critic.stochastic for _, critic in self.judges)
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -98,7 +99,7 @@ class Cascade:
         return {"cascade": self.by, "band": band, "first": dict(self.first.card), "judges": others}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
-        firsts = await self.first.judge(trajectories, sample if self.first.repeats else 0)
+        firsts = await self.first.judge(trajectories, sample if self.first.stochastic else 0)
         settle = self._by_step if self.by == "step" else self._by_solution
         return await gather_all(settle(t, first, sample) for t, first in zip(trajectories, firsts, strict=True))
 
@@ -159,7 +160,7 @@ class Cascade:
         """Return the first usable verdict, asking the judges in order; None if no judge gives one."""
         for name, critic in self.others:
             self.traffic.asked[name] += 1
-            tried.append(replace(await judge_step(critic, trajectory, step, sample), judge=name))
+            tried.append(replace(await critic.judge_step(trajectory, step, sample), judge=name))
             verdict = verdict_on(tried[-1], step)
             if verdict is not None:
                 return verdict
@@ -180,14 +181,6 @@ class Cascade:
         label, _ = _scores(first, len(trajectory.steps))
         facts = {"steps": list(steps), "first_critic": first.first_error, "p_correct": list(label.p_correct), "judges": said}
         self.traffic.counts["escalated"] += self.escalations.add(trajectory, facts)
-
-
-async def judge_step(critic: Critic, trajectory: Trajectory, step: int, sample: int = 0) -> Judgement:
-    """Judge one step: with a single question if the critic supports that, else by judging the solution up to that step."""
-    style = getattr(critic, "style", None)
-    if style is not None and style.per == "step":
-        return await critic.judge_step(trajectory, step, sample)  # type: ignore[attr-defined, no-any-return]
-    return (await critic.judge([trajectory.prefix(step + 1)], sample))[0]
 
 
 def verdict_on(judgement: Judgement, step: int) -> Verdict | None:

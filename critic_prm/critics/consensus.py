@@ -6,16 +6,15 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import orjson
 
-from critic_prm.critics.llm import LLMCritic
 from critic_prm.critics.open import open_critic
-from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Judgement, Label, Verdict, VerdictValue, all_ways
+from critic_prm.data.critic import Critic, CriticStats
+from critic_prm.data.judgement import Judgement, Verdict, VerdictValue, all_ways
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.engine.options import JudgeOptions
@@ -62,20 +61,24 @@ def connect_all(names: Sequence[str], judging: JudgeOptions, ruling: str = "majo
     return Consensus(tuple((name, open_critic(name, each)) for name in names), read)
 
 
-@dataclass(frozen=True)
-class Consensus:
+@dataclass(frozen=True, slots=True)
+class Consensus(Critic):
     """Asks all judges concurrently and combines their judgements."""
 
-    judges: tuple[tuple[str, Critic], ...]
+    judges: tuple[tuple[str, Critic], ...] = field()
     ruling: Ruling
+
+    @property
+    def stats(self) -> Sequence[CriticStats]:
+        return (CriticCosts(self.judges),)
 
     @property
     def batch(self) -> int:
         return min(critic.batch for _, critic in self.judges)
 
     @property
-    def repeats(self) -> bool:
-        return any(critic.repeats for _, critic in self.judges)
+    def stochastic(self) -> bool:
+        return any(critic.stochastic for _, critic in self.judges)
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -102,18 +105,15 @@ class Consensus:
 
 
 @dataclass(frozen=True)
-class ConsensusStats:
+class CriticCosts(CriticStats):
     """Usage per judge of a consensus, for the run report."""
 
     judges: Sequence[tuple[str, Critic]]
     name: str = "judges"
 
-    def add(self, label: Label) -> None:
-        """Do nothing: the clients of the judges count their own usage."""
-
     def report(self) -> list[dict[str, Any]]:
         """Requests, tokens and USD (null if unknown) per judge. Critics that send no requests are left out."""
-        clients: list[tuple[str, Client]] = [(name, c.client) for name, c in self.judges if isinstance(c, LLMCritic)]
+        clients: list[tuple[str, Client]] = [(name, critic.client) for name, critic in self.judges if critic.client is not None]
         return [
             {
                 "judge": name,

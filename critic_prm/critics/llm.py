@@ -9,6 +9,7 @@ from typing import Any
 
 from critic_prm.critics.follow_ups import FollowUps
 from critic_prm.critics.question import QuestionResult, QuestionRunner, as_judgement, is_enough
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
@@ -64,19 +65,21 @@ def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int |
     return ALTERNATIVES
 
 
-@dataclass(frozen=True)
-class LLMCritic:
+@dataclass(frozen=True, slots=True)
+class LLMCritic(Critic):
     """Judges trajectories with the prompt of a style: one question per trajectory or, for a per-step style, one question per
     step until the first error."""
 
-    client: Client
+    client: Client = field()
     style: Style
     sampling: Sampling = Sampling()
     reference: bool = False
     manner: FollowUps = field(default_factory=FollowUps)
     image_root: Path | None = None
-    batch: int = 1
-    repeats: bool = True
+
+    @property
+    def asks_per_step(self) -> bool:
+        return self.style.per == "step"
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -98,7 +101,9 @@ class LLMCritic:
         return [await self._judge(trajectory, sample) for trajectory in trajectories]
 
     async def judge_step(self, trajectory: Trajectory, step: int, sample: int = 0) -> Judgement:
-        """Judge a single step with one question. Needs a per-step style."""
+        """Judge a single step: with one question if the style asks per step, else by judging the solution up to it."""
+        if not self.asks_per_step:
+            return await Critic.judge_step(self, trajectory, step, sample)
         asker = self._asker
         try:
             asked = await asker.ask(asker.question(trajectory, step), sample)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from critic_prm.critics.open import critic_in_file, open_critic
-from critic_prm.data.critic import Critic
+from critic_prm.critics.consensus import CriticCosts
+from critic_prm.critics.open import check, critic_in_file, open_critic
+from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Verdict, all_ways, combine, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
@@ -82,7 +83,7 @@ class MixturePart:
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(Critic):
     """A critic that combines other critics, which may themselves be mixtures. A step is incorrect if its P(correct) is below
     `threshold`."""
 
@@ -95,17 +96,20 @@ class Mixture:
         return tuple((part.name, part.critic) for part in self.parts)
 
     @property
+    def stats(self) -> Sequence[CriticStats]:
+        return (CriticCosts(self.judges),)
+
+    @property
     def batch(self) -> int:
         return min(part.critic.batch for part in self.parts)
 
     @property
-    def repeats(self) -> bool:
-        return any(part.critic.repeats for part in self.parts)
+    def stochastic(self) -> bool:
+        return any(part.critic.stochastic for part in self.parts)
 
     @property
     def causal(self) -> bool:
-        """Whether the verdict on a step depends only on that step and the steps before it."""
-        return all(getattr(getattr(part.critic, "scorer", part.critic), "causal", False) for part in self.parts)
+        return all(part.critic.causal for part in self.parts)
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -181,7 +185,7 @@ async def _ask(part: MixturePart, trajectories: Sequence[Trajectory], sample: in
     wanted = [place for place, trajectory in enumerate(trajectories) if part.has_say(trajectory)]
     found: list[Judgement | None] = [None] * len(trajectories)
     if wanted:
-        own = sample if part.critic.repeats else 0
+        own = sample if part.critic.stochastic else 0
         for place, judgement in zip(wanted, await part.critic.judge([trajectories[i] for i in wanted], own), strict=True):
             found[place] = judgement
     return found
@@ -190,8 +194,6 @@ async def _ask(part: MixturePart, trajectories: Sequence[Trajectory], sample: in
 def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) -> Mixture:
     """Build the mixture from the TOML table `[mixture]`: `part` (an array of tables with `critic` and the fields of
     `MixturePart`) and, optionally, `how` and `threshold`. Raises UsageError."""
-    from critic_prm.critics.open import check
-
     check(table, "mixture", {"part"}, {"how", "threshold"})
     how, threshold = table.get("how", "mean"), float(table.get("threshold", 0.5))
     if how not in HOWS:

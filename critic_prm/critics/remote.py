@@ -35,21 +35,20 @@ def connect(name: str, cluster: RayOptions) -> RemoteCritic:
 
 
 @dataclass(frozen=True)
-class RemoteCritic:
-    """Judges in batches of `batch`, with `lanes` batches in flight. A batch whose worker is lost is sent to another one, at no
-    cost."""
+class RemoteCritic(Critic):
+    """Judges on the workers of a cluster. A batch whose worker is lost is sent to another one, at no cost."""
 
     inner: Critic
     pool: Pool
-    lanes: int
+    parallel_batches: int = 1
 
     @property
     def batch(self) -> int:
         return self.inner.batch
 
     @property
-    def repeats(self) -> bool:
-        return self.inner.repeats
+    def stochastic(self) -> bool:
+        return self.inner.stochastic
 
     @property
     def card(self) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
@@ -28,7 +29,7 @@ OBSERVED = "steps with observations cannot be rolled out without their environme
 
 
 @dataclass(frozen=True)
-class RolloutCritic:
+class RolloutCritic(Critic):
     """Judges by the success rate of a policy from each prefix; the trajectory needs a `gold_answer`.
 
     This measures whether the right answer is still reachable, not whether a step is correct: a wrong step can be corrected
@@ -38,8 +39,6 @@ class RolloutCritic:
     policy: Policy
     how: RolloutOptions = field(default_factory=RolloutOptions)
     grader: Grader = field(default_factory=Grader)
-    batch: int = 1
-    repeats: bool = True
 
     @property
     def client(self) -> Client | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from critic_prm.arithmetic.judge import judge_one
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 
@@ -16,7 +17,7 @@ FINGERPRINT = "rules-1"
 
 
 @dataclass(frozen=True, slots=True)
-class RuleCritic:
+class RuleCritic(Critic):
     """Judges written arithmetic only; needs no model, network or randomness.
 
     A step is `incorrect` if one of its equations or inequalities is false, `correct` if all that can be evaluated hold, and
@@ -26,7 +27,7 @@ class RuleCritic:
     """
 
     batch: int = 64
-    repeats: bool = False
+    stochastic: bool = False
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -34,9 +35,6 @@ class RuleCritic:
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         return await asyncio.to_thread(lambda: [judge_one(trajectory, sample) for trajectory in trajectories])
-
-    async def close(self) -> None:
-        return None
 
 
 def connect() -> RuleCritic:

@@ -26,10 +26,8 @@ class Scorer:
     """
 
     def __init__(self, name: str) -> None:
-        from critic_prm.critics.llm import LLMCritic
-
         self.critic = open_critic(name)
-        if isinstance(self.critic, LLMCritic) or self.critic.repeats:
+        if self.critic.stochastic:
             raise UsageError(f"{name!r} asks a model for money; shards are scored by verifiers, label with --engine ray")
 
     def __call__(self, table: pyarrow.Table) -> pyarrow.Table:

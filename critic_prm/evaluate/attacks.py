@@ -120,7 +120,7 @@ async def attack(
         fell=_share(sum(fell for _, fell in rows), len(rows)),
         interval=_interval(rows, replicates, seed),
         by_itself=_share(sum(c["fell"] for c in controls), sum(c.total() - c["unusable"] for c in controls)),
-        run=tally.report(getattr(critic, "client", None)),
+        run=tally.report(critic.client),
     )
 
 

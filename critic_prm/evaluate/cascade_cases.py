@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from critic_prm.critics.cascade import By, judge_step, verdict_on
+from critic_prm.critics.cascade import By, verdict_on
 from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Label, combine
@@ -66,7 +66,7 @@ async def _asked(trajectory: Trajectory, judge: Critic | Mapping[str, Label], by
         return []
     if by == "solution":
         return await judge.judge([trajectory])
-    return await gather_all(judge_step(judge, trajectory, step) for step in range(len(trajectory.steps)))
+    return await gather_all(judge.judge_step(trajectory, step) for step in range(len(trajectory.steps)))
 
 
 def _heard(

@@ -116,9 +116,9 @@ async def evaluate(
         card=card,
         scores=score(cases, threshold=threshold, own=own, oracle=oracle, replicates=replicates, seed=seed),
         cases=cases,
-        samples=samples if critic.repeats else 1,
+        samples=samples if critic.stochastic else 1,
         without_gold=without_gold,
-        run=tally.report(getattr(critic, "client", None)),
+        run=tally.report(critic.client),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections import Counter
@@ -10,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.together import gather_all
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Completion, Policy, unmarked
@@ -86,11 +86,7 @@ async def sample(
     `account` counts all of them. Each trajectory's meta has `final_answer_correct`, `pass_rate` [correct, finished], `sample`,
     `policy` and the `key` of the stored reply. Raises errors that must stop the whole run.
     """
-    found = await asyncio.gather(*(policy.complete(problem.text, (), s) for s in range(k)), return_exceptions=True)
-    for outcome in found:  # if one request fails, still await the others: they are paid for
-        if isinstance(outcome, BaseException):
-            raise outcome
-    completions = [outcome for outcome in found if isinstance(outcome, Completion)]
+    completions = await gather_all(policy.complete(problem.text, (), s) for s in range(k))
     whole = [completion for completion in completions if completion.came == "ok"]
     account.counts["problems"] += 1
     account.counts.update(_ENDS[completion.came] for completion in completions if completion.came != "ok")

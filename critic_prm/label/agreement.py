@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from critic_prm.data.critic import CriticStats
 from critic_prm.data.judgement import Label
 from critic_prm.metrics.scores import cohen_kappa, fleiss_kappa
 
@@ -16,7 +17,7 @@ Items = Counter[tuple[Any, ...]]
 
 
 @dataclass
-class Agreement:
+class Agreement(CriticStats):
     """Counts the verdicts of all judges on the same steps and solutions; memory does not grow with the input.
 
     Only items judged by all of them are compared. `judges` has their names, in order.

@@ -9,6 +9,7 @@ from itertools import islice
 import orjson
 
 from critic_prm.critics.llm import LLMCritic
+from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.limits import reply_limit
 from critic_prm.label.sampling import Samples
@@ -171,8 +172,8 @@ def _price(prices: Prices, tokens_in: int, tokens_out: int) -> float:
     return (tokens_in * prices.input + tokens_out * prices.output) / 1e6
 
 
-def judges_in(critic: object) -> list[LLMCritic]:
+def judges_in(critic: Critic) -> list[LLMCritic]:
     """The LLM critics in a critic, in order: itself or those it asks."""
     if isinstance(critic, LLMCritic):
         return [critic]
-    return [judge for _, inner in getattr(critic, "judges", ()) for judge in judges_in(inner)]
+    return [judge for _, inner in critic.judges for judge in judges_in(inner)]

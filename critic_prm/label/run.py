@@ -16,6 +16,7 @@ from critic_prm.data.label_rows import label_row, without_labels
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.engine.ordered_map import ordered_map
+from critic_prm.engine.together import gather_all
 from critic_prm.errors import Failure
 from critic_prm.label.sampling import Samples
 
@@ -48,7 +49,7 @@ async def label(
     def crew() -> int:
         if critic.batch > 1:
             # A local critic does not wait for the network, so one batch at a time is enough unless it runs on other machines.
-            return int(getattr(critic, "lanes", 1))
+            return critic.parallel_batches
         return workers if isinstance(workers, int) else workers()
 
     pairs = ordered_map(trajectories, work, workers=crew, batch=critic.batch, window=WINDOW, stop=stop)
@@ -58,8 +59,8 @@ async def label(
 
 async def judgements(critic: Critic, part: Sequence[Trajectory], policy: Samples) -> Sequence[Sequence[Judgement]]:
     """All judgements of each trajectory of `part` that `policy` requires."""
-    if policy.rule == "all" or not critic.repeats:
-        rounds = await _judge(critic, part, range(policy.most if critic.repeats else 1))
+    if policy.rule == "all" or not critic.stochastic:
+        rounds = await _judge(critic, part, range(policy.most if critic.stochastic else 1))
         return list(zip(*rounds, strict=True))
     return [await _until_decided(critic, trajectory, policy) for trajectory in part]
 
@@ -68,12 +69,7 @@ async def _judge(critic: Critic, part: Sequence[Trajectory], samples: range) -> 
     """The judgements of `part`, one list per sample, requested concurrently."""
     if len(samples) == 1:
         return [await critic.judge(part, samples[0])]
-    # If one sample fails, still wait for the others: they are paid for.
-    outcomes = await asyncio.gather(*(critic.judge(part, sample) for sample in samples), return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+    return await gather_all(critic.judge(part, sample) for sample in samples)
 
 
 async def _until_decided(critic: Critic, trajectory: Trajectory, policy: Samples) -> list[Judgement]:
@@ -150,19 +146,6 @@ class RunStats:
                 "cost_usd_per_label": cost / self.labels["ok"] if cost is not None and self.labels["ok"] else None,
             }
         return report
-
-
-class CriticStats(Protocol):
-    """Additional statistics of a run: `lines` for the summary at its end, `report` for run.json under `name`."""
-
-    @property
-    def name(self) -> str: ...
-
-    def add(self, label: Label) -> None: ...
-
-    def lines(self) -> list[str]: ...
-
-    def report(self) -> Any: ...
 
 
 class RowSink(Protocol):

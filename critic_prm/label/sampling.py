@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import Literal
 
+from critic_prm.data.critic import CriticStats
 from critic_prm.data.judgement import Judgement, Label
 from critic_prm.errors import UsageError
 
@@ -68,7 +69,7 @@ def parse_samples(text: str) -> Samples:
 
 
 @dataclass
-class SamplingStats:
+class SamplingStats(CriticStats):
     """Number of judgements requested, and the maximum, for the run report."""
 
     policy: Samples

@@ -36,7 +36,7 @@ class Scorer:
         """P(correct) per step of each path, None for steps that were not judged."""
         new = [path for path in dict.fromkeys(paths) if path not in self._known]
         if new:
-            rows = [await self._judge(new, sample) for sample in range(self.samples if self.critic.repeats else 1)]
+            rows = [await self._judge(new, sample) for sample in range(self.samples if self.critic.stochastic else 1)]
             for path, judgements in zip(new, zip(*rows, strict=True), strict=True):
                 self._add(path, judgements)
         return [self._known[path] for path in paths]
@@ -55,18 +55,6 @@ class Scorer:
         for judgement in judgements:
             self.calls += len(judgement.keys)
             self.usage += judgement.usage
-        if is_causal(self.critic):
+        if self.critic.causal:
             for length in range(1, len(path)):
                 self._known.setdefault(path[:length], label.p_correct[:length])
-
-
-def for_growing(critic: Critic) -> Critic:
-    """Prepare a critic for solutions that grow step by step: one that supports a prefix cache computes only the new step."""
-    remembering = getattr(critic, "remembering", None)
-    grown: Critic = critic if remembering is None else remembering()
-    return grown
-
-
-def is_causal(critic: Critic) -> bool:
-    """Whether the critic's verdict on a step depends only on that step and the steps before it."""
-    return bool(getattr(getattr(critic, "scorer", critic), "causal", False))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.policy.policy import Completion
@@ -70,18 +71,21 @@ class Policy:
 
 
 @dataclass
-class SimulatedCritic:
+class SimulatedCritic(Critic):
     """A simulated critic that judges each step correctly with probability `accuracy`, consistently for the same step: 0.9 if it
     takes the step for correct, 0.1 if not. With `spread`, scores vary slightly so that there are no ties. It is causal."""
 
     accuracy: float = 1.0
     spread: float = 0.0
     salt: str = ""
-    repeats: bool = False
+    stochastic: bool = False
     batch: int = 1000
     causal: bool = True
     judged: int = 0
-    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "simulated"})
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "simulated"}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         return [self.one(trajectory, sample) for trajectory in trajectories]

@@ -147,7 +147,7 @@ class Batcher:
                 ticket.done.set_result([known for known in ticket.labels if known is not None])
 
     async def _judge(self, trajectories: Sequence[Trajectory]) -> list[Label]:
-        samples = self.settings.samples if self.critic.repeats else 1
+        samples = self.settings.samples if self.critic.stochastic else 1
         rounds: list[list[Judgement]] = await asyncio.gather(*(self.critic.judge(trajectories, n) for n in range(samples)))
         labels = []
         for row, trajectory in zip(zip(*rounds, strict=True), trajectories, strict=True):

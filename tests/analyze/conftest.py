@@ -6,20 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_error_of
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.data.trajectory import Step, Trajectory
 
 
 @dataclass
-class Simulated:
+class Simulated(Critic):
     """Gives step `i` of a trajectory the probability `p(trajectory, i)`; None for a judgement that cannot be read."""
 
     p: Callable[[Trajectory, int], float | None]
     batch: int = 64
-    repeats: bool = False
-    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "test", "model": "simulated"})
+    stochastic: bool = False
     seen: list[Trajectory] = field(default_factory=list)
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "test", "model": "simulated"}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         self.seen.extend(trajectories)

@@ -106,7 +106,7 @@ class Run:
         critic, tally = open_critic(name, judging), RunStats()
         other = asyncio.create_task(meanwhile(critic, tally)) if meanwhile is not None else None
         out = self.folder / f"{self.done}-{uuid4().hex}.jsonl"
-        client = getattr(critic, "client", None)
+        client = critic.client
         try:
             with RecordWriter(str(out)) as sink:
                 await label_into(

@@ -17,6 +17,7 @@ from critic_prm.critics.doubt_band import Band, in_doubt
 from critic_prm.critics.escalation import Escalations, read_answers
 from critic_prm.critics.llm import with_provider
 from critic_prm.critics.open import open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
@@ -27,14 +28,17 @@ Says = Callable[[Trajectory], Judgement]
 
 
 @dataclass
-class Fake:
+class Fake(Critic):
     """A critic that says what it is told to, and remembers what it was asked."""
 
     says: Says
     batch: int = 100
-    repeats: bool = False
+    stochastic: bool = False
     asked: list[Trajectory] = field(default_factory=list)
-    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "fake"})
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "fake"}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         self.asked += trajectories

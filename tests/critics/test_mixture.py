@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,25 @@ import pytest
 
 from critic_prm.critics.mixture import HOWS, Mixture, MixturePart
 from critic_prm.critics.open import open_critic
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Status, Verdict
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
 
 
 @dataclass
-class Fake:
+class Fake(Critic):
     """Gives each step the probability it is told to; None leaves the step out, "neutral" has no opinion."""
 
     p: Sequence[float | str | None]
     status: Status = "ok"
     batch: int = 10
-    repeats: bool = False
+    stochastic: bool = False
     causal: bool = True
-    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "fake"})
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "fake"}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         verdicts = []
@@ -35,8 +39,6 @@ class Fake:
             elif isinstance(p, float):
                 verdicts.append(Verdict(step, "correct" if p >= 0.5 else "incorrect", f"says {p}", p))
         return [Judgement(self.status, tuple(verdicts) if self.status == "ok" else ()) for _ in trajectories]
-
-    async def close(self) -> None: ...
 
 
 T = Trajectory("t", "a sum", (Step("compute 2 + 2"), Step("so it is 4")))

@@ -94,7 +94,7 @@ def test_connect_gives_a_critic_that_computes() -> None:
     judgements = asyncio.run(critic.judge(trajectories, sample=2))
     assert [j.first_error for j in judgements] == [0, 0, -1, 0]
     assert {j.sample for j in judgements} == {2}
-    assert critic.repeats is False
+    assert critic.stochastic is False
     assert critic.batch == 64
     assert critic.card["provider"] == "rules"
     assert critic.card["fingerprint"]

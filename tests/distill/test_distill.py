@@ -70,7 +70,7 @@ def test_a_verifier_scores_and_judges(verifier_folder: Path) -> None:
     assert [v.p_correct for v in judgement.verdicts] == expected
     first = next((i for i, p in enumerate(expected) if p < verifier.threshold), -1)
     assert judgement.first_error == first
-    assert verifier.repeats is False
+    assert verifier.stochastic is False
 
 
 def test_same_seed_same_verifier(training_set: Path, verifier_folder: Path, tmp_path: Path) -> None:

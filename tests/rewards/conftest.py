@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.trajectory import Trajectory
 
 
 @dataclass
-class Oracle:
+class Oracle(Critic):
     """Gives a step the probability its text begins with ("0.9 ..."); "unreadable" anywhere makes the judgement unreadable."""
 
     batch: int = 256
-    repeats: bool = False
-    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "test", "model": "oracle"})
+    stochastic: bool = False
     seen: list[Trajectory] = field(default_factory=list)
     loops: set[asyncio.AbstractEventLoop] = field(default_factory=set)
     threads: set[str] = field(default_factory=set)
@@ -26,6 +26,10 @@ class Oracle:
     most_at_once: int = 0
     closed: bool = False
     fails: Exception | None = None
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "test", "model": "oracle"}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         self.loops.add(asyncio.get_running_loop())  # itself: the id of a loop that is gone may come again

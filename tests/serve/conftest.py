@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.serve.settings import ServeSettings
@@ -22,12 +23,11 @@ ONE = {"trajectories": [{"problem": "p", "steps": ["0.9 a"]}]}
 
 
 @dataclass
-class Oracle:
+class Oracle(Critic):
     """Gives a step the P(correct) its text begins with, else 0.5; none to "silent". `fails` is raised, `status` returned."""
 
     batch: int = 256
-    repeats: bool = False
-    card: Mapping[str, Any] = field(default_factory=lambda: {"provider": "test", "model": "oracle"})
+    stochastic: bool = False
     sizes: list[int] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
     fails: Callable[[Trajectory], Exception | None] = lambda trajectory: None
@@ -38,6 +38,10 @@ class Oracle:
 
     def __post_init__(self) -> None:
         self.gate.set()
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return {"provider": "test", "model": "oracle"}
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         self.asked += 1

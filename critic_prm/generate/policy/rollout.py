@@ -5,7 +5,6 @@ Completions are made once per prefix and reused. A completion is correct if it r
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from critic_prm.data.judgement import Judgement, Status, Verdict
 from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.together import gather_all
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Came, Completion, Policy
@@ -115,12 +115,7 @@ class Prefixes:
             return []
         self.made += count
         samples = range(self.first + start, self.first + start + count)
-        # If one request fails, still await the others: they are paid for.
-        found = await asyncio.gather(*(self.policy.complete(self.problem, steps, s) for s in samples), return_exceptions=True)
-        for outcome in found:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return [outcome for outcome in found if not isinstance(outcome, BaseException)]
+        return await gather_all(self.policy.complete(self.problem, steps, s) for s in samples)
 
     async def _is_right(self, completion: Completion) -> bool:
         return await self.grader.same(final_answer(completion.text), self.gold)
@@ -165,11 +160,8 @@ async def every_step(
     rolled = range(len(texts) - 1 if own else len(texts))
     at: dict[int, Estimate] = {}
     if whole:
-        found = await asyncio.gather(*(prefixes.estimate(texts[: step + 1], enough) for step in rolled), return_exceptions=True)
-        for step, outcome in enumerate(found):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            at[step] = outcome
+        estimates = await gather_all(prefixes.estimate(texts[: step + 1], enough) for step in rolled)
+        at.update(zip(rolled, estimates, strict=True))
     else:
         for step in rolled:
             at[step] = await prefixes.estimate(texts[: step + 1], enough)

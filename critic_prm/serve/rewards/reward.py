@@ -16,6 +16,7 @@ from critic_prm.data.toml_files import read_toml
 from critic_prm.data.trajectory import Step, Trajectory, content_id, split_steps
 from critic_prm.data.trust import Origin
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.engine.together import gather_all
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.label.run import label
@@ -148,11 +149,7 @@ class Reward:
                 [found] = [found async for _, found in label([trajectory], critic, samples=self.samples)]
                 return found
 
-        outcomes = await asyncio.gather(*map(one, trajectories), return_exceptions=True)  # those in flight are paid for
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return [outcome for outcome in outcomes if isinstance(outcome, Label)]
+        return await gather_all(map(one, trajectories))
 
     async def _right(self, solution: Solution) -> bool | None:
         if not self.outcome or solution.gold is None:

@@ -117,7 +117,7 @@ async def test_the_spread_reaches_verdicts(folder: Path) -> None:
 
 
 def test_a_step_that_is_appended_costs_that_step(causal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, growing = load_verifier(causal), load_verifier(causal).remembering()
+    plain, growing = load_verifier(causal), load_verifier(causal).with_prefix_cache()
     runner: Any = growing.scorer.runner  # type: ignore[attr-defined]
     assert isinstance(runner, PrefixCachedRunner)
     computed: list[int] = []
@@ -140,7 +140,7 @@ def test_a_step_that_is_appended_costs_that_step(causal: Path, monkeypatch: pyte
 
 
 def test_growing_trees_are_remembered_and_forgotten(causal: Path) -> None:
-    plain, growing = load_verifier(causal), load_verifier(causal).remembering()
+    plain, growing = load_verifier(causal), load_verifier(causal).with_prefix_cache()
     runner: Any = growing.scorer.runner  # type: ignore[attr-defined]
     for depth in range(1, 5):
         items = [(problem, steps[:depth]) for problem, steps in [*BRANCHES, *ITEMS]]
