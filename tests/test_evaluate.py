@@ -27,11 +27,12 @@ class Fake(Critic):
     say: Callable[[Trajectory, int], Any]
     batch: int = 4
     stochastic: bool = False
+    named: Mapping[str, Any] = field(default_factory=lambda: {"model": "fake"})
     seen: list[Trajectory] = field(default_factory=list)
 
     @property
     def card(self) -> Mapping[str, Any]:
-        return {"model": "fake"}
+        return self.named
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         self.seen += trajectories
@@ -106,9 +107,9 @@ def test_a_perfect_critic_is_perfect() -> None:
 
 
 def test_a_verifiers_own_threshold_is_named() -> None:
-    critic = Fake(knows, card={"provider": "verifier", "threshold": 0.4321})
+    critic = Fake(knows, named={"provider": "verifier", "threshold": 0.4321})
     assert run(critic).threshold == "the verifier's own threshold 0.4321, from its dev split"
-    unchosen = Fake(knows, card={"provider": "verifier", "threshold": 0.5, "threshold_chosen": False})
+    unchosen = Fake(knows, named={"provider": "verifier", "threshold": 0.5, "threshold_chosen": False})
     assert "nothing chose" in run(unchosen).threshold
     assert run(critic, threshold=0.95).threshold == "threshold 0.95, given by hand"
     assert run(critic, threshold=0.95).scores.mean["accuracy_correct"].value == 0.0
