@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from critic_prm.cli.analyze import app
 from critic_prm.data.label_rows import label_row
 from critic_prm.data.records.reading import write_records
 from critic_prm.data.trajectory import trajectory_to_json
 from critic_prm.errors import UsageError
 from critic_prm.evaluate.analyze.analysis import names
+from tests import command
 from tests.analyze.conftest import row, sums
 
 
 def invoke(*argv: str) -> Result:
-    return CliRunner().invoke(app, argv, env={"COLUMNS": "80", "TERM": "dumb"}, catch_exceptions=False)
+    return command.invoke("analyze", *argv)
 
 
 def labels(path: Path, scores: Sequence[Sequence[float]]) -> str:

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from critic_prm.cli.convert import convert
 from critic_prm.data.formats.convert import names
 from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.errors import CriticPrmError, InputError, UsageError
+from tests import command
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "problem": "6*7?", "steps": ["6*7=42", "So 42"], "step_labels": [1, "neutral"], "gold_answer": "42"},
@@ -21,9 +20,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def run(*arguments: str | Path) -> Result:
-    app = typer.Typer()
-    app.command()(convert)
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = command.invoke("convert", *arguments, catch=True)
     if isinstance(result.exception, CriticPrmError):
         raise result.exception
     return result
@@ -101,6 +98,6 @@ def test_the_input_is_never_written_over(source: Path, tmp_path: Path) -> None:
     before = source.read_bytes()
     (tmp_path / "link.jsonl").symlink_to(source)
     for out in (source, tmp_path / "link.jsonl"):
-        with pytest.raises(UsageError, match="is the input itself"):
+        with pytest.raises(UsageError, match="is also what this command reads"):
             run(source, "-o", out, "--to", "trl", "--neutral", "good")
     assert source.read_bytes() == before

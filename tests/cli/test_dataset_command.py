@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from critic_prm.cli.dataset import app
 from critic_prm.data.records.reading import write_records
 from critic_prm.errors import UsageError
+from tests import command
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def gold(tmp_path: Path) -> Path:
 def test_build_prints_a_table_and_writes_the_folder(gold: Path, tmp_path: Path) -> None:
     out = tmp_path / "set"
     argv = ["build", str(gold), "-o", str(out), "--gold", "--split", "0.6,0.2,0.2", "--balance", "first-error", "--seed", "4"]
-    result = CliRunner().invoke(app, argv, env={"COLUMNS": "80"}, catch_exceptions=False)
+    result = command.invoke("dataset", *argv)
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "kept 70 of 90 rows" in result.stderr
@@ -39,11 +38,11 @@ def test_build_prints_a_table_and_writes_the_folder(gold: Path, tmp_path: Path) 
 
 def test_json_goes_to_stdout(gold: Path, tmp_path: Path) -> None:
     argv = ["build", str(gold), "-o", str(tmp_path / "set"), "--gold", "--json"]
-    result = CliRunner().invoke(app, argv, catch_exceptions=False)
+    result = command.invoke("dataset", *argv)
     assert json.loads(result.stdout)["rows"] == 90
 
 
 @pytest.mark.parametrize("split", ["a,b,c", "0.5,0.5", "0.5,0.5,0.5"])
 def test_a_bad_split_is_said(split: str, gold: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the split is"):
-        CliRunner().invoke(app, ["build", str(gold), "-o", str(tmp_path / "s"), "--split", split], catch_exceptions=False)
+        command.invoke("dataset", "build", gold, "-o", tmp_path / "s", "--split", split)

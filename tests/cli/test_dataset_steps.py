@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from critic_prm.cli.dataset import app
 from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.label_rows import label_row
 from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.data.trajectory import trajectory_from_json
 from critic_prm.errors import UsageError
+from tests import command
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "80"}, catch_exceptions=False)
+    more = ("--overwrite",) if "-o" in arguments else ()  # several tests write one file twice
+    return command.invoke("dataset", *arguments, *more)
 
 
 def read(path: Path) -> list[Any]:

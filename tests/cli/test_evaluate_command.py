@@ -6,15 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from critic_prm.cli.evaluate import evaluate
 from critic_prm.data.records.reading import write_records
 from critic_prm.errors import UsageError
-
-app = typer.Typer()
-app.command()(evaluate)
+from tests import command
 
 
 @pytest.fixture
@@ -27,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def invoke(*argv: str) -> Result:
-    return CliRunner().invoke(app, [*argv, "--resamples", "200"], env={"COLUMNS": "80"}, catch_exceptions=False)
+    return command.invoke("evaluate", *argv, "--resamples", "200")
 
 
 def test_the_table_fits_a_terminal(folder: Path) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from critic_prm.cli.prompts import app
 from critic_prm.errors import UsageError
 from critic_prm.styles.prompt import open_style, style_names
+from tests import command
 
 ROWS = '{"id": "a", "problem": "2 + 2?", "steps": ["It is 4.", "So 5."]}\n{"id": "b", "problem": "1 + 1?", "steps": ["2."]}\n'
 
 
 def run(*arguments: str, stdin: str = "") -> str:
-    result = CliRunner().invoke(app, arguments, input=stdin, catch_exceptions=False)
+    result = command.invoke("prompts", *arguments, stdin=stdin)
     assert result.exit_code == 0, result.output
     return result.stdout
 

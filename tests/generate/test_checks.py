@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
@@ -20,6 +19,7 @@ from critic_prm.generate.check import Finding, checked_families, confirm
 from critic_prm.generate.checks import _solver, first_order, graphs, logic
 from critic_prm.generate.checks._solver import entails, satisfiable
 from critic_prm.generate.family import generate_family
+from tests.command import invoke
 
 pytest.importorskip("z3", reason="z3-solver is not installed: pip install 'critic-prm[formal]'")
 pytest.importorskip("networkx", reason="networkx is not installed: pip install 'critic-prm[formal]'")
@@ -189,12 +189,10 @@ def _solver_found_again() -> Iterator[None]:
 
 
 def test_the_command_checks(tmp_path: Path) -> None:
-    from critic_prm.cli.generate import app
-
     out = tmp_path / "made.jsonl"
-    result = CliRunner().invoke(app, ["first-order", "-n", "20", "-o", str(out), "--check"])
+    result = invoke("generate", "first-order", "-n", 20, "-o", out, "--check", catch=True)
     assert result.exit_code == 0, result.output
     assert "with a planted error; a solver confirmed their labels, and left 0 undecided" in result.stderr
     assert len([json.loads(line) for line in out.read_text().splitlines()]) == 20
-    refused = CliRunner().invoke(app, ["sorting", "-n", "1", "--check"])
+    refused = invoke("generate", "sorting", "-n", 1, "--check", catch=True)
     assert isinstance(refused.exception, UsageError)

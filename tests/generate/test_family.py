@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 from critic_prm.errors import CriticPrmError, UsageError
 from critic_prm.generate.family import family_names, generate_family, open_family, parse_kinds, parse_levels
+from tests.command import invoke
 from tests.effort import calls
 
 FAMILIES = family_names()
@@ -164,11 +164,9 @@ def test_levels_and_kinds_are_read_from_text() -> None:
 
 
 def test_the_command_writes_what_the_library_makes(tmp_path: Path) -> None:
-    from critic_prm.cli.generate import app
-
     out = tmp_path / "made.jsonl"
     arguments = ["arithmetic", "-n", "40", "-o", str(out), "--seed", "5", "--difficulty", "2-3", "--wrong", "0.3"]
-    result = CliRunner().invoke(app, [*arguments, "--kind", "slip=2", "--kind", "operator"])
+    result = invoke("generate", *arguments, "--kind", "slip=2", "--kind", "operator", catch=True)
     assert result.exit_code == 0, result.output
     made = [trajectory_from_json(json.loads(line), "row") for line in out.read_text().splitlines()]
     kinds = {"slip": 2.0, "operator": 1.0}
@@ -178,13 +176,11 @@ def test_the_command_writes_what_the_library_makes(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_to_stdout_and_lists_the_families() -> None:
-    from critic_prm.cli.generate import app
-
-    result = CliRunner().invoke(app, ["arithmetic", "-n", "2"])
+    result = invoke("generate", "arithmetic", "-n", 2, catch=True)
     assert [json.loads(line)["id"] for line in islice(result.stdout.splitlines(), 2)] == [
         "arithmetic-0-000000",
         "arithmetic-0-000001",
     ]
-    listed = CliRunner().invoke(app, ["families"], env={"COLUMNS": "160"}).stdout
+    listed = invoke("generate", "families", columns=160).stdout
     assert all(name in listed for name in FAMILIES)
     assert "dropped-term (60)" in listed

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from bench.runs import write_input
 from bench.server import Behaviour, Judge, serving
-from critic_prm.cli.label import label
 from critic_prm.critics.llm import with_provider
 from critic_prm.engine.limits import with_doubled_max_tokens
 from critic_prm.engine.options import JudgeOptions
@@ -21,6 +18,7 @@ from critic_prm.providers.models import abilities, check, did_you_mean, fits
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.provider import Message, Request, Sampling
 from critic_prm.providers.vllm import connect
+from tests.command import invoke
 
 ASKED = Request((Message("user", "2+2?"),), Sampling(max_tokens=9))
 AZURE = "https://my-res.openai.azure.com/openai/v1"
@@ -176,31 +174,14 @@ def server() -> Iterator[Judge]:
         yield judge
 
 
-def app() -> typer.Typer:
-    made = typer.Typer()
-    made.command()(label)
-    return made
-
-
 @pytest.mark.parametrize(
     "options", [("--temperature", "9"), ("--logprobs", "50"), ("--max-tokens", "-5"), ("--extra-body", '{"n": 3}')]
 )
 def test_nothing_is_sent_with_a_value_out_of_range(server: Judge, tmp_path: Path, options: tuple[str, str]) -> None:
     server.behave(Behaviour(latency=0))
     source, db = write_input(tmp_path / "in.jsonl", 2), tmp_path / "cache.db"
-    line = [
-        "label",
-        str(source),
-        "-o",
-        str(tmp_path / "o.jsonl"),
-        "--db",
-        str(db),
-        "--judge",
-        "openai/m",
-        "--base-url",
-        server.url,
-    ]
-    done = CliRunner().invoke(app(), [*line, *options])
+    line = ("label", source, "-o", tmp_path / "o.jsonl", "--db", db, "--judge", "openai/m", "--base-url", server.url)
+    done = invoke(*line, *options, catch=True)
     assert isinstance(done.exception, UsageError) or done.exit_code == 2
     assert server.seen.bodies.total() == 0
     assert not db.exists()
@@ -208,7 +189,7 @@ def test_nothing_is_sent_with_a_value_out_of_range(server: Judge, tmp_path: Path
 
 def test_a_dry_run_and_a_budget_suggest_the_name(tmp_path: Path) -> None:
     source, db = write_input(tmp_path / "in.jsonl", 2), str(tmp_path / "cache.db")
-    done = CliRunner().invoke(app(), [str(source), "--db", db, "--judge", "openai/gpt5.4-mini", "--dry-run"])
+    done = invoke("label", source, "--db", db, "--judge", "openai/gpt5.4-mini", "--dry-run")
     assert "price unknown, did you mean gpt-5.4-mini?" in done.output
     with pytest.raises(UsageError, match=r"did you mean gpt-5\.4-mini"):
         with_provider(OpenAIProvider("gpt5.4-mini", None, "sk-x"), JudgeOptions(db=tmp_path / "c.db", budget_usd=1.0))

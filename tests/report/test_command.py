@@ -5,19 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from critic_prm.cli.report import report
 from critic_prm.errors import InputError, UsageError
+from tests import command
 from tests.report.making import judged, saved
-
-app = typer.Typer()
-app.command()(report)
 
 
 def invoke(*argv: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in argv], catch_exceptions=False)
+    return command.invoke("report", *argv)
 
 
 def test_a_page_is_made(tmp_path: Path) -> None:
