@@ -588,7 +588,7 @@ def test_a_strangers_reward(text: str, world: Path, canary: Canary) -> None:
 def test_a_reward_does_not_trust_itself(world: Path) -> None:
     path = world / "reward.toml"
     path.write_text('critic = "rules"\n[judging]\ntrust = ["reward.toml"]')
-    with pytest.raises(UsageError, match="there is no 'trust'"):
+    with pytest.raises(UsageError, match="unknown name 'trust'"):
         read_reward(path)
 
 

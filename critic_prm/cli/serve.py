@@ -10,7 +10,7 @@ import typer
 from critic_prm import signals
 from critic_prm.engine.options import JudgeOptions
 
-LIMITS = "What is too much"
+LIMITS = "Limits"
 
 
 def serve(
@@ -25,10 +25,10 @@ def serve(
         str, typer.Option(help="Tag that ends a step in texts sent to /pooling and /get_reward.")
     ] = "<extra_0>",
     samples: Annotated[int, typer.Option(min=1, help="Judgements per solution, if CRITIC is a judge.")] = 1,
-    batch: Annotated[
+    max_batch: Annotated[
         int | None, typer.Option(min=1, help="Pass at most N solutions to the critic at once.", rich_help_panel=LIMITS)
     ] = None,
-    queue: Annotated[
+    max_queue: Annotated[
         int, typer.Option(min=1, help="Queue at most N solutions; then reply with 429.", rich_help_panel=LIMITS)
     ] = 1024,
     max_body: Annotated[
@@ -56,31 +56,31 @@ def serve(
     import logging
 
     from critic_prm.critics.open import open_critic
-    from critic_prm.serve.run import loop_factory, require_extra
-    from critic_prm.serve.run import serve as run
+    from critic_prm.serve.app import serve as run
+    from critic_prm.serve.server import loop_factory, require_extra
     from critic_prm.serve.settings import ServeSettings, check, find_token
 
     settings = ServeSettings(
         host=host,
         port=port,
         token=find_token(token_file),
-        batch=batch,
-        queue=queue,
-        body=max_body,
-        connections=max_clients,
-        reading=read_timeout,
-        timeout=answer_timeout,
+        max_batch=max_batch,
+        max_queue=max_queue,
+        max_body=max_body,
+        max_clients=max_clients,
+        read_timeout=read_timeout,
+        answer_timeout=answer_timeout,
         grace=judging.grace,
         samples=samples,
         workers=judging.max_connections,
         aggregation=aggregation,
-        tag=step_tag,
+        step_tag=step_tag,
     )
     check(settings)
     require_extra()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     logging.getLogger("critic_prm.serve").setLevel(logging.DEBUG if verbose else logging.INFO)
-    safety = "with a token" if settings.token else "without a token, for this machine alone"
+    safety = "with a token" if settings.token else "without a token, for this machine only"
 
     async def main() -> None:
         await run(open_critic(critic, judging), settings, lambda url: typer.echo(f"{critic} at {url}, {safety}", err=True))

@@ -1,40 +1,54 @@
-"""ASGI application that serves a critic: authentication, limits, endpoints and uniform error responses."""
+"""Serve a critic over HTTP: an ASGI application with authentication, limits, endpoints and uniform error responses."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import logging
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import orjson
 
+from critic_prm import signals
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
+from critic_prm.engine.garbage import reduced_gc
+from critic_prm.errors import CriticPrmError
 from critic_prm.serve.batching import Batcher
-from critic_prm.serve.bodies import SHAPES, Shape
-from critic_prm.serve.connections import CONNECTION
-from critic_prm.serve.errors import App, Receive, Refused, Scope, Send, drained, refusal_of
-from critic_prm.serve.errors import refuse as answer
-from critic_prm.serve.metrics import CONTENT_TYPE, Meters
-from critic_prm.serve.openapi import document
-from critic_prm.serve.schemas import SCHEMAS, STEPS, complaint
-from critic_prm.serve.settings import ServeSettings, is_loopback
+from critic_prm.serve.endpoints import HANDLERS
+from critic_prm.serve.metrics import Metrics
+from critic_prm.serve.openapi import MAX_STEPS, METRICS_TYPE, OPERATIONS, SCHEMAS, Operation, Refused, complaint, document
+from critic_prm.serve.server import CONNECTION, listen, require_extra, server_of
+from critic_prm.serve.settings import ServeSettings, check, is_loopback
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 log = logging.getLogger("critic_prm.serve")
 Result = TypeVar("Result")
 
 LARGE = 64 << 10
 """Requests larger than this many bytes are parsed, and their replies serialized, in a thread."""
+
+DRAIN_BYTES, DRAIN_SECONDS = 16 << 20, 1.0
+"""The rest of a refused body is read up to these limits."""
+
+SWITCH = 0.001
+"""Interpreter switch interval in seconds while a local critic computes in a thread. The default of 5 ms delays all I/O of the
+event loop."""
 
 GONE = 499
 """Status code counted for a request whose client disconnected before the reply."""
@@ -47,7 +61,7 @@ class Service:
     critic: Critic
     settings: ServeSettings
     batcher: Batcher
-    meters: Meters
+    metrics: Metrics
     version: str
     held: int = 0
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "large-requests"))
@@ -65,20 +79,20 @@ def build_app(critic: Critic, settings: ServeSettings) -> App:
     from starlette.responses import Response
     from starlette.routing import Route, Router
 
-    service = Service(critic, settings, Batcher(critic, settings), Meters({}), version("critic-prm"))
-    meters, batcher = service.meters, service.batcher
-    meters.build.update(version=service.version, model=service.model)
-    meters.gauges["queue_depth"] = ("Solutions that wait for the critic.", lambda: batcher.waiting)
-    meters.gauges["queue_limit"] = ("Solutions that may wait.", lambda: settings.queue)
-    meters.gauges["held_bytes"] = ("Bytes of requests in memory.", lambda: service.held)
-    batcher.judged = meters.batches.add
+    service = Service(critic, settings, Batcher(critic, settings), Metrics({}), version("critic-prm"))
+    counts, batcher = service.metrics, service.batcher
+    counts.build.update(version=service.version, model=service.model)
+    counts.gauges["queue_depth"] = ("Solutions that wait for the critic.", lambda: batcher.waiting)
+    counts.gauges["queue_limit"] = ("Maximum number of waiting solutions.", lambda: settings.max_queue)
+    counts.gauges["held_bytes"] = ("Bytes of requests in memory.", lambda: service.held)
+    batcher.judged = counts.batches.add
     page = orjson.dumps(document(service.version, settings.token is not None))
 
     async def health(request: Request) -> Response:
         return Response(b'{"status":"ok"}', media_type="application/json")
 
     async def metrics(request: Request) -> Response:
-        return Response(meters.text(), headers={"content-type": CONTENT_TYPE})
+        return Response(counts.text(), headers={"content-type": METRICS_TYPE})
 
     async def openapi(request: Request) -> Response:
         return Response(page, media_type="application/json")
@@ -93,51 +107,46 @@ def build_app(critic: Critic, settings: ServeSettings) -> App:
             service.thread.shutdown(wait=False, cancel_futures=True)
             await critic.close()
 
-    looks = {"/health": health, "/metrics": metrics, "/openapi.json": openapi}
-    router = Router(
-        [
-            *(Route(shape.path, _scoring(service, shape), methods=["POST"]) for shape in SHAPES),
-            *(Route(path, endpoint, methods=["GET"]) for path, endpoint in looks.items()),
-        ],
-        redirect_slashes=False,
-        lifespan=lifespan,
-    )
-    names = {shape.path: shape.name for shape in SHAPES} | {path: path.strip("/").split(".")[0] for path in looks}
-    return _guarded(router, service, names)
+    gets = {"/health": health, "/metrics": metrics, "/openapi.json": openapi}
+    posts = [Route(operation.path, _scoring(service, operation), methods=["POST"]) for operation in OPERATIONS]
+    routes = [*posts, *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items())]
+    names = {operation.path: operation.name for operation in OPERATIONS}
+    names |= {path: path.strip("/").split(".")[0] for path in gets}
+    return _guarded(Router(routes, redirect_slashes=False, lifespan=lifespan), service, names)
 
 
-def _scoring(service: Service, shape: Shape) -> Callable[[Request], Awaitable[Response]]:
+def _scoring(service: Service, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint for one request format."""
     from starlette.responses import Response
 
-    settings, schema = service.settings, SCHEMAS[shape.request]
+    settings, schema, handler = service.settings, SCHEMAS[operation.request], HANDLERS[operation.name]
 
     async def endpoint(request: Request) -> Response:
         raw = await _body(request, service)
 
         def read() -> tuple[dict[str, Any], list[Trajectory]]:
             body = _parsed(raw, schema)
-            trajectories = shape.trajectories(body, settings)
-            if any(len(trajectory.steps) > STEPS for trajectory in trajectories):
-                raise Refused(422, f"a solution has more than {STEPS} steps")
+            trajectories = handler.trajectories(body, settings)
+            if any(len(trajectory.steps) > MAX_STEPS for trajectory in trajectories):
+                raise Refused(422, f"a solution has more than {MAX_STEPS} steps")
             return body, trajectories
 
         def write() -> bytes:
-            return orjson.dumps(shape.answer(body, labels, service.model, settings))
+            return orjson.dumps(handler.reply(body, labels, service.model, settings))
 
         try:
-            body, trajectories = await _aside(service, len(raw), read)
+            body, trajectories = await _run(service, len(raw), read)
             labels = await _wait(service.batcher.submit(trajectories))
-            service.meters.solutions.update(label.status for label in labels)
-            service.meters.steps += sum(p is not None for label in labels for p in label.p_correct)
-            return Response(await _aside(service, len(raw), write), media_type="application/json")
+            service.metrics.solutions.update(label.status for label in labels)
+            service.metrics.steps += sum(p is not None for label in labels for p in label.p_correct)
+            return Response(await _run(service, len(raw), write), media_type="application/json")
         finally:
             service.held -= len(raw)
 
     return endpoint
 
 
-async def _aside(service: Service, size: int, work: Callable[[], Result]) -> Result:
+async def _run(service: Service, size: int, work: Callable[[], Result]) -> Result:
     """Return the result of `work`. For a large request, run it in the server's single worker thread to keep the event loop
     responsive."""
     if size <= LARGE:
@@ -166,23 +175,23 @@ async def _body(request: Request, service: Service) -> bytes:
     if kind != "application/json":  # a web page cannot send this content type to another origin without a preflight request
         raise Refused(415, "send the body as application/json")
     length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length[:20]) > settings.body:
-        raise Refused(413, f"the body has {length[:20]} bytes; the server takes {settings.body}")
+    if length.isdecimal() and int(length[:20]) > settings.max_body:
+        raise Refused(413, f"the body has {length[:20]} bytes; the server accepts {settings.max_body}")
     chunks: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(settings.reading):
+        async with asyncio.timeout(settings.read_timeout):
             async for chunk in request.stream():
                 size += len(chunk)
                 service.held += len(chunk)
-                if size > settings.body:
-                    raise Refused(413, f"the body is larger than {settings.body} bytes")
-                if service.held > settings.held:
-                    raise Refused(429, "the server holds as many bytes of requests as it may", {"retry-after": "1"})
+                if size > settings.max_body:
+                    raise Refused(413, f"the body is larger than {settings.max_body} bytes")
+                if service.held > settings.max_memory:
+                    raise Refused(429, "the memory for requests is full", retry_after="1")
                 chunks.append(chunk)
     except TimeoutError:
         service.held -= size
-        raise Refused(408, f"the body did not arrive within {settings.reading:g} s") from None
+        raise Refused(408, f"the body did not arrive within {settings.read_timeout:g} s") from None
     except BaseException:
         service.held -= size
         raise
@@ -203,6 +212,7 @@ def _parsed(raw: bytes, schema: dict[str, Any]) -> dict[str, Any]:
 def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
     """Wrap the router with authentication, Host check, deadline, metrics and logging."""
     from starlette.requests import ClientDisconnect
+    from starlette.responses import Response
 
     settings = service.settings
     wanted = b"Bearer " + settings.token.encode() if settings.token is not None else None
@@ -213,12 +223,12 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
         if scope["path"] == "/health":
             return
         if wanted is not None and not hmac.compare_digest(_bearer(headers.get(b"authorization", b"")), wanted):
-            raise Refused(401, headers={"www-authenticate": "Bearer"})
+            raise Refused(401, www_authenticate="Bearer")
         # Without a token, only the Host header reveals a web page whose domain was resolved to this machine (DNS rebinding).
         if sum(name == b"host" for name, _ in scope["headers"]) > 1:
             raise Refused(400, "the request has several Host headers")
         if near and not is_loopback(_host(headers.get(b"host", b"localhost").decode("latin-1"))):
-            raise Refused(421, "this server answers to localhost alone")
+            raise Refused(421, "this server answers requests to localhost only")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -244,12 +254,13 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
             await send(message)
 
         async def refuse(refusal: Refused) -> None:
-            if not whole and not await drained(receive):
+            if not whole and not await _drained(receive):
                 refusal.headers["connection"] = "close"
-            await answer(refusal, scope, receive, noting)
+            response = Response(refusal.content, refusal.status, refusal.headers, "application/json")
+            await response(scope, receive, noting)
 
         try:
-            async with asyncio.timeout(settings.timeout):
+            async with asyncio.timeout(settings.answer_timeout):
                 try:
                     admit(scope)
                     await router(scope, taking, noting)
@@ -258,10 +269,10 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
                 except Exception as error:
                     if code != GONE:
                         raise
-                    await refuse(refusal_of(error, name))
+                    await refuse(_refusal_of(error, name))
         except TimeoutError:
             if code == GONE:
-                await refuse(Refused(504, f"no answer within {settings.timeout:g} s"))
+                await refuse(Refused(504, f"no answer within {settings.answer_timeout:g} s"))
             elif connection is not None:
                 connection.abort()  # the client does not read the reply
         except asyncio.CancelledError:
@@ -269,13 +280,52 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
                 raise
         finally:
             seconds = time.perf_counter() - began
-            service.meters.requests[name, code] += 1
-            service.meters.seconds[name].add(seconds)
+            service.metrics.requests[name, code] += 1
+            service.metrics.seconds[name].add(seconds)
             log.debug("%s %d %.1f ms", name, code, 1000 * seconds)
             if connection is not None:
                 connection.end()
 
     return app
+
+
+def _refusal_of(error: Exception, name: str) -> Refused:
+    """The response for an exception. The content of a request is never logged: for an unexpected exception only its type and
+    location are."""
+    from starlette.exceptions import HTTPException
+
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, HTTPException):
+        return Refused(error.status_code, **dict(error.headers or {}))
+    log.error("%s: the critic failed: %s", name, place_of(error))
+    if isinstance(error, CriticPrmError):
+        return Refused(503, "the critic cannot work now; see the server's log", retry_after="60")
+    return Refused(500)
+
+
+def place_of(error: BaseException) -> str:
+    """The type of an exception and where it was raised; for our own errors, which contain no request text, also the message."""
+    message = f": {error}" if isinstance(error, CriticPrmError) else ""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    location = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+    return f"{type(error).__name__}{location}{message}"
+
+
+async def _drained(receive: Receive) -> bool:
+    """Read the rest of a refused body and return whether it ended within the limits. A client whose connection is closed while
+    it is sending may never read the error."""
+    size = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while size < DRAIN_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return True
+    return False
 
 
 def _bearer(header: bytes) -> bytes:
@@ -290,3 +340,27 @@ def _host(header: str) -> str:
         host, _, port = header[1:].partition("]")
         return host if not port or (port[0] == ":" and port[1:].isdecimal()) else header
     return header.rpartition(":")[0] if ":" in header else header
+
+
+async def serve(critic: Critic, settings: ServeSettings, ready: Callable[[str], None] = lambda url: None) -> None:
+    """Serve `critic` until SIGTERM, SIGHUP or SIGINT, then finish the requests in flight for up to `settings.grace` seconds.
+
+    `ready` is called with the address when the server is listening. The critic is closed at the end. Raises ConfigError for a
+    public address without a token or for a missing extra, InputError if the address cannot be bound.
+    """
+    check(settings)
+    require_extra()
+    listening = listen(settings)
+    server = server_of(build_app(critic, settings), settings)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    try:
+        host, port = listening.getsockname()[:2]
+        ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # ours come first
+        stopping = signals.told(asyncio.get_running_loop(), lambda: server.handle_exit(signal.SIGINT, None))
+        with stopping, reduced_gc():  # a body of 4 MB can contain a million lists, and each collection stops all threads
+            await server.serve(sockets=[listening])
+    finally:
+        sys.setswitchinterval(before)
+        listening.close()

@@ -13,21 +13,14 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import CriticPrmError
+from critic_prm.serve.openapi import Refused
 from critic_prm.serve.settings import ServeSettings
 
-SPARED = 32
+MAX_LOCAL_BATCH = 32
 """Maximum batch size of a local critic. Larger batches gain little and increase the latency of every request in them."""
 
 LONG = 64
 """After judging a solution with this many steps, yield to the event loop before building the next label."""
-
-
-class Full(CriticPrmError):
-    """The queue is full. `retry_after` estimates, in whole seconds, when there will be room."""
-
-    def __init__(self, waiting: int, retry_after: int) -> None:
-        self.retry_after = retry_after
-        super().__init__(f"{waiting} solutions are waiting; try again in {retry_after} s")
 
 
 @dataclass(slots=True, eq=False)
@@ -78,21 +71,22 @@ class Batcher:
 
     @property
     def batch(self) -> int:
-        return self.settings.batch or min(self.critic.batch, SPARED)
+        return self.settings.max_batch or min(self.critic.batch, MAX_LOCAL_BATCH)
 
     def submit(self, trajectories: Sequence[Trajectory]) -> asyncio.Future[list[Label]]:
         """Queue trajectories and return a future for their labels, in order. Cancel the future if the labels are no longer
         needed.
 
-        Raises Full if the queue limit would be exceeded. A request larger than the whole queue is accepted if the queue is
-        empty.
+        Raises Refused (429) if the queue limit would be exceeded. A request larger than the whole queue is accepted if the
+        queue is empty.
         """
         future: asyncio.Future[list[Label]] = asyncio.get_running_loop().create_future()
         if not trajectories:
             future.set_result([])
             return future
-        if self._waiting and self._waiting + len(trajectories) > self.settings.queue:
-            raise Full(self._waiting, self._retry_after())
+        if self._waiting and self._waiting + len(trajectories) > self.settings.max_queue:
+            seconds = self._retry_after()
+            raise Refused(429, f"{self._waiting} solutions are waiting; try again in {seconds} s", retry_after=str(seconds))
         ticket = _Ticket(trajectories, future, [None] * len(trajectories), len(trajectories))
         self._queue.extend((ticket, index) for index in range(len(trajectories)))
         self._waiting += len(trajectories)
@@ -100,6 +94,7 @@ class Batcher:
         return future
 
     def _retry_after(self) -> int:
+        """The estimated time, in whole seconds, until there is room in the queue."""
         seconds = self._waiting / self._speed if self._speed else 1.0
         return min(max(math.ceil(seconds), 1), 60)
 
@@ -117,10 +112,8 @@ class Batcher:
     async def _work(self) -> None:
         while True:
             await self._more.wait()
-            part = self._take()
-            if not part:
-                continue
-            await self._answer(part)
+            if part := self._take():
+                await self._answer(part)
 
     async def _answer(self, part: list[tuple[_Ticket, int]]) -> None:
         began = time.perf_counter()
@@ -132,8 +125,8 @@ class Batcher:
             raise
         except Exception as error:
             if len(part) > 1 and not isinstance(error, CriticPrmError):  # an error in one solution must not fail the others
-                for one in part:
-                    await self._answer([one])
+                for entry in part:
+                    await self._answer([entry])
                 return
             for ticket, _ in part:
                 if not ticket.done.done():
@@ -144,7 +137,7 @@ class Batcher:
             ticket.labels[index] = label
             ticket.missing -= 1
             if not ticket.missing and not ticket.done.done():
-                ticket.done.set_result([known for known in ticket.labels if known is not None])
+                ticket.done.set_result([label for label in ticket.labels if label is not None])
 
     async def _judge(self, trajectories: Sequence[Trajectory]) -> list[Label]:
         samples = self.settings.samples if self.critic.stochastic else 1

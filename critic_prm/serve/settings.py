@@ -23,20 +23,20 @@ class ServeSettings:
     port: int = 8000
     token: str | None = None
     """The bearer token that clients must send; None for no authentication."""
-    batch: int | None = None
-    """Maximum number of trajectories per batch; None uses the critic's own batch size."""
-    queue: int = 1024
-    """Maximum number of waiting trajectories."""
-    body: int = 4 << 20
-    """Maximum size of a request body."""
-    held: int = 256 << 20
-    """Maximum total size of the requests in memory."""
-    connections: int = 512
+    max_batch: int | None = None
+    """Maximum number of solutions passed to the critic at once; by default, the critic's own batch size."""
+    max_queue: int = 1024
+    """Maximum number of waiting solutions; further requests get status 429."""
+    max_body: int = 4 << 20
+    """Maximum size of a request body in bytes."""
+    max_memory: int = 256 << 20
+    """Maximum total size of the requests in memory, in bytes."""
+    max_clients: int = 512
     """Maximum number of open connections."""
-    reading: float = 10.0
-    """Time within which a request must have arrived."""
-    timeout: float = 120.0
-    """Time within which a request is answered."""
+    read_timeout: float = 10.0
+    """Seconds within which a request must arrive."""
+    answer_timeout: float = 120.0
+    """Seconds within which a request is answered."""
     grace: float = 10.0
     """Time to finish the requests in flight at shutdown."""
     samples: int = 1
@@ -45,7 +45,7 @@ class ServeSettings:
     """Trajectories judged concurrently by a critic that waits for the network."""
     aggregation: str = "min"
     """Default aggregation of step scores into the score of a solution."""
-    tag: str = "<extra_0>"
+    step_tag: str = "<extra_0>"
     """Marks the end of a step in the texts of /pooling and /get_reward."""
 
 
@@ -81,7 +81,7 @@ def check(settings: ServeSettings) -> None:
         )
     if settings.aggregation not in AGGREGATIONS:
         raise UsageError(f"--aggregation is {settings.aggregation!r}; it is one of {', '.join(AGGREGATIONS)}")
-    if not settings.tag.strip():
+    if not settings.step_tag.strip():
         raise UsageError("--step-tag is blank; it is what ends a step, as in <extra_0>")
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from critic_prm.errors import UsageError
-from critic_prm.serve.rewards import advantages, credit, guards, implicit
+from critic_prm.serve.rewards import credit, guards
 
 unit = st.floats(0, 1)
 
@@ -129,55 +129,55 @@ A, B = [2.0, -1.0, 3.0], [-2.0, 1.0, -4.0]
 
 
 def test_implicit_rewards() -> None:
-    assert implicit.token_values(A)[-1] == pytest.approx(0.2)
-    assert implicit.token_values(B)[-1] == pytest.approx(-0.25)
-    assert implicit.step_rewards(A, [2, 3]) == pytest.approx([0.05, 0.15])
-    assert implicit.step_rewards(B, [2, 3]) == pytest.approx([-0.05, -0.2])
-    assert implicit.outcome_loss([A, B], [1, 0]) == pytest.approx(0.5870391, abs=1e-7)
-    assert implicit.outcome_loss([[0.0], [0.0]], [1, 0]) == pytest.approx(math.log(2))
-    assert implicit.outcome_loss([[1e6]], [0], beta=1.0) == pytest.approx(1e6)  # no overflow
-    with pytest.raises(UsageError, match="must rise"):
-        implicit.step_rewards(A, [2])
-    with pytest.raises(UsageError, match="must rise"):
-        implicit.step_rewards(A, [2, 2, 3])
+    assert credit.implicit_values(A)[-1] == pytest.approx(0.2)
+    assert credit.implicit_values(B)[-1] == pytest.approx(-0.25)
+    assert credit.implicit_step_rewards(A, [2, 3]) == pytest.approx([0.05, 0.15])
+    assert credit.implicit_step_rewards(B, [2, 3]) == pytest.approx([-0.05, -0.2])
+    assert credit.implicit_outcome_loss([A, B], [1, 0]) == pytest.approx(0.5870391, abs=1e-7)
+    assert credit.implicit_outcome_loss([[0.0], [0.0]], [1, 0]) == pytest.approx(math.log(2))
+    assert credit.implicit_outcome_loss([[1e6]], [0], beta=1.0) == pytest.approx(1e6)  # no overflow
+    with pytest.raises(UsageError, match="must increase"):
+        credit.implicit_step_rewards(A, [2])
+    with pytest.raises(UsageError, match="must increase"):
+        credit.implicit_step_rewards(A, [2, 2, 3])
 
 
 def test_implicit_rewards_are_scaled_by_the_largest_return_to_go() -> None:
-    assert implicit.scaled([[1.0, -3.0], [0.5, 0.5]])[0] == pytest.approx([1 / 3, -1.0], abs=1e-6)
+    assert credit.scale_by_returns([[1.0, -3.0], [0.5, 0.5]])[0] == pytest.approx([1 / 3, -1.0], abs=1e-6)
 
 
 def test_process_advantages_in_both_forms() -> None:
-    rewards = [implicit.token_rewards(A), implicit.token_rewards(B)]
-    assert advantages.process_advantages(rewards) == [
+    rewards = [credit.implicit_token_rewards(A), credit.implicit_token_rewards(B)]
+    assert credit.process_advantages(rewards) == [
         pytest.approx([0.45, 0.2666667, 0.2333333], abs=1e-7),
         pytest.approx([-0.45, -0.2833333, -0.2666667], abs=1e-7),
     ]
-    assert advantages.process_advantages(rewards, form="prime")[0] == pytest.approx([0.45, 0.2333333, 0.3166667], abs=1e-7)
+    assert credit.process_advantages(rewards, form="prime")[0] == pytest.approx([0.45, 0.2333333, 0.3166667], abs=1e-7)
 
 
 def test_outcomes_are_added_at_the_end() -> None:
-    with_outcome = advantages.process_advantages([[0.0, 0.0], [0.0]], [1.0, 0.0], gamma=0.5)
+    with_outcome = credit.process_advantages([[0.0, 0.0], [0.0]], [1.0, 0.0], gamma=0.5)
     assert with_outcome == [pytest.approx([0.5, 1.0]), pytest.approx([-1.0])]
 
 
 def test_leave_one_out() -> None:
-    assert advantages.leave_one_out([1, 0, 0, 1]) == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
-    assert advantages.leave_one_out([1.0, None, 0.0]) == [1.0, None, -1.0]
-    assert advantages.leave_one_out([None, 0.7]) == [None, 0.0]
+    assert credit.leave_one_out([1, 0, 0, 1]) == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
+    assert credit.leave_one_out([1.0, None, 0.0]) == [1.0, None, -1.0]
+    assert credit.leave_one_out([None, 0.7]) == [None, 0.0]
 
 
 @given(st.lists(unit, min_size=2, max_size=9))
 def test_leave_one_out_sums_to_nothing(rewards: list[float]) -> None:
-    assert sum(a or 0.0 for a in advantages.leave_one_out(rewards)) == pytest.approx(0, abs=1e-9)
+    assert sum(a or 0.0 for a in credit.leave_one_out(rewards)) == pytest.approx(0, abs=1e-9)
 
 
 def test_min_form_advantages_against_the_others_by_hand() -> None:
     """One step each, so credit is the reward itself: by step 0.4 - (-0.2), by token 0.4 - 4 * (-0.2 / 2)."""
-    assert advantages.min_form_advantages([[0.4], [-0.2]]) == [pytest.approx([0.6]), pytest.approx([-0.6])]
-    assert advantages.min_form_advantages([[0.4], [-0.2]], [[4], [2]]) == [pytest.approx([0.8]), pytest.approx([-0.4])]
+    assert credit.min_form_advantages([[0.4], [-0.2]]) == [pytest.approx([0.6]), pytest.approx([-0.6])]
+    assert credit.min_form_advantages([[0.4], [-0.2]], [[4], [2]]) == [pytest.approx([0.8]), pytest.approx([-0.4])]
 
 
-@pytest.mark.parametrize("function", [advantages.process_advantages, advantages.min_form_advantages])
+@pytest.mark.parametrize("function", [credit.process_advantages, credit.min_form_advantages])
 @pytest.mark.parametrize("rewards", [[[0.1]], [[0.1], []]])
 def test_groups_that_have_no_baseline_are_refused(function: object, rewards: list[list[float]]) -> None:
     with pytest.raises(UsageError, match="two or more"):
@@ -185,7 +185,7 @@ def test_groups_that_have_no_baseline_are_refused(function: object, rewards: lis
 
 
 def test_whitened_advantages_have_mean_0_and_deviation_1() -> None:
-    flat = [value for row in advantages.whiten([[1.0, 2.0], [5.0]]) for value in row]
+    flat = [value for row in credit.whiten([[1.0, 2.0], [5.0]]) for value in row]
     assert sum(flat) == pytest.approx(0)
     assert sum(value**2 for value in flat) / 3 == pytest.approx(1)
 
@@ -207,7 +207,7 @@ def test_length_is_allowed_within_bounds_and_falls_off_beyond() -> None:
 @given(st.floats(-2, 2), st.lists(st.sampled_from(["a b c d e", "x = 5", "so we add 1"]), min_size=1, max_size=40))
 def test_no_guard_ever_raises_a_reward(reward: float, steps: list[str]) -> None:
     bound = guards.Guards(low=-1.0, high=1.0, least_steps=2, most_steps=10, most_characters=100)
-    assert -1.0 <= bound.apply(reward, steps) <= min(max(reward, -1.0), 1.0)
+    assert min(reward, -1.0) <= bound.apply(reward, steps) <= min(reward, 1.0)
 
 
 def test_repeating_oneself_is_seen() -> None:
@@ -228,7 +228,7 @@ def test_pay_for_length_is_seen_within_a_prompt() -> None:
 
 
 def test_bounds_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UsageError, match="the first must be the smaller"):
+    with pytest.raises(UsageError, match="the lowest must be the smaller"):
         guards.Guards(low=1.0, high=0.0)
     with pytest.raises(UsageError, match="slack"):
         guards.Guards(slack=0.0)

@@ -110,6 +110,13 @@ def test_guards_bound_what_is_rewarded(oracle: Oracle) -> None:
     made.close()
 
 
+@pytest.mark.parametrize(("outcome", "low"), [(0.0, 0.2), (-0.5, -0.4)])
+def test_the_lowest_reward_cannot_be_above_what_a_solution_earns(oracle: Oracle, outcome: float, low: float) -> None:
+    with pytest.raises(UsageError, match="must not raise a reward"):
+        Reward(oracle, outcome=outcome, guards=Guards(low=low))
+    Reward(oracle, outcome=outcome, guards=Guards(low=min(outcome, 0.0)))
+
+
 def test_a_separator_of_ones_own(oracle: Oracle) -> None:
     made = Reward(oracle, separator="\n")
     assert made.of(texts("0.9 a\n\n0.8 b\n0.7 c\n"))[0].p_correct == (0.9, 0.8, 0.7)
@@ -176,7 +183,7 @@ def test_a_critic_without_anything_to_say_gives_no_reward() -> None:
 
 @pytest.mark.parametrize(
     ("field", "match"),
-    [({"aggregation": "median"}, "no aggregation"), ({"dense": "none"}, "no dense"), ({"samples": 0}, "at least 1")],
+    [({"aggregation": "median"}, "no aggregation"), ({"dense": "none"}, "no dense reward"), ({"samples": 0}, "at least 1")],
 )
 def test_what_does_not_exist_is_refused(field: dict[str, object], match: str) -> None:
     with pytest.raises(UsageError, match=match):
@@ -215,11 +222,11 @@ def test_a_reward_from_a_file(tmp_path: Path) -> None:
     [
         ("critic = ", InputError, "cannot be read"),
         ("aggregation = 'min'", InputError, "names no critic"),
-        ("critic = 'rules'\nagregation = 'min'", UsageError, "no 'agregation'; there are: critic, judging, aggregation"),
+        ("critic = 'rules'\nagregation = 'min'", UsageError, "'agregation'; known names: critic, judging, aggregation"),
         ("critic = 'rules'\naggregation = 'median'", UsageError, "no aggregation"),
-        ("critic = 'rules'\n[guards]\nmost = 3", UsageError, r"\[guards\]: there is no 'most'"),
-        ("critic = 'rules'\nhome = 1", UsageError, "no 'home'"),
-        ("critic = 'rules'\nsamples = 'x'", UsageError, "mind the type"),
+        ("critic = 'rules'\n[guards]\nmost = 3", UsageError, r"\[guards\]: unknown name 'most'"),
+        ("critic = 'rules'\nloop = 1", UsageError, "unknown name 'loop'"),
+        ("critic = 'rules'\nsamples = 'x'", UsageError, "check the types"),
     ],
 )
 def test_a_file_that_says_what_does_not_exist(tmp_path: Path, text: str, error: type[Exception], match: str) -> None:
@@ -243,7 +250,7 @@ async def test_a_judge_is_asked_once_whatever_thread_asks(tmp_path: Path) -> Non
     first = await made.of_async(solutions)
     assert [one.reward for one in first] == [0.0, None]
     assert first[0].first_error == 1
-    client = made.home.kept["critic"].client
+    client = made.loop.objects["critic"].client
     paid = client.money.requests
     assert await asyncio.to_thread(made.of, solutions[:1]) == first[:1]
     assert client.money.requests == paid

@@ -131,7 +131,7 @@ def start() -> Iterator[Start]:
 
     def begin(critic: Oracle | None = None, **changes: Any) -> Running:
         from critic_prm.serve.app import build_app
-        from critic_prm.serve.run import server_of
+        from critic_prm.serve.server import server_of
 
         critic = critic or Oracle()
         settings = replace(ServeSettings(port=0, grace=60), **changes)

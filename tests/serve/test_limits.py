@@ -20,7 +20,8 @@ from critic_prm.critics import rules
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import BudgetError, ConfigError, UsageError
-from critic_prm.serve import app, texts
+from critic_prm.serve import app, endpoints
+from critic_prm.serve.openapi import Refused
 from critic_prm.serve.settings import ServeSettings, check, find_token
 from tests.effort import PATIENCE, until
 from tests.serve.conftest import ONE, Oracle
@@ -63,7 +64,7 @@ def ok(server: Running) -> bool:
     ],
 )
 def test_bad_requests_are_told_what_is_wrong(start: Start, body: Any, headers: Mapping[str, str], status: int) -> None:
-    server = start(body=65_536)
+    server = start(max_body=65_536)
     found, answer = server.post("/v1/score", body, headers)
     assert found == status
     assert set(answer) == {"error"}
@@ -164,21 +165,21 @@ def test_a_large_request_is_read_and_answered_off_the_event_loop(
 def test_what_is_cut_is_bounded_before_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these texts of 3.6 MB was cut into hundreds of thousands of parts, and only then refused."""
     cleaned: list[str] = []
-    real = texts.clean
+    real = endpoints.clean
 
     def clean(text: str) -> str:
         cleaned.append(text)
         return real(text)
 
-    monkeypatch.setattr(texts, "clean", clean)
+    monkeypatch.setattr(endpoints, "clean", clean)
     for text in ("[INST]" * 600_000, "<|im_start|>user\n" * 200_000, "<start_of_turn>user\n" * 180_000):
-        with pytest.raises(texts.TooManyParts):
-            texts.turns(text)
+        with pytest.raises(Refused):
+            endpoints.turns(text)
     assert not cleaned
-    with pytest.raises(texts.TooManyParts):
-        texts.steps_of("<extra_0>" * 400_000, "<extra_0>")
-    assert texts.turns("[INST]q[/INST]a" * 512)[-1] == ("assistant", "a")
-    assert len(texts.steps_of("a<extra_0>" * 1024, "<extra_0>")) == 1024
+    with pytest.raises(Refused):
+        endpoints.steps_of("<extra_0>" * 400_000, "<extra_0>")
+    assert endpoints.turns("[INST]q[/INST]a" * 512)[-1] == ("assistant", "a")
+    assert len(endpoints.steps_of("a<extra_0>" * 1024, "<extra_0>")) == 1024
 
 
 def test_errors_name_places_and_not_what_was_said(start: Start) -> None:
@@ -232,7 +233,7 @@ def test_settings_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="median"):
         check(ServeSettings(aggregation="median"))
     with pytest.raises(UsageError, match="step-tag"):
-        check(ServeSettings(tag=" "))
+        check(ServeSettings(step_tag=" "))
 
 
 def test_where_the_token_comes_from(tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def test_what_waits_goes_together(start: Start) -> None:
 
 
 def test_a_full_queue_says_when_to_come_back(start: Start) -> None:
-    server = start(queue=2)
+    server = start(max_queue=2)
     threads = [server.hold(), *(threading.Thread(target=server.post, args=("/v1/score", ONE)) for _ in range(2))]
     for thread in threads[1:]:
         thread.start()
@@ -303,7 +304,7 @@ def test_a_critic_that_cannot_work_is_said_to_be_unavailable(start: Start, caplo
 
 
 def test_no_answer_in_time(start: Start) -> None:
-    server = start(timeout=0.2)
+    server = start(answer_timeout=0.2)
     server.critic.gate.clear()
     status, answer = server.post("/v1/score", ONE)
     assert (status, code_of(answer)) == (504, "timeout")
@@ -312,7 +313,7 @@ def test_no_answer_in_time(start: Start) -> None:
 
 
 def test_a_body_that_does_not_come(start: Start) -> None:
-    server = start(reading=0.2)
+    server = start(read_timeout=0.2)
     head = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
     until(lambda: server.raw(head + b'{"traj').startswith(b"HTTP/1.1 408 "))  # unless the head itself came too late
     assert server.raw(b"POST /v1/sco") == b""
@@ -336,7 +337,7 @@ def test_who_has_gone_is_not_scored(start: Start) -> None:
 
 
 def test_too_many_connections_are_told_so(start: Start) -> None:
-    server = start(connections=2)
+    server = start(max_clients=2)
     held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
     assert server.raw(b"").startswith(b"HTTP/1.1 503 ")
     for connection in held:
@@ -420,7 +421,7 @@ def hostile(rng: random.Random) -> bytes:
 
 
 def test_two_thousand_hostile_requests_leave_it_serving(start: Start) -> None:
-    server = start(body=4096, reading=0.5, connections=200)
+    server = start(max_body=4096, read_timeout=0.5, max_clients=200)
     rng = random.Random(0)
     requests = [hostile(rng) for _ in range(2000)]
     slow: list[socket.socket] = []
@@ -469,11 +470,11 @@ def test_rules_are_judged_off_the_event_loop(start: Start, monkeypatch: pytest.M
     assert found[0][0] == 200
 
 
-@pytest.mark.parametrize("pattern", [texts._MARKERS, texts._NOISE])
+@pytest.mark.parametrize("pattern", [endpoints._MARKERS, endpoints._NOISE])
 def test_no_search_looks_through_more_than_a_window(monkeypatch: pytest.MonkeyPatch, pattern: re.Pattern[str]) -> None:
     """A single search through 3.5 MB held the interpreter, and so all other requests, for most of a second. What is found is
     the same, also where a marker lies across the end of a window."""
-    monkeypatch.setattr(texts, "WINDOW", 16)
+    monkeypatch.setattr(endpoints, "WINDOW", 16)
     rng = random.Random(0)
     parts = (
         *(
@@ -492,7 +493,7 @@ def test_no_search_looks_through_more_than_a_window(monkeypatch: pytest.MonkeyPa
     )
     for _ in range(2000):
         text = "".join(rng.choices(parts, k=rng.randrange(25)))
-        assert [m.span() for m in texts._found(pattern, text)] == [m.span() for m in pattern.finditer(text)], text
+        assert [m.span() for m in endpoints._matches(pattern, text)] == [m.span() for m in pattern.finditer(text)], text
 
     class Counted:
         spans: ClassVar[list[int]] = []
@@ -501,6 +502,6 @@ def test_no_search_looks_through_more_than_a_window(monkeypatch: pytest.MonkeyPa
             self.spans.append(end - place)
             return pattern.search(text, place, end)
 
-    assert list(texts._found(cast(Any, Counted()), "a" * 10_000)) == []
-    assert max(Counted.spans) == texts.WINDOW + texts.LONGEST
+    assert list(endpoints._matches(cast(Any, Counted()), "a" * 10_000)) == []
+    assert max(Counted.spans) == endpoints.WINDOW + endpoints.LONGEST
     assert len(Counted.spans) == 625

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from critic_prm.serve.openapi import ERRORS, document
-from critic_prm.serve.schemas import SCHEMAS, Schema, complaint
+from critic_prm.serve.openapi import ERRORS, SCHEMAS, Schema, complaint, document
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Start

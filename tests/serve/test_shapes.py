@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from critic_prm.serve.endpoints import problem_and_response, steps_of
 from critic_prm.serve.settings import ServeSettings
-from critic_prm.serve.texts import problem_and_response, steps_of
 
 if TYPE_CHECKING:
     from tests.serve.conftest import Start
@@ -137,4 +137,4 @@ def test_texts(text: str, prompt: str | None, problem: str, response: str) -> No
     [("a<extra_0>b<extra_0>rest", ["a", "b"]), ("a\n\nb", ["a", "b"]), ("", [""]), ("<extra_0>", [""])],
 )
 def test_steps(response: str, steps: list[str]) -> None:
-    assert steps_of(response, ServeSettings().tag) == steps
+    assert steps_of(response, ServeSettings().step_tag) == steps

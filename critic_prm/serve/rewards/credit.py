@@ -1,16 +1,21 @@
-"""Credit assignment: step rewards from step values by progress, min-form, shaping, TD and KL methods."""
+"""Assign credit to steps: rewards from step values or log-ratios, and advantages over the other responses to a prompt."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from critic_prm.errors import UsageError
 
+Form = Literal["leave-one-out", "prime"]
+
 TEMPERATURE = 0.1
 """Softmax temperature of PURE."""
+
+BETA = 0.05
+"""Scale of implicit rewards."""
 
 
 def progress(values: Sequence[float], start: float) -> list[float]:
@@ -137,9 +142,135 @@ def on_tokens(rewards: Sequence[float | None], ends: Sequence[int], length: int)
     rising = all(0 < a < b for a, b in pairwise(ends)) and (not ends or (ends[0] > 0 and ends[-1] <= length))
     if len(ends) != len(rewards) or not rising:
         raise UsageError(
-            f"{len(rewards)} rewards and step ends {list(ends)} in {length} tokens; give one rising end for each step"
+            f"the step ends {list(ends)} do not fit {len(rewards)} rewards on {length} tokens; give one increasing end per step"
         )
     out = [0.0] * length
     for reward, end in zip(rewards, ends, strict=True):
         out[end - 1] = reward or 0.0
     return out
+
+
+# Rewards from log-ratios of two models, without step labels, as in PRIME.
+
+
+def implicit_token_rewards(log_ratios: Sequence[float], beta: float = BETA) -> list[float]:
+    """beta * (log pi_prm - log pi_ref) for each token of a response (Yuan et al. 2024, 2412.01981)."""
+    return [beta * ratio for ratio in log_ratios]
+
+
+def implicit_values(log_ratios: Sequence[float], beta: float = BETA) -> list[float]:
+    """Q after each token: the cumulative sum of rewards. The last value is the response-level reward r(y)."""
+    return list(accumulate(implicit_token_rewards(log_ratios, beta)))
+
+
+def implicit_step_rewards(log_ratios: Sequence[float], ends: Sequence[int], beta: float = BETA) -> list[float]:
+    """The rewards of steps whose tokens end at `ends` (exclusive, increasing, the last one equal to the length). Raises
+    UsageError.
+
+    The rewards are relative: 0 where both models agree. They are not probabilities, so a threshold of one half has no meaning.
+    """
+    if sorted({0, *ends}) != [0, *ends] or (ends or [0])[-1] != len(log_ratios):
+        raise UsageError(
+            f"the step ends {list(ends)} must increase, and the last one must be the number of tokens, {len(log_ratios)}"
+        )
+    return [math.fsum(implicit_token_rewards(log_ratios[a:b], beta)) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def implicit_outcome_loss(log_ratios: Sequence[Sequence[float]], outcomes: Sequence[float], beta: float = BETA) -> float:
+    """The mean cross-entropy, in nats, of sigmoid(r(y)) and the outcomes (0 to 1): the training loss of an implicit PRM.
+
+    Computed from log-sigmoids, so that large rewards do not overflow.
+    """
+    rewards = [beta * math.fsum(ratios) for ratios in log_ratios]
+    pairs = zip(rewards, outcomes, strict=True)
+    return -math.fsum(y * _log_sigmoid(r) + (1 - y) * _log_sigmoid(-r) for r, y in pairs) / len(rewards)
+
+
+def scale_by_returns(rewards: Sequence[Sequence[float]], epsilon: float = 1e-6) -> list[list[float]]:
+    """The rewards of a batch divided by the largest return-to-go in it: PRIME's batch normalization (2502.01456)."""
+    most = max((abs(value) for row in rewards for value in accumulate(reversed(row))), default=0.0)
+    return [[reward / (most + epsilon) for reward in row] for row in rewards]
+
+
+def _log_sigmoid(x: float) -> float:
+    return min(x, 0.0) - math.log1p(math.exp(-abs(x)))
+
+
+# Advantages of the responses to one prompt.
+
+
+def leave_one_out(rewards: Sequence[float | None]) -> list[float | None]:
+    """Each reward minus the mean of the others (RLOO). None stays None and is excluded from the means; 0 if there are no
+    others."""
+    known = [r for r in rewards if r is not None]
+    total, n = math.fsum(known), len(known)
+    return [None if r is None else r - (total - r) / (n - 1) if n > 1 else 0.0 for r in rewards]
+
+
+def process_advantages(
+    rewards: Sequence[Sequence[float]],
+    outcomes: Sequence[float] | None = None,
+    *,
+    gamma: float = 1.0,
+    form: Form = "leave-one-out",
+) -> list[list[float]]:
+    """Advantages of each token or step in PRIME (Cui et al. 2025, 2502.01456), before whitening.
+
+    `rewards[i]` are those of response i. The baseline is the mean, over the other responses, of their mean reward; the
+    differences are summed from each position on. With `outcomes`, one per response, their leave-one-out advantage is added.
+    "prime" is the form of the released code: the return of the whole response is the same, but distributed slightly
+    differently. Raises UsageError for fewer than two responses or an empty one.
+    """
+    n = _group_size(rewards)
+    means = [math.fsum(row) / len(row) for row in rewards]
+    total = math.fsum(means)
+    ends = leave_one_out(outcomes) if outcomes is not None else [0.0] * n
+    out = []
+    for row, own, end in zip(rewards, means, ends, strict=True):
+        scale, baseline = (n / (n - 1), total / (n - 1)) if form == "prime" else (1.0, (total - own) / (n - 1))
+        relative = [r * scale - baseline for r in row]
+        relative[-1] += end or 0.0
+        out.append(returns(relative, gamma))
+    return out
+
+
+def min_form_advantages(
+    rewards: Sequence[Sequence[float]],
+    tokens: Sequence[Sequence[int]] | None = None,
+    *,
+    temperature: float = 0.1,
+) -> list[list[float]]:
+    """Advantages of each step in PURE: min-form returns minus a baseline from the other responses, per step or per token.
+
+    `rewards[i]` are the signed step rewards of response i. With `tokens`, the number of tokens of each step, the baseline is
+    the others' reward per token times the step's tokens; otherwise the others' mean reward per step. Raises UsageError.
+    """
+    n = _group_size(rewards)
+    credit = [min_form(row, temperature) for row in rewards]
+    totals = [math.fsum(row) for row in credit]
+    sizes = tokens if tokens is not None else [[1] * len(row) for row in rewards]
+    lengths = [sum(row) for row in sizes]
+    out = []
+    for i in range(n):
+        others = [(totals[j], lengths[j]) for j in range(n) if j != i]
+        if tokens is None:
+            rate = math.fsum(total / length for total, length in others) / (n - 1)
+        else:
+            rate = math.fsum(total for total, _ in others) / sum(length for _, length in others)
+        out.append(returns([r - rate * size for r, size in zip(credit[i], sizes[i], strict=True)]))
+    return out
+
+
+def _group_size(rewards: Sequence[Sequence[float]]) -> int:
+    if len(rewards) < 2 or not all(rewards):
+        lengths = [len(row) for row in rewards]
+        raise UsageError(f"the responses have the lengths {lengths}; give two or more responses, none of them empty")
+    return len(rewards)
+
+
+def whiten(advantages: Sequence[Sequence[float]], epsilon: float = 1e-8) -> list[list[float]]:
+    """Normalize the advantages of a batch to mean 0 and standard deviation 1 over all its tokens."""
+    flat = [value for row in advantages for value in row]
+    middle = math.fsum(flat) / len(flat)
+    scale = math.sqrt(math.fsum((value - middle) ** 2 for value in flat) / len(flat)) + epsilon
+    return [[(value - middle) / scale for value in row] for row in advantages]

@@ -19,16 +19,17 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """Limits on rewards. Apart from clipping to [`low`, `high`], a guard never raises a reward. Raises UsageError.
+    """Limits on rewards. No guard ever raises a reward. Raises UsageError for invalid limits.
 
-    A solution that violates a limit is moved linearly towards `low`, and gets `low` if it exceeds the limit by the share
-    `slack`.
+    A reward above `high` is clipped. A solution that violates a limit is moved linearly towards `low`, and gets `low` if it
+    exceeds the limit by the share `slack`.
     """
 
     low: float = 0.0
-    """Lower bound of the reward."""
+    """The lowest reward: what an empty or unjudged solution gets, and what violations of limits lead to. It must not be above
+    the reward that any solution can earn."""
     high: float = 1.0
-    """Upper bound of the reward."""
+    """The highest reward."""
     least_steps: int = 1
     """Minimum number of steps."""
     most_steps: int | None = None
@@ -43,7 +44,9 @@ class Guards:
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
-            raise UsageError(f"rewards are clipped to [{self.low:g}, {self.high:g}]; the first must be the smaller one")
+            raise UsageError(
+                f"the lowest reward is {self.low:g} and the highest {self.high:g}; the lowest must be the smaller one"
+            )
         if self.slack <= 0:
             raise UsageError(f"the slack is {self.slack:g}; it must be above 0")
 
@@ -63,9 +66,10 @@ class Guards:
         return [share > self.repeats for share in repetition(steps)]
 
     def apply(self, reward: float, steps: Sequence[str]) -> float:
-        """The reward clipped to [`low`, `high`], then moved towards `low` by the share that `allowed` takes away."""
-        kept = min(max(reward, self.low), self.high)
-        return min(kept, self.low + (kept - self.low) * self.allowed(steps))
+        """The reward clipped at `high`, then moved towards `low` by the share that `allowed` takes away. A reward that is
+        already below `low` stays as it is."""
+        clipped = min(reward, self.high)
+        return min(clipped, self.low + (clipped - self.low) * self.allowed(steps))
 
 
 def within(length: float, least: float, most: float | None, slack: float = 0.5) -> float:
@@ -79,14 +83,14 @@ def repetition(steps: Sequence[str], n: int = 4) -> list[float]:
     """For each step, the share of its word n-grams that occur in earlier steps. A step with fewer than n words gets 1 if it
     equals an earlier step, otherwise 0."""
     seen: set[tuple[str, ...]] = set()
-    said: set[tuple[str, ...]] = set()
+    earlier: set[tuple[str, ...]] = set()
     shares = []
     for text in steps:
         words = tuple(_WORD.findall(text.lower()))
         grams = [words[i : i + n] for i in range(len(words) - n + 1)]
-        shares.append(1.0 if words in said else sum(gram in seen for gram in grams) / len(grams) if grams else 0.0)
+        shares.append(1.0 if words in earlier else sum(gram in seen for gram in grams) / len(grams) if grams else 0.0)
         seen.update(grams)
-        said.add(words)
+        earlier.add(words)
     return shares
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from critic_prm.errors import InputError
+from critic_prm.serve.endpoints import problem_and_response
 from critic_prm.serve.rewards.reward import Reward, Rewarded, Solution, shared_reward
 
 Reply = dict[str, Any]
@@ -34,39 +36,31 @@ async def answer(reward: Reward, body: Mapping[str, Any], *, missing: float | No
     """
     queries = body.get("query")
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise InputError("the request", f'"query" is {queries!r:.60}', "it must be a list of texts")
+        raise InputError("the request", f'"query" is {queries!r:.60}', "give a list of texts")
     prompts, labels = (body.get(name) or [] for name in ("prompts", "labels"))
     if any(not isinstance(part, list) or len(part) not in (0, len(queries)) for part in (prompts, labels)):
-        raise InputError("the request", '"prompts" or "labels" does not fit "query"', "give one for each query, or none")
-    found = await reward.of_async(_solutions(queries, prompts, labels))
-    return _reply(reward, found, missing)
+        raise InputError("the request", '"prompts" or "labels" has another length than "query"', "give one per query, or none")
+    return _reply(reward, await reward.of_async(_solutions(queries, prompts, labels)), missing)
 
 
 def _solutions(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> list[Solution]:
-    # Imported from the server, which parses the same texts, so that chat templates are handled in one place.
-    from critic_prm.serve.texts import problem_and_response
-
-    out = []
-    for place, query in enumerate(queries):
-        problem, response = problem_and_response(query, prompts[place] if prompts else None)
-        gold = labels[place] if labels else None
-        out.append(Solution(problem, response, None if gold is None else str(gold)))
-    return out
+    rows = zip_longest(queries, prompts, labels)
+    return [Solution(*problem_and_response(q, prompt), None if gold is None else str(gold)) for q, prompt, gold in rows]
 
 
-def _reply(reward: Reward, found: Sequence[Rewarded], missing: float | None) -> Reply:
+def _reply(reward: Reward, rewarded: Sequence[Rewarded], missing: float | None) -> Reply:
     """Build the reply. `scores`, which the trainer filters prompts by, are in [0, 1] whatever the range of the rewards."""
-    if not found:
+    if not rewarded:
         return {"rewards": [], "scores": [], "extra_logs": {}}
-    rewards = [reward.missing(missing) if one.reward is None else one.reward for one in found]
+    rewards = [reward.or_missing(one, missing) for one in rewarded]
     low, high = reward.guards.low, reward.guards.high
     return {
         "rewards": rewards,
         "scores": [min(max((value - low) / (high - low), 0.0), 1.0) for value in rewards],
         "extra_logs": {
-            "judged": [float(one.reward is not None) for one in found],
-            "without_error": [float(one.without_error) for one in found],
-            "steps": [float(len(one.p_correct)) for one in found],
-            "kept": [one.kept for one in found],
+            "judged": [float(one.reward is not None) for one in rewarded],
+            "without_error": [float(one.without_error) for one in rewarded],
+            "steps": [float(len(one.p_correct)) for one in rewarded],
+            "kept": [one.kept for one in rewarded],
         },
     }

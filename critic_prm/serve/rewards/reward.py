@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from critic_prm.critics.open import critic_in_file, open_critic
 from critic_prm.data.aggregate import aggregate, open_aggregation
@@ -21,13 +24,13 @@ from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.label.run import label
 from critic_prm.providers.provider import Sampling, official_addresses
-from critic_prm.serve.background_loop import BackgroundLoop
 from critic_prm.serve.rewards import credit
 from critic_prm.serve.rewards.guards import Guards
 from critic_prm.styles.prompt import style_names
 
 Dense = Literal["p_correct", "progress", "min_form", "shaping"]
 DENSE: tuple[Dense, ...] = get_args(Dense)
+T = TypeVar("T")
 EMPTY, NO_GOLD, UNJUDGED = "empty", "no gold answer", "no step judged"
 
 
@@ -67,6 +70,48 @@ class Rewarded:
         return self.reward is not None and self.first_error == -1
 
 
+class BackgroundLoop:
+    """An event loop in its own thread, for a critic and its connections. Trainers call rewards from threads, from their own
+    event loops and from forked processes, but a connection belongs to the loop that opened it. The loop is started on first
+    use; a pickled or forked copy starts a new one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._process = 0
+        self.objects: dict[str, Any] = {}
+        """Objects kept between calls, such as the critic."""
+
+    def __reduce__(self) -> tuple[type[BackgroundLoop], tuple[()]]:
+        return BackgroundLoop, ()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Run `work` on the loop. Wait for the future in any thread, or through `asyncio.wrap_future`."""
+        return asyncio.run_coroutine_threadsafe(work, self._running())
+
+    def stop(self) -> None:
+        """Stop the loop. Close the objects in `objects` first; a later call starts a new loop."""
+        with self._lock:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+            self.objects.clear()
+            if loop is None or thread is None or self._process != os.getpid():
+                return
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._process != os.getpid():
+                self.objects.clear()
+                self._process = os.getpid()
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="critic-prm rewards", daemon=True)
+                self._thread.start()
+            return self._loop
+
+
 @dataclass(frozen=True)
 class Reward:
     """Computes the rewards of solutions.
@@ -97,78 +142,86 @@ class Reward:
     separator: str = ""
     """The text that separates steps; by default steps are split at "Step k:" markers or blank lines."""
     guards: Guards = field(default_factory=Guards)
-    home: BackgroundLoop = field(default_factory=BackgroundLoop, repr=False, compare=False)
+    loop: BackgroundLoop = field(default_factory=BackgroundLoop, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         open_aggregation(self.aggregation)
         if self.dense not in DENSE:
-            raise UsageError(f"no dense reward is called {self.dense!r}; there are: {', '.join(DENSE)}")
+            raise UsageError(f"there is no dense reward {self.dense!r}; available: {', '.join(DENSE)}")
         if self.samples < 1 or self.concurrent < 1:
             raise UsageError(f"samples is {self.samples} and concurrent is {self.concurrent}; both must be at least 1")
+        lowest = min(self.process, 0.0) + min(self.outcome, 0.0)
+        if self.guards.low > lowest:
+            raise UsageError(
+                f"the lowest reward is set to {self.guards.low:g}, but a solution can earn {lowest:g}; set [guards] low to"
+                f" {lowest:g} or less, because clipping must not raise a reward"
+            )
 
     def of(self, solutions: Sequence[Solution]) -> list[Rewarded]:
         """Reward solutions, in order, from any thread. Raises errors that must stop a run (ConfigError, BudgetError)."""
-        return self.home.submit(self._of(solutions)).result()
+        return self.loop.submit(self._of(solutions)).result()
 
     async def of_async(self, solutions: Sequence[Solution]) -> list[Rewarded]:
         """Like `of`, from any event loop."""
-        return await asyncio.wrap_future(self.home.submit(self._of(solutions)))
+        return await asyncio.wrap_future(self.loop.submit(self._of(solutions)))
 
     def close(self) -> None:
         """Close the critic and all other resources."""
-        if self.home.kept:
-            self.home.submit(self._close()).result()
-        self.home.stop()
+        if self.loop.objects:
+            self.loop.submit(self._close()).result()
+        self.loop.stop()
 
-    def missing(self, floor: float | None) -> float:
-        """The number to use for a missing judgement if a trainer requires one: `floor`, or else the lowest reward, so that
-        writing text that cannot be judged does not pay."""
-        return self.guards.low if floor is None else floor
+    def or_missing(self, rewarded: Rewarded, missing: float | None) -> float:
+        """The reward, or for a missing judgement the number that a trainer requires: `missing`, or else the lowest reward, so
+        that writing text that cannot be judged does not pay."""
+        if rewarded.reward is not None:
+            return rewarded.reward
+        return self.guards.low if missing is None else missing
 
     async def _of(self, solutions: Sequence[Solution]) -> list[Rewarded]:
         trajectories = [_trajectory(solution, self.separator) for solution in solutions]
         places = [place for place, trajectory in enumerate(trajectories) if trajectory.steps]
         labels = await self._labels([trajectories[place] for place in places])
         out = [Rewarded(self.guards.low, EMPTY)] * len(solutions)
-        for place, found in zip(places, labels, strict=True):
+        for place, row in zip(places, labels, strict=True):
             right = await self._right(solutions[place])
-            out[place] = self.combine(trajectories[place].texts, found, right)
+            out[place] = self.combine(trajectories[place].texts, row, right)
         return out
 
     async def _labels(self, trajectories: Sequence[Trajectory]) -> list[Label]:
-        kept = self.home.kept
-        if "critic" not in kept:
-            kept["critic"] = open_critic(self.critic, self.judging) if isinstance(self.critic, str) else self.critic
-            kept["turns"] = asyncio.Semaphore(self.concurrent)
-        critic, turns = kept["critic"], kept["turns"]
+        objects = self.loop.objects
+        if "critic" not in objects:
+            objects["critic"] = open_critic(self.critic, self.judging) if isinstance(self.critic, str) else self.critic
+            objects["slots"] = asyncio.Semaphore(self.concurrent)
+        critic, slots = objects["critic"], objects["slots"]
         if critic.batch > 1:  # a local critic: one batch is cheaper than many
-            return [found async for _, found in label(trajectories, critic, samples=self.samples)]
+            return [row async for _, row in label(trajectories, critic, samples=self.samples)]
 
-        async def one(trajectory: Trajectory) -> Label:
-            async with turns:
-                [found] = [found async for _, found in label([trajectory], critic, samples=self.samples)]
-                return found
+        async def label_one(trajectory: Trajectory) -> Label:
+            async with slots:
+                [row] = [row async for _, row in label([trajectory], critic, samples=self.samples)]
+                return row
 
-        return await gather_all(map(one, trajectories))
+        return await gather_all(map(label_one, trajectories))
 
     async def _right(self, solution: Solution) -> bool | None:
         if not self.outcome or solution.gold is None:
             return None
-        grader: Grader = self.home.kept.setdefault("grader", Grader())
+        grader: Grader = self.loop.objects.setdefault("grader", Grader())
         return await grader.same(final_answer(solution.text), solution.gold)
 
-    def combine(self, steps: Sequence[str], found: Label, right: bool | None = None) -> Rewarded:
+    def combine(self, steps: Sequence[str], row: Label, right: bool | None = None) -> Rewarded:
         """Compute one solution's reward from its label and whether its answer is right (None: unknown)."""
-        score = aggregate(found.p_correct, self.aggregation)
-        status: str = found.status if found.status != "ok" or score is not None else UNJUDGED
+        score = aggregate(row.p_correct, self.aggregation)
+        status: str = row.status if row.status != "ok" or score is not None else UNJUDGED
         if status == "ok" and self.outcome and right is None:
             status = NO_GOLD
         kept = self.guards.allowed(steps)
         reward = None
         if status == "ok" and score is not None:
             reward = self.guards.apply(self.process * score + self.outcome * bool(right), steps)
-        dense = self.step_rewards(found.p_correct, self.guards.repeated(steps)) if found.status == "ok" else ()
-        return Rewarded(reward, status, score, right, kept, found.p_correct, dense, found.first_error)
+        dense = self.step_rewards(row.p_correct, self.guards.repeated(steps)) if row.status == "ok" else ()
+        return Rewarded(reward, status, score, right, kept, row.p_correct, dense, row.first_error)
 
     def step_rewards(self, p_correct: Sequence[float | None], repeated: Sequence[bool]) -> tuple[float | None, ...]:
         """The dense rewards. A step that repeats earlier ones gets no positive reward, except under shaping, which would then
@@ -182,16 +235,16 @@ class Reward:
             rewards = credit.min_form(credit.signed(p), self.temperature)
         else:
             rewards = credit.progress(p, self.start) if self.dense == "progress" else p
-        found = iter(rewards)
-        dense = [None if value is None else next(found) for value in p_correct]
+        remaining = iter(rewards)
+        dense = [None if value is None else next(remaining) for value in p_correct]
         if self.dense == "shaping":
             return tuple(dense)
         return tuple(min(r, 0.0) if r is not None and again else r for r, again in zip(dense, repeated, strict=True))
 
     async def _close(self) -> None:
         for name in ("critic", "grader"):
-            if name in self.home.kept:
-                await self.home.kept[name].close()
+            if name in self.loop.objects:
+                await self.loop.objects[name].close()
 
 
 def _trajectory(solution: Solution, separator: str) -> Trajectory:
@@ -213,7 +266,9 @@ def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
     try:
         table = read_toml(path)
     except (OSError, ValueError) as error:
-        raise InputError(str(path), f"it cannot be read: {error}", 'a reward is TOML such as critic = "verifier"') from error
+        raise InputError(
+            str(path), f"it cannot be read: {error}", 'give a TOML file with a line such as critic = "verifier"'
+        ) from error
     judging = dict(table.pop("judging", {}))
     if "db" in judging:
         judging["db"] = origin.path("db", judging["db"])
@@ -224,10 +279,10 @@ def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
     if "sampling" in judging:
         judging["sampling"] = _built(Sampling, judging["sampling"], f"{path} [judging.sampling]")
     guards = _built(Guards, table.pop("guards", {}), f"{path} [guards]")
-    how = replace(_built(JudgeOptions, judging, f"{path} [judging]"), trust=origin.trust)
-    given = {**table, "guards": guards, "judging": how}
+    options = replace(_built(JudgeOptions, judging, f"{path} [judging]"), trust=origin.trust)
+    given = {**table, "guards": guards, "judging": options}
     if "critic" not in table:
-        raise InputError(str(path), "it names no critic", 'add critic = "verifier", or whatever else judges')
+        raise InputError(str(path), "it names no critic", 'add a line such as critic = "verifier"')
     given["critic"] = critic_in_file(table["critic"], origin)
     reward: Reward = _built(Reward, given, str(path))
     return reward
@@ -242,15 +297,16 @@ def _check_server(origin: Origin, critic: object, address: object) -> None:
 
 
 def _built(kind: Any, given: dict[str, Any], where: str) -> Any:
-    known = [f.name for f in fields(kind) if f.name not in ("home", "trust")]
+    """An instance of the dataclass `kind` from a TOML table; `where` names the table in errors."""
+    known = [f.name for f in fields(kind) if f.name not in ("loop", "trust")]
     if unknown := sorted(set(given) - set(known)):
-        raise UsageError(f"{where}: there is no {unknown[0]!r}; there are: {', '.join(known)}")
+        raise UsageError(f"{where}: unknown name {unknown[0]!r}; known names: {', '.join(known)}")
     try:
         return kind(**given)
     except CriticPrmError as error:
         raise UsageError(f"{where}: {error}") from error
     except TypeError as error:
-        raise UsageError(f"{where}: {error}; mind the type of what is given") from error
+        raise UsageError(f"{where}: {error}; check the types of the values") from error
 
 
 _OPENED: dict[str, Reward] = {}
@@ -263,6 +319,3 @@ def shared_reward(given: str | Reward) -> Reward:
     if given not in _OPENED:
         _OPENED[given] = read_reward(given)
     return _OPENED[given]
-
-
-__all__ = ["DENSE", "Dense", "Guards", "Reward", "Rewarded", "Solution", "read_reward", "shared_reward"]

@@ -34,8 +34,8 @@ def reward_function(
         log_extra: LogExtra | None = None,
         **columns: Any,
     ) -> Rewards:
-        found = opened.of(_solutions(opened, prompts, completions, columns, problem, gold))
-        return _told(found, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
+        rewarded = opened.of(_solutions(opened, prompts, completions, columns, problem, gold))
+        return _logged(rewarded, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
 
     critic_prm.__name__ = name
     return critic_prm
@@ -55,8 +55,8 @@ def async_reward_function(
         log_extra: LogExtra | None = None,
         **columns: Any,
     ) -> Rewards:
-        found = await opened.of_async(_solutions(opened, prompts, completions, columns, problem, gold))
-        return _told(found, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
+        rewarded = await opened.of_async(_solutions(opened, prompts, completions, columns, problem, gold))
+        return _logged(rewarded, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
 
     critic_prm.__name__ = name
     return critic_prm
@@ -68,7 +68,9 @@ def _solutions(
     """Raises UsageError if the outcome is rewarded and no column has the gold answer."""
     if reward.outcome and gold not in columns:
         present = ", ".join(sorted(columns)) or "none"
-        raise UsageError(f"the outcome is rewarded, but there is no column {gold!r} with the gold answer; columns: {present}")
+        raise UsageError(
+            f"the outcome is rewarded, but the data has no column {gold!r} with the gold answer; columns: {present}"
+        )
     problems = columns.get(problem) or [text_of(prompt, "user") for prompt in prompts]
     answers = columns[gold] if gold in columns else [None] * len(prompts)
     texts = [text_of(completion, "assistant") for completion in completions]
@@ -78,11 +80,11 @@ def _solutions(
     ]
 
 
-def text_of(said: Any, role: str) -> str:
+def text_of(content: Any, role: str) -> str:
     """The text itself if it is a string; for a conversation, the last user message or all assistant messages."""
-    if isinstance(said, str):
-        return said
-    texts = [_content(message["content"]) for message in said if message["role"] == role]
+    if isinstance(content, str):
+        return content
+    texts = [_content(message["content"]) for message in content if message["role"] == role]
     return "\n\n".join(texts) if role == "assistant" else texts[-1] if texts else ""
 
 
@@ -93,22 +95,22 @@ def _content(content: Any) -> str:
     return "\n".join(part["text"] for part in content or () if part.get("type") == "text")
 
 
-def _told(
-    found: Sequence[Rewarded], prompts: Sequence[str], name: str, log_metric: LogMetric | None, log_extra: LogExtra | None
+def _logged(
+    rewarded: Sequence[Rewarded], prompts: Sequence[str], name: str, log_metric: LogMetric | None, log_extra: LogExtra | None
 ) -> Rewards:
-    if log_metric is not None and found:
-        judged = [one for one in found if one.reward is not None]
-        pairs = [(one.reward, len(one.p_correct), prompt) for one, prompt in zip(found, prompts, strict=True)]
-        known = [(reward, length, prompt) for reward, length, prompt in pairs if reward is not None]
-        length = length_correlation([r for r, _, _ in known], [n for _, n, _ in known], [p for _, _, p in known])
-        if length is not None:
-            log_metric(f"{name}/length_correlation", length)
-        log_metric(f"{name}/missing", 1 - len(judged) / len(found))
+    """The rewards, after logging how they came about."""
+    if log_metric is not None and rewarded:
+        judged = [(one, one.reward, prompt) for one, prompt in zip(rewarded, prompts, strict=True) if one.reward is not None]
+        lengths = [len(one.p_correct) for one, _, _ in judged]
+        correlation = length_correlation([reward for _, reward, _ in judged], lengths, [prompt for _, _, prompt in judged])
+        if correlation is not None:
+            log_metric(f"{name}/length_correlation", correlation)
+        log_metric(f"{name}/missing", 1 - len(judged) / len(rewarded))
         if judged:
-            log_metric(f"{name}/steps", fmean(len(one.p_correct) for one in judged))
-            log_metric(f"{name}/without_error", fmean(one.without_error for one in judged))
-            log_metric(f"{name}/guarded", fmean(one.kept < 1 for one in judged))
+            log_metric(f"{name}/steps", fmean(lengths))
+            log_metric(f"{name}/without_error", fmean(one.without_error for one, _, _ in judged))
+            log_metric(f"{name}/guarded", fmean(one.kept < 1 for one, _, _ in judged))
     if log_extra is not None:
-        log_extra(f"{name}/first_error", [one.first_error for one in found])
-        log_extra(f"{name}/status", [one.status for one in found])
-    return [one.reward for one in found]
+        log_extra(f"{name}/first_error", [one.first_error for one in rewarded])
+        log_extra(f"{name}/status", [one.status for one in rewarded])
+    return [one.reward for one in rewarded]

@@ -28,8 +28,8 @@ async def compute_score(
     `concurrent` and by `rpm` and `tpm` of its judging options. Other arguments that verl passes are ignored. Raises UsageError.
     """
     reward = shared_reward(recipe)
-    [found] = await reward.of_async([_solution(reward, solution_str, ground_truth, extra_info, problem)])
-    return _row(reward, found, missing)
+    [rewarded] = await reward.of_async([_solution(reward, solution_str, ground_truth, extra_info, problem)])
+    return _row(reward, rewarded, missing)
 
 
 def compute_score_sync(
@@ -45,8 +45,8 @@ def compute_score_sync(
 ) -> dict[str, float]:
     """The same for versions of verl that call reward functions in threads."""
     reward = shared_reward(recipe)
-    [found] = reward.of([_solution(reward, solution_str, ground_truth, extra_info, problem)])
-    return _row(reward, found, missing)
+    [rewarded] = reward.of([_solution(reward, solution_str, ground_truth, extra_info, problem)])
+    return _row(reward, rewarded, missing)
 
 
 def score_function(
@@ -70,19 +70,19 @@ def _solution(reward: Reward, text: str, gold: Any, extra: Mapping[str, Any] | N
     if not isinstance(asked, str):
         present = ", ".join(sorted(extra or {})) or "nothing"
         raise UsageError(
-            f"extra_info has no text under {problem!r}, it holds {present}; put the problem there, or name its key"
+            f"extra_info has no text under {problem!r} (keys: {present}); put the problem there, or set `problem` to its key"
         )
     return Solution(asked, text, None if gold is None else str(gold))
 
 
-def _row(reward: Reward, found: Rewarded, missing: float | None) -> dict[str, float]:
+def _row(reward: Reward, rewarded: Rewarded, missing: float | None) -> dict[str, float]:
     """Floats only: verl averages every column, and takes the set of columns from the first sample. Every row has the same
     keys."""
     row = {
-        "score": reward.missing(missing) if found.reward is None else found.reward,
-        "judged": float(found.reward is not None),
-        "without_error": float(found.without_error),
-        "steps": float(len(found.p_correct)),
-        "kept": found.kept,
+        "score": reward.or_missing(rewarded, missing),
+        "judged": float(rewarded.reward is not None),
+        "without_error": float(rewarded.without_error),
+        "steps": float(len(rewarded.p_correct)),
+        "kept": rewarded.kept,
     }
-    return row | ({"acc": float(bool(found.right))} if reward.outcome else {})
+    return row | ({"acc": float(bool(rewarded.right))} if reward.outcome else {})
