@@ -52,7 +52,7 @@ class Batcher:
 
     def start(self) -> None:
         """Start working on the running event loop."""
-        crew = 1 if self.critic.batch > 1 else self.settings.workers
+        crew = 1 if self.critic.batch > 1 else self.settings.max_connections
         self._tasks = [asyncio.create_task(self._work()) for _ in range(crew)]
 
     async def stop(self) -> None:

@@ -7,8 +7,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from critic_prm.errors import ConfigError, UsageError
+from critic_prm.option import Option
 
 TOKEN = "CRITIC_PRM_TOKEN"
 SHORTEST = 16
@@ -17,36 +19,38 @@ SHORTEST = 16
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Settings of a server. Sizes are in bytes, times in seconds. Requests beyond a limit are refused with 429 or 503."""
+    """Settings of a server, and the options of `critic-prm serve`. Requests beyond a limit are refused with 429 or 503."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
-    token: str | None = None
-    """The bearer token that clients must send; None for no authentication."""
-    max_batch: int | None = None
-    """Maximum number of solutions passed to the critic at once; by default, the critic's own batch size."""
-    max_queue: int = 1024
-    """Maximum number of waiting solutions; further requests get status 429."""
-    max_body: int = 4 << 20
-    """Maximum size of a request body in bytes."""
-    max_memory: int = 256 << 20
-    """Maximum total size of the requests in memory, in bytes."""
-    max_clients: int = 512
-    """Maximum number of open connections."""
-    read_timeout: float = 10.0
-    """Seconds within which a request must arrive."""
-    answer_timeout: float = 120.0
-    """Seconds within which a request is answered."""
-    grace: float = 10.0
-    """Time to finish the requests in flight at shutdown."""
-    samples: int = 1
-    """Judgements per trajectory, for a critic that is not deterministic."""
-    workers: int = 64
-    """Trajectories judged concurrently by a critic that waits for the network."""
+    """Address to listen on; any but a loopback address requires a token."""
+    port: Annotated[int, Option(min=0, max=65535)] = 8000
+    """Port to listen on; 0 selects a free one."""
+    token: Annotated[str | None, Option(hidden=True)] = None
+    """Bearer token that clients must send; None for no authentication."""
     aggregation: str = "min"
-    """Default aggregation of step scores into the score of a solution."""
+    """Aggregation of step scores, unless a request names another."""
     step_tag: str = "<extra_0>"
-    """Marks the end of a step in the texts of /pooling and /get_reward."""
+    """Tag that ends a step in texts sent to /pooling and /get_reward."""
+    samples: Annotated[int, Option(min=1)] = 1
+    """Judgements per solution, if the critic is a judge."""
+    max_connections: Annotated[int, Option(min=1)] = 64
+    """Keep at most N requests to a judge in flight."""
+    grace: Annotated[float, Option(min=0)] = 10.0
+    """Seconds to wait for requests in flight when the server is stopped."""
+    max_batch: Annotated[int | None, Option(min=1, panel="Limits")] = None
+    """Pass at most N solutions to the critic at once."""
+    max_queue: Annotated[int, Option(min=1)] = 1024
+    """Queue at most N solutions; then reply with 429."""
+    max_body: Annotated[int, Option(min=1024)] = 4 << 20
+    """Maximum size of a request body in bytes."""
+    max_memory: Annotated[int, Option(min=1024)] = 256 << 20
+    """Maximum total size of the requests in memory, in bytes."""
+    max_clients: Annotated[int, Option(min=1)] = 512
+    """Maximum number of open connections."""
+    read_timeout: Annotated[float, Option(min=0.1)] = 10.0
+    """Seconds within which a request must arrive."""
+    answer_timeout: Annotated[float, Option(min=0.1)] = 120.0
+    """Seconds within which a request is answered."""
 
 
 def find_token(file: Path | None, environment: Mapping[str, str] | None = None) -> str | None:
@@ -64,7 +68,7 @@ def find_token(file: Path | None, environment: Mapping[str, str] | None = None) 
         return None
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(
-            f"the token in {source} has {len(token)} characters; it needs {SHORTEST} or more, ASCII without spaces, as from "
+            f"the token in {source} has {len(token)} characters; use {SHORTEST} or more ASCII characters, no spaces, as from "
             "`openssl rand -hex 24`"
         )
     return token
@@ -77,12 +81,12 @@ def check(settings: ServeSettings) -> None:
     if settings.token is None and not is_loopback(settings.host):
         raise ConfigError(
             f"--host {settings.host} can be reached from other machines, and there is no token; set {TOKEN} (as from "
-            "`openssl rand -hex 24`), or leave the server on 127.0.0.1"
+            "`openssl rand -hex 24`), or listen on 127.0.0.1"
         )
     if settings.aggregation not in AGGREGATIONS:
-        raise UsageError(f"--aggregation is {settings.aggregation!r}; it is one of {', '.join(AGGREGATIONS)}")
+        raise UsageError(f"--aggregation is {settings.aggregation!r}; choose one of {', '.join(AGGREGATIONS)}")
     if not settings.step_tag.strip():
-        raise UsageError("--step-tag is blank; it is what ends a step, as in <extra_0>")
+        raise UsageError("--step-tag is blank; give the tag that ends a step, such as <extra_0>")
 
 
 def is_loopback(host: str) -> bool:

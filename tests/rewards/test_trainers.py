@@ -153,7 +153,7 @@ def test_verl_sees_a_plain_coroutine_function(reward: Reward) -> None:
 
 
 def test_verl_without_the_problem_is_told_where_to_put_it(reward: Reward) -> None:
-    with pytest.raises(UsageError, match="no text under 'question' .keys: index, split"):
+    with pytest.raises(UsageError, match="extra_info has no text under 'question'"):
         asyncio.run(verl.compute_score("d", GOOD, "4", {"split": "train", "index": 0}, recipe=reward))
 
 
