@@ -23,7 +23,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "provider": Kind("critic_prm.providers", "def connect("),
-    "format": Kind("critic_prm.data.formats", "CONVENTION ="),
+    "format": Kind("critic_prm.data.formats", "FORMAT ="),
     "reader": Kind("critic_prm.styles.readers", "def read("),
     "family": Kind("critic_prm.generate.families", "def draw("),
     "check": Kind("critic_prm.generate.checks", "def examine("),

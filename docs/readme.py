@@ -63,16 +63,19 @@ def tree() -> str:
 
 
 def formats() -> str:
-    """The table of formats, one row per format."""
-    from critic_prm.data.formats.convert import table
+    """The table of formats, and a sample row of each."""
+    from json import dumps
+
+    from critic_prm.data.formats.convert import described
 
     head = ("format", "what it is", "reads", "writes", "label field", "first step is", "neutral", "after the first error")
     rows = (
-        f"| `{name}` | {what} | yes | {'yes' if writes else 'no'} | {own.labels}"
+        f"| `{name}` | {what} | yes | {'no' if own.write is None else 'yes'} | {own.labels}"
         f" | {'' if own.index_base is None else own.index_base} | {own.neutral} | {own.after_error} |"
-        for name, what, writes, own in table()
+        for name, what, own in described()
     )
-    return "\n".join((f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows))
+    samples = (f"- `{name}`: `{dumps(own.sample, ensure_ascii=False)}`" for name, _, own in described())
+    return "\n".join((f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows, "", "Sample rows:", "", *samples))
 
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {"README.md": ("tree", tree), "docs/formats.md": ("formats", formats)}

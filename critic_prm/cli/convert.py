@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +43,7 @@ def convert(
 
     Example: critic-prm convert prm800k.jsonl --to processbench -o out.jsonl
     """
-    from critic_prm.data.formats.convert import Report, options_from, read_trajectories, write_trajectories
+    from critic_prm.data.formats.convert import Options, Report, read_trajectories, write_trajectories
     from critic_prm.errors import UsageError
 
     if list_:
@@ -52,14 +53,13 @@ def convert(
         raise UsageError("name the file to convert, or - for stdin; --list shows the formats")
     if Path(out).is_file() and Path(source).exists() and Path(out).samefile(source):
         raise UsageError(f"{out} is the input itself, and what the target cannot say would be lost; write to another file")
-    chosen = {"neutral": neutral, "after_error": after_error, "alternatives": alternatives, "human_steps": human_steps}
-    options = options_from(chosen, index_base)
+    options = Options(neutral, index_base, after_error, alternatives, human_steps)  # type: ignore[arg-type]  # checked by Options
     report = Report()
     trajectories = read_trajectories(
         source, from_, options, on_error="skip" if skip_bad else "stop", complain=_complain, report=report
     )
     # --index-base applies to IN only; the target format has its own step numbers
-    write_trajectories(out, trajectories, to, options_from(chosen, None), report)
+    write_trajectories(out, trajectories, to, replace(options, index_base=None), report)
     for line in report.lines():
         typer.echo(line, err=True)
     if report.dropped["unreadable"]:
@@ -73,13 +73,13 @@ def _complain(error: Exception) -> None:
 def _print_formats() -> None:
     from textwrap import wrap
 
-    from critic_prm.data.formats.convert import table
+    from critic_prm.data.formats.convert import described
 
     # first the native format, then formats that can be read and written, then read-only ones
-    for name, what, writes, own in sorted(table(), key=lambda row: (row[0] != "native", not row[2], row[0])):
+    for name, what, own in sorted(described(), key=lambda row: (row[0] != "native", row[2].write is None, row[0])):
         first = "" if own.index_base is None else f"first step {own.index_base}; "
         says = f"labels: {own.labels}; {first}neutral: {own.neutral}; after the first error: {own.after_error}"
-        typer.echo(f"{name} ({'reads and writes' if writes else 'reads'})")
+        typer.echo(f"{name} ({'reads' if own.write is None else 'reads and writes'})")
         for text in (what, says):
             # do not break on hyphens, so that names of fields and formats stay whole
             typer.echo("\n".join(wrap(text, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)))

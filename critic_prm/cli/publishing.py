@@ -84,11 +84,11 @@ def export(
     Example: critic-prm dataset export dataset --to parquet -o exported
     """
     from critic_prm.cli.selecting import tell
-    from critic_prm.data.formats.convert import options_from
+    from critic_prm.data.formats.convert import Options
     from critic_prm.datasets.card import About
     from critic_prm.datasets.export import export as run
     from critic_prm.datasets.export import export_lines
 
     about = About(name, license_, tuple(language or ()))
-    report = run(source, to, out, options_from({"neutral": neutral}), samples=samples, about=about)  # type: ignore[arg-type]
+    report = run(source, to, out, Options(neutral=neutral), samples=samples, about=about)  # type: ignore[arg-type]
     tell(report, out, export_lines(report))

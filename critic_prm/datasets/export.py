@@ -9,10 +9,8 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from critic_prm import registry
 from critic_prm.data.formats import convert as formats
-from critic_prm.data.formats.common import Dropped, settle
-from critic_prm.data.formats.convert import Options, Report
+from critic_prm.data.formats.convert import Dropped, Options, Report
 from critic_prm.data.label_rows import labelled_from_json, without_labels
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
@@ -36,7 +34,7 @@ _SPLITS = ("train", "dev", "test")
 
 def targets() -> list[str]:
     """The available export targets."""
-    return [FOLDER, TABLE, *(name for name in formats.names() if hasattr(registry.load("format", name), "write"))]
+    return [FOLDER, TABLE, *formats.writable()]
 
 
 def export(
@@ -142,10 +140,8 @@ class _Job:
             yield training_row(row.trajectory, _targets(row), file)
 
     def _converted(self, row: Row) -> Iterator[dict[str, Any]]:
-        module: Any = registry.load("format", self.to)
-        options = replace(self.options, after_error="keep")
         for trajectory in self._trajectories(row):
-            yield module.write(settle(trajectory, options, self.said.hidden), options, self.said.unsaid)
+            yield formats.row_of(trajectory, self.to, self.options, self.said)
 
     def _trajectories(self, row: Row) -> Iterator[Trajectory]:
         trajectory = row.trajectory

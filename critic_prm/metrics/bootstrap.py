@@ -173,7 +173,8 @@ def mean_interval(
 
 def mean_difference(problems: Sequence[Hashable], a: Sequence[float], b: Sequence[float]) -> Difference:
     """The mean of `a` minus the mean of `b`, which are values of the same items."""
-    return paired_bootstrap(problems, *([(1.0, value) for value in side] for side in (a, b)), ratio)
+    rows_a, rows_b = ([(1.0, value) for value in side] for side in (a, b))
+    return paired_bootstrap(problems, rows_a, rows_b, ratio)
 
 
 def two_sided(values: Array) -> float:

@@ -22,6 +22,7 @@ from critic_prm.metrics.bootstrap import (
     interval_of,
     of_auroc,
     of_sums,
+    ratio,
     replicate,
     too_few,
     two_sided,
@@ -208,17 +209,17 @@ def _subset(
 
     rows = first_error_rows(gold, said)
     sums("f1_oracle" if oracle else "f1", solutions, rows, official_f1)
-    sums("accuracy_erroneous", solutions, rows[:, :2], _ratio)
-    sums("accuracy_correct", solutions, rows[:, 2:], _ratio)
+    sums("accuracy_erroneous", solutions, rows[:, :2], ratio)
+    sums("accuracy_correct", solutions, rows[:, 2:], ratio)
     for positive in ("correct", "error"):
         sums(f"binary_f1_{positive}", solutions, binary_rows(gold, said, positive), plain_f1)
     put("auroc", steps, auroc(good, p_correct), of_auroc(steps, good, p_correct))
     sums("ece", steps, bin_rows(good, p_correct), ece_of)
     metrics["ece_mass"] = Metric(ece(good, p_correct, mass="mass"))
     losses = np.stack([np.ones(len(good)), (p_correct - good) ** 2], axis=-1)
-    sums("brier", steps, losses, _ratio)
+    sums("brier", steps, losses, ratio)
     metrics["log_loss"] = Metric(log_loss(good, p_correct))
-    sums("step_accuracy", steps, np.stack([np.ones(len(good)), (good == called).astype(np.float64)], axis=-1), _ratio)
+    sums("step_accuracy", steps, np.stack([np.ones(len(good)), (good == called).astype(np.float64)], axis=-1), ratio)
     sums("prm_score", steps, confusion_rows(good, called), prm_score_of)
     return SubsetScore(
         name=name,
@@ -231,11 +232,6 @@ def _subset(
         unusable=dict(Counter(case.status for case in cases if case.predicted(threshold) is None).most_common()),
         metrics=metrics,
     )
-
-
-def _ratio(sums: Array) -> Array:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(sums[..., 1] / sums[..., 0])
 
 
 def _with_interval(

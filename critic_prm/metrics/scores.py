@@ -139,7 +139,7 @@ def auroc(good: ArrayLike, scores: ArrayLike, weights: ArrayLike | None = None) 
 def brier(good: ArrayLike, scores: ArrayLike, weights: ArrayLike | None = None) -> float | None:
     """Weighted mean of (p - y)^2. None without steps. `good` may be soft labels."""
     y, p = np.asarray(good, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    return float(np.average((p - y) ** 2, weights=weights)) if len(y) else None
+    return float(np.average((p - y) ** 2, weights=None if weights is None else np.asarray(weights))) if len(y) else None
 
 
 def log_loss(good: ArrayLike, scores: ArrayLike, epsilon: float = 1e-6) -> float | None:

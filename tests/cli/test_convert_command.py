@@ -74,7 +74,7 @@ def test_bad_rows_stop_it_or_are_skipped_with_exit_3(source: Path, tmp_path: Pat
 
 
 def test_wrong_words_are_usage_errors(source: Path) -> None:
-    with pytest.raises(UsageError, match="--neutral 'blue' is no choice; it is keep, good, bad, drop"):
+    with pytest.raises(UsageError, match="--neutral is 'blue'; it must be one of keep, good, bad, drop"):
         run(source, "--neutral", "blue")
     with pytest.raises(UsageError, match="name the file to convert"):
         run()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from critic_prm.data.formats import convert as formats
-from critic_prm.data.formats.convert import options_from, read_trajectories
+from critic_prm.data.formats.convert import Options, read_trajectories
 from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.datasets.build import DatasetOptions, build_dataset
@@ -148,7 +148,7 @@ def test_a_neutral_verdict_is_no_verdict_of_a_chain(tmp_path: Path, made: Any) -
     assert report["left_out"] == {"a neutral verdict in the chain": {"correct": 1}}
     endings = {"good": ("correct", "Yes"), "bad": ("incorrect", "No")}
     for neutral, (verdict, whole) in endings.items():
-        export(tmp_path / "l.jsonl", "thinkprm", tmp_path / "out.jsonl", options_from({"neutral": neutral}))
+        export(tmp_path / "l.jsonl", "thinkprm", tmp_path / "out.jsonl", Options(neutral=neutral))
         said = read(tmp_path / "out.jsonl")[0]["messages"][1]["content"]
         assert said.startswith("Step 1: Six sevens. The step is \\boxed{correct}\n\nStep 2: No sum here. The step is")
         assert f"Step 2: No sum here. The step is \\boxed{{{verdict}}}" in said
@@ -249,4 +249,4 @@ def test_datasets_loads_the_folder_offline(training: Path, tmp_path: Path) -> No
 
 
 def test_every_written_format_can_be_exported() -> None:
-    assert set(targets()) == {"datasets", "parquet", *(name for name, _, writes, _ in formats.table() if writes)}
+    assert set(targets()) == {"datasets", "parquet", *formats.writable()}

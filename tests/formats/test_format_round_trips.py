@@ -1,138 +1,17 @@
-"""Native rows -> every format that can be written -> native rows: nothing that both sides can say is lost."""
+"""What the conversion options mean, and what every kind of file carries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
-from critic_prm.data.formats.convert import Options, Report, names, read_trajectories, table, write_trajectories
+from critic_prm.data.formats.convert import Options, Report, names, read_trajectories, write_trajectories
 from critic_prm.data.records.reading import write_records
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory, trajectory_to_json
-
-ALPHABET = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
-    [" ", "\n", "\u2028", "к", "и", " ки", "+", "-", "Step 1: ", "2."]
-)
-TEXT = st.lists(ALPHABET, max_size=12).map("".join)
-FULL = TEXT.filter(str.strip)
-KEEP = Options(after_error="keep")
-
-
-@dataclass(frozen=True)
-class Says:
-    """What a format can say of a trajectory: the labels of a step, or only a first error, and which fields."""
-
-    labels: tuple[StepLabel, ...] = ()
-    fields: tuple[str, ...] = ()
-    observations: bool = False
-    may_drop: bool = False
-    needs: Mapping[str, str] = field(default_factory=dict)
-
-
-RIGHT_WRONG: tuple[StepLabel, ...] = (1.0, 0.0)
-SAYS = {
-    "native": Says(
-        (1.0, 0.0, 0.25, "neutral", None), ("id", "final_answer", "gold_answer", "images", "tools", "meta", "extra"), True
-    ),
-    "processbench": Says(fields=("id",)),
-    "bigbench-mistake": Says(fields=("final_answer", "gold_answer")),
-    "reasoneval": Says(fields=("id", "gold_answer")),
-    "trl": Says(RIGHT_WRONG, ("id",)),
-    "math-shepherd": Says(RIGHT_WRONG, may_drop=True),
-    "openr": Says(RIGHT_WRONG, may_drop=True),
-    "rlhflow": Says(RIGHT_WRONG, ("id",), may_drop=True),
-    "prmbench": Says(RIGHT_WRONG, ("id", "gold_answer")),
-    "fover": Says((*RIGHT_WRONG, None), ("id",), may_drop=True),
-    "qwen-prm": Says(RIGHT_WRONG, ("id",), may_drop=True),
-    "openrlhf": Says(RIGHT_WRONG, ("id",), may_drop=True),
-    "thinkprm": Says(RIGHT_WRONG, ("id",), needs={"cot": "Step 1: fine."}),
-    "prm800k": Says((1.0, 0.0, "neutral", None), ("final_answer", "gold_answer")),
-    "agentprocessbench": Says((1.0, 0.0, "neutral", None), ("id", "final_answer", "gold_answer", "images", "tools"), True),
-    "chat": Says((None,), ("id", "images", "tools"), True),
-}
-
-
-@st.composite
-def trajectories(draw: st.DrawFn, says: Says) -> Trajectory:
-    texts = draw(st.lists(TEXT, min_size=1, max_size=5))
-    seen = st.none() | TEXT if says.observations else st.none()
-    labels = draw(st.tuples(*(st.sampled_from(says.labels) for _ in texts))) if says.labels else None
-    values: dict[str, Any] = {
-        "id": FULL,
-        "final_answer": FULL,
-        "gold_answer": FULL,
-        "images": st.lists(FULL, max_size=2).map(tuple),
-        "tools": st.lists(st.dictionaries(TEXT, TEXT, max_size=2), max_size=2).map(tuple),
-        "meta": st.dictionaries(TEXT, TEXT, max_size=2),
-        "extra": st.dictionaries(TEXT.map("x".__add__), TEXT, max_size=2),
-    }
-    return Trajectory(
-        problem=draw(FULL),
-        steps=tuple(Step(text, draw(seen)) for text in texts),
-        label=None if labels else draw(st.integers(-1, len(texts) - 1)),
-        step_labels=labels,
-        **{"id": "", "meta": says.needs, **{name: draw(values[name]) for name in says.fields}},
-    )
-
-
-def test_every_format_that_can_be_written_is_in_the_table() -> None:
-    assert set(SAYS) == {name for name, _, writes, _ in table() if writes}
-
-
-@pytest.mark.parametrize("name", SAYS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(drawing=st.data())
-def test_what_both_sides_can_say_survives(tmp_path: Path, name: str, drawing: st.DataObject) -> None:
-    says = SAYS[name]
-    before = drawing.draw(trajectories(says))
-    assume(name != "prm800k" or "# Answer" not in before.texts[-1])
-    assume(name not in ("prm800k", "agentprocessbench") or any(label is not None for label in before.gold()))
-    path = tmp_path / "there.jsonl"
-    report = write_trajectories(path, [before], name, KEEP)
-    if says.may_drop and report.dropped:
-        return
-    (after,) = read_trajectories(path, name, KEEP)
-    assert (after.problem, after.steps) == (before.problem, before.steps)
-    assert after.first_error() == before.first_error()
-    if says.labels:
-        assert after.gold() == before.gold()
-    for name_of_field in says.fields:
-        assert getattr(after, name_of_field) == getattr(before, name_of_field), name_of_field
-    assert set(report.unsaid) <= {"id"}
-
-
-@pytest.mark.parametrize("name", SAYS)
-def test_what_the_target_cannot_say_is_counted(tmp_path: Path, name: str) -> None:
-    full = Trajectory(
-        id="t",
-        problem="What is 6*7?",
-        steps=(Step("6*7=42", "42"), Step("So 43")),
-        final_answer="43",
-        gold_answer="42",
-        step_labels=(1.0, 0.0),
-        images=("a.png",),
-        tools=({"name": "calculator"},),
-        meta={"origin": "made up"},
-        extra={"votes": [[4, 4], [0, 4]]},
-    )
-    said = SAYS[name]
-    full = replace(full, meta={**full.meta, **said.needs})
-    report = write_trajectories(tmp_path / "x.jsonl", [full, replace(full, id="u")], name)
-    assert report.written == 2
-    fields = {"id", "final_answer", "gold_answer", "images", "tools"} - set(said.fields)
-    expected = dict.fromkeys(fields, 2)
-    if not said.observations:
-        expected["observation"] = 2
-    if name != "native":
-        expected |= {"meta.origin": 2, "votes": 2}
-    if name == "chat":
-        expected["step labels"] = 4
-    assert dict(report.unsaid) == expected
 
 
 @pytest.mark.parametrize("suffix", ["json", "jsonl.gz", "jsonl.zst", "parquet"])
@@ -187,13 +66,6 @@ def test_a_target_without_neutral_asks_for_a_choice_and_keeps_the_rows_before(tm
     assert (report.written, report.unsaid["steps without a label"]) == (2, 0)
     report = write_trajectories(path, [LABELLED], name, Options(neutral="drop"))
     assert (report.written, report.unsaid["steps without a label"]) == (1, 4)
-
-
-@pytest.mark.parametrize("name", sorted(set(SAYS) - {"native", "chat"}))
-def test_rows_without_labels_are_left_out_and_counted(tmp_path: Path, name: str) -> None:
-    report = write_trajectories(tmp_path / "x.jsonl", [replace(LABELLED, step_labels=None)], name)
-    assert report.written == 0
-    assert sum(report.dropped.values()) == 1
 
 
 def test_soft_labels_are_rounded_and_counted(tmp_path: Path) -> None:

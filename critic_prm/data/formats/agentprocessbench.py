@@ -1,86 +1,56 @@
-"""AgentProcessBench (RUCBM): tool-using agent runs as chat messages, with a label 1, 0 or -1 per assistant turn.
-
-    {"question": "p", "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}],
-     "step_labels": {"1": 1}}
-
-Keys of `step_labels` are message indices.
-"""
+"""AgentProcessBench (RUCBM): tool-using agent runs as chat messages, with a label 1, 0 or -1 per assistant turn."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats.common import Convention, Dropped, Options, count, has, known, rating, rest, say, unsaid
-from critic_prm.data.formats.messages import conversation, kept_messages, messages_of
-from critic_prm.data.records.reading import Record
+from critic_prm.data.formats.chat import conversation, messages_of
+from critic_prm.data.formats.common import Format, Source, Target, is_good
 from critic_prm.data.trajectory import StepLabel, Trajectory
 from critic_prm.errors import InputError
 
-CONVENTION = Convention(
-    labels="`step_labels`: 1, 0 or -1 under the index of each assistant message", neutral="0", after_error="labelled"
-)
 _VALUES: Mapping[Any, StepLabel] = {1: 1.0, 0: "neutral", -1: 0.0, None: None}
-_USED = ("question", "answer_text", "messages", "tools", "step_labels", "id")
-_OWN = ("total_index", "query_index", "sample_index", "data_source", "ground_truth", "tool_metrics", "final_label")
 
 
-def score(row: Mapping[str, Any]) -> int:
-    """A row has messages and step labels."""
-    return 3 * has(row, "messages", "step_labels")
-
-
-def read(record: Record, options: Options) -> Iterable[Trajectory]:
+def read(source: Source) -> Iterable[Trajectory]:
     """Read one trajectory. Its id is the record id used by the benchmark's label files."""
-    row, where = record.data, record.where
-    said = conversation(row.get("messages"), where)
-    meta = rest(row, _USED)
-    if said.system and said.system != said.problem:
-        meta["system"] = said.system
-    question, answer, target = row.get("question"), row.get("answer_text"), row.get("ground_truth")
-    names = [row.get(key) for key in ("data_source", "query_index", "sample_index")]
-    derived = "" if None in names else ":".join(map(str, names))
+    row = source.row
+    messages = source.get("messages")
+    chat = conversation(messages, source.where)
+    question, answer, target = source.get("question"), source.get("answer_text"), row.get("ground_truth")
+    own, names = source.id(), [row.get(key) for key in ("data_source", "query_index", "sample_index")]
     golds = target.get("target") if isinstance(target, dict) else None
-    trajectory = Trajectory(
-        id=str(row["id"]) if row.get("id") is not None else derived,
-        problem=question if isinstance(question, str) and question.strip() else said.problem,
-        steps=said.steps,
+    yield chat.trajectory(
+        source,
+        messages,
+        id=own or ("" if None in names else ":".join(map(str, names))),
+        problem=question if isinstance(question, str) and question.strip() else chat.problem,
         final_answer=None if answer is None else str(answer),
         gold_answer=golds[0] if isinstance(golds, list) and golds and isinstance(golds[0], str) else None,
-        step_labels=_labels(row.get("step_labels"), said.turns, where),
-        images=said.images,
-        tools=tuple(tool for tool in row.get("tools") or () if isinstance(tool, dict)),
-        meta=meta,
+        step_labels=_labels(source, chat.turns),
     )
-    yield replace(trajectory, extra=kept_messages(row["messages"], trajectory))
 
 
-def _labels(labels: Any, turns: tuple[int, ...], where: str) -> tuple[StepLabel, ...]:
+def _labels(source: Source, turns: tuple[int, ...]) -> tuple[StepLabel, ...]:
     """One label per assistant turn, None if the file has none. Raises InputError for invalid indices and values."""
+    labels = source.get("step_labels")
     if not isinstance(labels, dict):
-        raise InputError(where, f'"step_labels" is {say(labels)}', "it must be an object from message index to 1, 0 or -1")
-    for index, value in labels.items():
-        if index not in {str(turn) for turn in turns}:
-            raise InputError(where, f"step label {index!r} belongs to no assistant message", f"those are {list(turns)}")
-        rating(value, _VALUES, where, f"the label of message {index}")
-    return tuple(_VALUES[labels.get(str(turn))] for turn in turns)
+        raise source.error("step_labels", "it must be an object from message index to 1, 0 or -1")
+    if unknown := labels.keys() - {str(turn) for turn in turns}:
+        raise InputError(
+            source.where, f"step label {min(unknown)!r} belongs to no assistant message", f"those are {list(turns)}"
+        )
+    return tuple(source.label(labels.get(str(turn)), _VALUES, f"the label of message {turn}") for turn in turns)
 
 
-def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+def write(target: Target) -> dict[str, Any]:
     """Write one row; unlabelled steps are omitted from `step_labels`. Raises Dropped if no step has a label."""
-    gold = trajectory.gold()
-    if all(label is None for label in gold):
-        raise Dropped("no step has a label")
+    trajectory, gold, own = target.trajectory, target.labels(), target.own
     messages = messages_of(trajectory)
     turns = conversation(messages, trajectory.id).turns
-    count("soft labels (rounded at 0.5)", sum(label not in (0.0, 1.0, "neutral", None) for label in gold), lost)
-    own = known(trajectory, *_OWN)
     if trajectory.gold_answer is not None:
         own.setdefault("ground_truth", {"target": [trajectory.gold_answer]})
-    said = {"id", "observation", "tools", "images", "messages", "final_answer", "gold_answer", "meta.system", *own}
-    unsaid(trajectory, said | {f"meta.{key}" for key in own}, lost)
     return {
         "id": trajectory.id,
         **own,
@@ -93,6 +63,23 @@ def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[
 
 
 def _value(label: StepLabel) -> int:
-    if label == "neutral":
-        return 0
-    return 1 if isinstance(label, float) and label >= 0.5 else -1
+    return 0 if label == "neutral" else 1 if is_good(label) else -1
+
+
+FORMAT = Format(
+    sample={
+        "question": "p",
+        "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}],
+        "step_labels": {"1": 1},
+    },
+    read=read,
+    write=write,
+    fields=("messages", "step_labels"),
+    certainty=3,
+    labels="`step_labels`: 1, 0 or -1 under the index of each assistant message",
+    neutral="0",
+    after_error="labelled",
+    step_labels=(1.0, 0.0, "neutral", None),
+    keeps=("id", "observation", "tools", "images", "messages", "final_answer", "gold_answer", "meta.system"),
+    own=("total_index", "query_index", "sample_index", "data_source", "ground_truth", "tool_metrics", "final_label"),
+)

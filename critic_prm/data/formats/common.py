@@ -1,14 +1,13 @@
-"""Shared by all format modules: conversion options, format conventions, field parsers and reports."""
+"""Define what a dataset format is, and give format modules typed access to the rows they read and write."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
-from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError, UsageError
 
@@ -16,6 +15,8 @@ Neutral = Literal["keep", "good", "bad", "drop"]
 AfterError = Literal["null", "keep"]
 Alternatives = Literal["chosen", "all"]
 HumanSteps = Literal["null", "good"]
+
+NUMBER = "a number from 0 to 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +34,11 @@ class Options:
     human_steps: HumanSteps = "null"
     """Steps written by a labeler in place of a model's step are unlabelled ("null") or correct ("good") (PRM800K phase 1)."""
 
-    def base(self, own: int) -> int:
-        """The index base to use: `index_base` if set, else the format's own base."""
-        return own if self.index_base is None else self.index_base
-
-
-def options_from(chosen: Mapping[str, str], index_base: int | None = None) -> Options:
-    """Build Options from user-supplied strings. Raises UsageError, listing the valid choices, for an unknown one."""
-    for name, value in chosen.items():
-        if value not in _CHOICES[name]:
-            raise UsageError(f"--{name.replace('_', '-')} {value!r} is no choice; it is {', '.join(_CHOICES[name])}")
-    if index_base not in (None, 0, 1):
-        raise UsageError(f"--index-base {index_base} is no choice; it is 0 or 1")
-    words: dict[str, Any] = dict(chosen)
-    return Options(**words, index_base=index_base)
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                listed = ", ".join(str(choice) for choice in choices if choice is not None)
+                raise UsageError(f"--{name.replace('_', '-')} is {value!r}; it must be one of {listed}")
 
 
 _CHOICES = {
@@ -54,36 +46,261 @@ _CHOICES = {
     "after_error": get_args(AfterError),
     "alternatives": get_args(Alternatives),
     "human_steps": get_args(HumanSteps),
+    "index_base": (None, 0, 1),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Convention:
-    """How a format labels steps, in words for the table of formats. `index_base` is None if steps have no numbers."""
-
-    labels: str
-    index_base: int | None = None
-    neutral: str = "cannot be said"
-    after_error: str = "not labelled"
-
-
-class Format(Protocol):
-    """Protocol of a format module. Read-only formats have no `write`."""
-
-    CONVENTION: Convention
-
-    def score(self, row: Mapping[str, Any]) -> int:
-        """Number of fields of this format found in the row; 0 if the row is not in this format."""
-
-    def read(self, record: Record, options: Options) -> Iterable[Trajectory]:
-        """Parse the trajectories of one record with all labels of the source. An id of "" means the source has none."""
-
-
-Write = Callable[[Trajectory, Options, Counter[str]], dict[str, Any]]
 
 
 class Dropped(Exception):
     """A row that is deliberately skipped. The message is the reason and the key under which it is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One row of a file. Fields that are read through its methods count as used; `trajectory` keeps the others in `meta`."""
+
+    row: Mapping[str, Any]
+    where: str
+    """The file and line, for error messages."""
+    options: Options = field(default_factory=Options)
+    used: set[str] = field(default_factory=set)
+
+    def get(self, key: str) -> Any:
+        """The value of a field, None if it is missing."""
+        self.used.add(key)
+        return self.row.get(key)
+
+    def drop(self, *keys: str) -> None:
+        """Leave fields out that the format derives from others."""
+        self.used.update(keys)
+
+    def error(self, key: str, fix: str) -> InputError:
+        """The error for an invalid field. `fix` says what it must be."""
+        return InputError(self.where, f'"{key}" is {describe(self.row.get(key))}', fix)
+
+    def text(self, key: str) -> str:
+        """A required text. Raises InputError."""
+        value = self.get(key)
+        if isinstance(value, str) and value.strip():
+            return value
+        raise self.error(key, "it must be text")
+
+    def steps(self, key: str = "steps") -> tuple[Step, ...]:
+        """A required, non-empty list of step texts. Raises InputError."""
+        value = self.get(key)
+        if not isinstance(value, list) or not value:
+            raise self.error(key, "it must be a list with the text of each step")
+        for index, item in enumerate(value):
+            if not isinstance(item, str):
+                raise InputError(self.where, f'"{key}" holds {describe(item)} at step {index}', "every step is text")
+        return tuple(Step(item) for item in value)
+
+    def answer(self, key: str) -> str | None:
+        """An optional answer as text; numbers are converted."""
+        value = self.get(key)
+        if isinstance(value, str):
+            return value
+        return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def id(self, key: str = "id") -> str:
+        """The row's own id, "" if it has none."""
+        value = self.get(key)
+        return "" if value is None else str(value)
+
+    def first_error(self, key: str, base: int, steps: int) -> int:
+        """The 0-based first error from a step number counted from `base`; -1 for null or a number below the base.
+
+        Raises InputError for a value that is not a number and for a step that does not exist.
+        """
+        value, base = self.get(key), self.base(base)
+        if value is None:
+            return -1
+        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(key, "it must be the number of the first wrong step")
+        if value < base:
+            return -1
+        if value - base >= steps:
+            fix = "are its steps counted from 1? (--index-base 1)" if base == 0 and value == steps else "check the steps"
+            raise InputError(self.where, f'"{key}" is {value}, but there are {steps} steps counted from {base}', fix)
+        return value - base
+
+    def base(self, own: int) -> int:
+        """The number of the first step: the option if set, else the format's `own`."""
+        return own if self.options.index_base is None else self.options.index_base
+
+    def labels(self, key: str, steps: int, meanings: Mapping[Any, StepLabel], numbers: bool = False) -> tuple[StepLabel, ...]:
+        """One label per step from a list of values. `meanings` maps values to labels; with `numbers`, P(correct) is read too.
+
+        Raises InputError for a wrong number of labels and for an unknown value.
+        """
+        values = self.get(key)
+        if not isinstance(values, list) or len(values) != steps:
+            size = len(values) if isinstance(values, list) else describe(values)
+            raise InputError(self.where, f'"{key}" is {size}, but there are {steps} steps', "each step needs a label")
+        return tuple(self.label(value, meanings, f"label {index} of {key!r}", numbers) for index, value in enumerate(values))
+
+    def label(self, value: Any, meanings: Mapping[Any, StepLabel], what: str, numbers: bool = False) -> StepLabel:
+        """The label that one value stands for. `what` names it. Raises InputError for an unknown value."""
+        if isinstance(value, str | int | float | None) and value in meanings:
+            return meanings[value]
+        if numbers and isinstance(value, bool | int | float) and 0 <= value <= 1:
+            return float(value)
+        choices = ["null" if choice is None else str(choice) for choice in meanings] + [NUMBER] * numbers
+        raise InputError(self.where, f"{what} is {describe(value)}", f"it must be one of {', '.join(choices)}")
+
+    def unused(self) -> dict[str, Any]:
+        """The fields that were not read."""
+        return {key: value for key, value in self.row.items() if key not in self.used}
+
+    def trajectory(
+        self,
+        problem: str,
+        steps: Iterable[Step],
+        *,
+        id: str | None = None,
+        label: int | None = None,
+        step_labels: Iterable[StepLabel] | None = None,
+        final_answer: str | None = None,
+        gold_answer: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Trajectory:
+        """The trajectory, with the row's own id unless another is given. Unused fields and `meta` are its meta data."""
+        own = self.id() if id is None else id
+        return Trajectory(
+            id=own,
+            problem=problem,
+            steps=tuple(steps),
+            final_answer=final_answer,
+            gold_answer=gold_answer,
+            label=label,
+            step_labels=None if step_labels is None else tuple(step_labels),
+            meta={**self.unused(), **(meta or {})},
+        )
+
+
+@dataclass(slots=True)
+class Target:
+    """A trajectory to write as a row of the format `name`. `lost` counts what the row cannot represent."""
+
+    trajectory: Trajectory
+    name: str
+    format: Format
+    options: Options
+    lost: Counter[str]
+    kept: set[str] = field(default_factory=set)
+    """Further fields that the row represents, besides the format's `keeps` and `own`."""
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The format's own fields that an earlier import kept in `meta` or in the extra fields."""
+        both = {**self.trajectory.extra, **self.trajectory.meta}
+        return {key: both[key] for key in self.format.own if key in both}
+
+    def base(self, own: int) -> int:
+        """The number of the first step: the option if set, else the format's `own`."""
+        return own if self.options.index_base is None else self.options.index_base
+
+    def count(self, what: str, number: int) -> None:
+        """Count something that is lost."""
+        if number:
+            self.lost[what] += number
+
+    def first_error(self, base: int, correct: Any) -> Any:
+        """The first error counted from `base`, or `correct` if there is none. Other labels are counted as lost.
+
+        Raises Dropped if the first error is unknown.
+        """
+        first = self.trajectory.first_error()
+        if first is None:
+            raise Dropped("the first error is unknown")
+        implied = replace(self.trajectory, step_labels=None, label=first).gold()
+        self.count("step_labels", sum(a != b for a, b in zip(self.trajectory.gold(), implied, strict=True)))
+        return correct if first < 0 else first + self.base(base)
+
+    def labels(self, neutral: bool = True) -> tuple[StepLabel, ...]:
+        """The label of every step. Soft labels are counted as lost, because the format rounds them.
+
+        Raises Dropped if no step has a label, and UsageError for a neutral step unless the format has them (`neutral`).
+        """
+        gold = self.trajectory.gold()
+        if all(label is None for label in gold):
+            raise Dropped("no step has a label")
+        return self._checked(gold, neutral)
+
+    def hard_labels(self) -> list[bool]:
+        """Hard labels for the longest labelled prefix of the steps. Steps after it are counted as lost.
+
+        Raises Dropped if the first step has no label, and UsageError for a neutral step.
+        """
+        gold = tuple(takewhile(lambda label: label is not None, self.trajectory.gold()))
+        if not gold:
+            raise Dropped("no step has a label")
+        labels = [is_good(label) for label in self._checked(gold, neutral=False)]
+        self.count("steps without a label", len(self.trajectory.steps) - len(labels))
+        return labels
+
+    def _checked(self, labels: tuple[StepLabel, ...], neutral: bool) -> tuple[StepLabel, ...]:
+        if not neutral and "neutral" in labels:
+            raise UsageError(
+                f"{self.trajectory.id}: step {labels.index('neutral')} is neutral, which {self.name} cannot say;"
+                " choose --neutral good, --neutral bad or --neutral drop"
+            )
+        self.count("soft labels (rounded at 0.5)", sum(label not in (0.0, 1.0, "neutral", None) for label in labels))
+        return labels
+
+    def count_unrepresented(self) -> None:
+        """Count the fields of the trajectory that the row does not represent."""
+        trajectory, said = self.trajectory, self.kept.union(self.format.keeps)
+        said.update(self.format.own, (f"meta.{key}" for key in self.format.own))
+        present = {
+            "id": trajectory.id,
+            "observation": any(step.observation is not None for step in trajectory.steps),
+            "final_answer": trajectory.final_answer is not None,
+            "gold_answer": trajectory.gold_answer is not None,
+            "images": trajectory.images,
+            "tools": trajectory.tools,
+        }
+        names = [name for name, value in present.items() if value]
+        self.lost.update({*names, *(f"meta.{key}" for key in trajectory.meta), *trajectory.extra} - said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One dataset format. Each module of this package with a `FORMAT` is one; its docstring's first line describes it."""
+
+    sample: Mapping[str, Any]
+    """A valid row, for the documentation and the tests."""
+    read: Callable[[Source], Iterable[Trajectory]]
+    """Parses the trajectories of one row with all labels of the source. An id of "" means the source has none."""
+    write: Callable[[Target], dict[str, Any]] | None = None
+    """Builds the row of a trajectory; None if the format can only be read."""
+    fields: tuple[str, ...] = ()
+    """Fields that every row has."""
+    certainty: int = 1
+    """How specific these fields are. The score of a row is this, times their number."""
+    score: Callable[[Mapping[str, Any]], int] | None = None
+    """Score of a row, 0 if it is not in this format, if the fields alone do not tell."""
+    labels: str
+    """How steps are labelled, in words for the table of formats."""
+    index_base: int | None = None
+    """The number of the first step, None if steps have no numbers."""
+    neutral: str = "cannot be said"
+    """How a neutral step is labelled."""
+    after_error: str = "not labelled"
+    """How steps after the first error are labelled."""
+    step_labels: tuple[StepLabel, ...] | None = None
+    """The step labels that a written row represents; None if it has only the first error."""
+    keeps: tuple[str, ...] = ()
+    """Fields of a trajectory that a written row represents, besides problem, steps and labels."""
+    own: tuple[str, ...] = ()
+    """Further fields of a row, which reading keeps in `meta` or as extra fields and writing restores."""
+    explicit: bool = False
+    """Whether labels after the first error are intentional, and reading itself explains what is wrong with a row."""
+
+    def matches(self, row: Mapping[str, Any]) -> int:
+        """How well a row fits this format, 0 if it does not."""
+        return self.score(row) if self.score is not None else self.certainty * has(row, *self.fields)
 
 
 @dataclass(slots=True)
@@ -111,9 +328,9 @@ class Report:
             ("hidden by the options", self.hidden),
             (f"{self.target} cannot say", self.unsaid),
         )
-        said = [f"{what}: {', '.join(f'{n} {name}' for name, n in some.most_common())}" for what, some in parts if some]
+        counts = [f"{what}: {', '.join(f'{n} {name}' for name, n in some.most_common())}" for what, some in parts if some]
         source = self.source or "no records"
-        return [f"read {self.read} rows ({source}), wrote {self.written} ({self.target}) to {self.path}", *said]
+        return [f"read {self.read} rows ({source}), wrote {self.written} ({self.target}) to {self.path}", *counts]
 
 
 def has(row: Mapping[str, Any], *keys: str) -> int:
@@ -121,72 +338,13 @@ def has(row: Mapping[str, Any], *keys: str) -> int:
     return len(keys) if all(key in row for key in keys) else 0
 
 
-def rest(row: Mapping[str, Any], used: Container[str]) -> dict[str, Any]:
-    """The fields of a source row that were not used; they are kept in `meta`."""
-    return {key: value for key, value in row.items() if key not in used}
+def is_good(label: StepLabel) -> bool:
+    """Whether a label, rounded at 0.5, says that the step is correct."""
+    return isinstance(label, float) and label >= 0.5
 
 
-def id_of(row: Mapping[str, Any], key: str = "id") -> str:
-    """The id of a source row, or "" if it has none."""
-    return "" if row.get(key) is None else str(row[key])
-
-
-def text_of(row: Mapping[str, Any], key: str, where: str) -> str:
-    """A required text field. Raises InputError."""
-    value = row.get(key)
-    if isinstance(value, str) and value.strip():
-        return value
-    raise InputError(where, f'"{key}" is {say(value)}', "it must be text")
-
-
-def texts_of(row: Mapping[str, Any], key: str, where: str) -> tuple[Step, ...]:
-    """A required, non-empty list of step texts. Raises InputError."""
-    value = row.get(key)
-    if not isinstance(value, list) or not value:
-        raise InputError(where, f'"{key}" is {say(value)}', "it must be a list with the text of each step")
-    for index, item in enumerate(value):
-        if not isinstance(item, str):
-            raise InputError(where, f'"{key}" holds {say(item)} at step {index}', "every step is text")
-    return tuple(Step(item) for item in value)
-
-
-def answer_of(row: Mapping[str, Any], key: str) -> str | None:
-    """An optional answer as text; numbers are converted."""
-    value = row.get(key)
-    if isinstance(value, str):
-        return value
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def first_error_from(value: Any, base: int, steps: int, where: str, key: str) -> int:
-    """Convert a step number of the source to a 0-based first error; -1 for null or a number below the base.
-
-    Raises InputError for a value that is not a number and for a step that does not exist.
-    """
-    if value is None:
-        return -1
-    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InputError(where, f'"{key}" is {say(value)}', "it must be the number of the first wrong step")
-    if value < base:
-        return -1
-    if value - base >= steps:
-        mend = "are its steps counted from 1? (--index-base 1)" if base == 0 and value == steps else "check the steps"
-        raise InputError(where, f'"{key}" is {value}, but there are {steps} steps counted from {base}', mend)
-    return value - base
-
-
-def first_error_to(trajectory: Trajectory, base: int, correct: Any) -> Any:
-    """The first error in the numbering of the target, or `correct` if there is none. Raises Dropped if it is unknown."""
-    first = trajectory.first_error()
-    if first is None:
-        raise Dropped("the first error is unknown")
-    return correct if first < 0 else first + base
-
-
-def settle(trajectory: Trajectory, options: Options, lost: Counter[str]) -> Trajectory:
-    """Apply `neutral` and `after_error` to the step labels and update `label`. `lost` counts the labels removed."""
+def settle(trajectory: Trajectory, options: Options, hidden: Counter[str]) -> Trajectory:
+    """Apply `neutral` and `after_error` to the step labels and update `label`. `hidden` counts the labels removed."""
     labels = trajectory.step_labels
     if labels is None:
         return trajectory
@@ -196,80 +354,15 @@ def settle(trajectory: Trajectory, options: Options, lost: Counter[str]) -> Traj
         trajectory = replace(trajectory, step_labels=labels, label=None)
     first = trajectory.first_error()
     if first is not None and options.after_error == "null" and 0 <= first < len(labels) - 1:
-        hidden = sum(label is not None for label in labels[first + 1 :])
-        if hidden:
-            lost["labels after the first error"] += hidden
+        removed = sum(label is not None for label in labels[first + 1 :])
+        if removed:
+            hidden["labels after the first error"] += removed
             labels = (*labels[: first + 1], *((None,) * (len(labels) - first - 1)))
             trajectory = replace(trajectory, step_labels=labels)
     return trajectory if trajectory.label == first else replace(trajectory, label=first)
 
 
-def judged(trajectory: Trajectory, target: str, lost: Counter[str]) -> list[bool]:
-    """Hard labels for the longest labelled prefix of the steps. `lost` counts the steps cut and the soft labels rounded.
-
-    Raises Dropped if the first step has no label, and UsageError for a neutral step.
-    """
-    labels = list(takewhile(lambda label: label is not None, trajectory.gold()))
-    if not labels:
-        raise Dropped("no step has a label")
-    if "neutral" in labels:
-        raise UsageError(
-            f"{trajectory.id}: step {labels.index('neutral')} is neutral, which {target} cannot say;"
-            " choose --neutral good, --neutral bad or --neutral drop"
-        )
-    count("steps without a label", len(trajectory.steps) - len(labels), lost)
-    count("soft labels (rounded at 0.5)", sum(label not in (0.0, 1.0) for label in labels), lost)
-    return [isinstance(label, float) and label >= 0.5 for label in labels]
-
-
-def beyond_first_error(trajectory: Trajectory, lost: Counter[str]) -> None:
-    """Count the step labels that are lost if the target stores only a first error."""
-    implied = replace(trajectory, step_labels=None, label=trajectory.first_error()).gold()
-    count("step_labels", sum(a != b for a, b in zip(trajectory.gold(), implied, strict=True)), lost)
-
-
-def unsaid(trajectory: Trajectory, said: Container[str], lost: Counter[str]) -> None:
-    """Count the fields of a trajectory that are not in `said`: field names, "meta.<key>" and keys of extra fields."""
-    fields: dict[str, Any] = {
-        "id": trajectory.id,
-        "observation": any(step.observation is not None for step in trajectory.steps),
-        "final_answer": trajectory.final_answer is not None,
-        "gold_answer": trajectory.gold_answer is not None,
-        "images": trajectory.images,
-        "tools": trajectory.tools,
-    }
-    for name, value in fields.items():
-        if value and name not in said:
-            lost[name] += 1
-    for key in trajectory.meta:
-        if f"meta.{key}" not in said:
-            lost[f"meta.{key}"] += 1
-    for key in trajectory.extra:
-        if key not in said:
-            lost[key] += 1
-
-
-def count(what: str, number: int, lost: Counter[str]) -> None:
-    """Add `number` to the count of `what`, unless it is 0."""
-    if number:
-        lost[what] += number
-
-
-def known(trajectory: Trajectory, *keys: str) -> dict[str, Any]:
-    """Those of `keys` that an earlier import stored in `meta` or in the extra fields."""
-    both = {**trajectory.extra, **trajectory.meta}
-    return {key: both[key] for key in keys if key in both}
-
-
-def rating(value: Any, meanings: Mapping[Any, StepLabel], where: str, what: str) -> StepLabel:
-    """The label that a rating stands for. Raises InputError for an unknown rating."""
-    if isinstance(value, int | float | None) and value in meanings:
-        return meanings[value]
-    choices = ", ".join("null" if choice is None else str(choice) for choice in meanings)
-    raise InputError(where, f"{what} is {say(value)}", f"it must be one of {choices}")
-
-
-def say(value: Any) -> str:
+def describe(value: Any) -> str:
     """Short description of an invalid value, for an error message."""
     if value is None:
         return "missing"

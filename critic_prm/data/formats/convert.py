@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from critic_prm import registry
 from critic_prm.data.formats import text
-from critic_prm.data.formats.common import Convention, Dropped, Options, Report, options_from, settle
-from critic_prm.data.formats.not_trajectories import refusal, refused
+from critic_prm.data.formats.common import Dropped, Format, Options, Report, Source, Target, settle
 from critic_prm.data.records.containers import name_of
 from critic_prm.data.records.reading import Complain, OnError, Record, RecordWriter, read_records
 from critic_prm.data.trajectory import Trajectory, content_id
@@ -20,14 +19,17 @@ from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.images import from_data
 
 __all__ = [
-    "Convention",
+    "Dropped",
+    "Format",
     "Options",
     "Report",
+    "described",
     "detect",
     "names",
-    "options_from",
+    "open_format",
     "read_trajectories",
-    "table",
+    "row_of",
+    "writable",
     "write_trajectories",
 ]
 
@@ -37,10 +39,19 @@ def names() -> list[str]:
     return registry.names("format")
 
 
-def table() -> list[tuple[str, str, bool, Convention]]:
-    """For each format: its name, one-line description, whether it can be written, and its conventions."""
-    modules: list[tuple[str, Any]] = [(name, registry.load("format", name)) for name in names()]
-    return [(name, str(m.__doc__).split("\n")[0], hasattr(m, "write"), m.CONVENTION) for name, m in modules]
+def open_format(name: str) -> Format:
+    """The format called `name`. Raises UsageError, listing the names, if there is none."""
+    return cast(Format, registry.load("format", name).FORMAT)
+
+
+def writable() -> list[str]:
+    """Names of the formats that can be written."""
+    return [name for name in names() if open_format(name).write is not None]
+
+
+def described() -> list[tuple[str, str, Format]]:
+    """For each format: its name, its one-line description, and the format."""
+    return [(name, str(registry.load("format", name).__doc__).split("\n")[0], open_format(name)) for name in names()]
 
 
 def detect(path: str | Path) -> str:
@@ -70,60 +81,53 @@ def read_trajectories(
     """
     report = report or Report()
 
-    def tell(error: InputError) -> None:
+    def skip(error: InputError) -> None:
         report.dropped["unreadable"] += 1
         if complain is not None:
             complain(error)
 
-    def broken(error: InputError) -> None:
+    def skip_line(error: InputError) -> None:
         report.read += 1
-        tell(error)
+        skip(error)
 
     if format == "auto" and text.is_plain(path):
         format = "text"
-    module: Any = None if format == "auto" else registry.load("format", format)
-    if format == "text":
-        records = text.records(path, on_error, broken)
-    else:
-        records = read_records(path, on_error=on_error, complain=broken)
-    if (first := next(records, None)) is not None:
-        if module is None:
-            format = _detect(first)
-            module = registry.load("format", format)
-        elif not (isinstance(first.data, dict) and module.score(first.data)):
-            raise _wrong_format(first, format)
-        if options.index_base is not None and module.CONVENTION.index_base is None:
-            raise UsageError(f"{format} has no step numbers, so --index-base {options.index_base} means nothing there")
-        report.source = format
-        # Native rows are explicit: labels after the first error were written intentionally.
-        if module.__name__.endswith(".native"):
-            options = replace(options, after_error="keep")
-        yield from _trajectories(chain((first,), records), module, options, on_error, tell, report)
-
-
-def _trajectories(
-    records: Iterable[Record], module: Any, options: Options, on_error: OnError, complain: Complain, report: Report
-) -> Iterator[Trajectory]:
+    chosen = None if format == "auto" else open_format(format)
+    read = text.records if format == "text" else read_records
+    records = read(path, on_error=on_error, complain=skip_line)
+    if (first := next(records, None)) is None:
+        return
+    if chosen is None:
+        format = _detect(first)
+        chosen = open_format(format)
+    elif not (isinstance(first.data, dict) and chosen.matches(first.data)):
+        raise _wrong_format(first, format)
+    if options.index_base is not None and chosen.index_base is None:
+        raise UsageError(f"{format} has no step numbers, so --index-base {options.index_base} means nothing there")
+    report.source = format
+    if chosen.explicit:
+        options = replace(options, after_error="keep")
     seen = _Ids()
-    native = module.__name__.endswith(".native")  # its own errors name the missing field
-    for record in records:
+    for record in chain((first,), records):
         report.read += 1
         try:
-            if not isinstance(record.data, dict):
-                raise InputError(record.where, f"this row is {str(record.data)[:40]!r}", "a row is a JSON object")
-            if not native and not module.score(record.data):
-                raise _wrong_format(record, report.source)
-            for found in module.read(record, options):
-                trajectory = _identified(settle(found, options, report.hidden), record, seen)
-                if trajectory.images:
-                    trajectory = replace(trajectory, images=from_data(trajectory.images, record.where))
-                yield trajectory
+            yield from _trajectories(record, chosen, options, report, seen)
         except Dropped as reason:
             report.dropped[str(reason)] += 1
         except InputError as error:
             if on_error == "stop":
                 raise
-            complain(error)
+            skip(error)
+
+
+def _trajectories(record: Record, format: Format, options: Options, report: Report, seen: _Ids) -> Iterator[Trajectory]:
+    if not isinstance(record.data, dict):
+        raise InputError(record.where, f"this row is {str(record.data)[:40]!r}", "a row is a JSON object")
+    if not format.explicit and not format.matches(record.data):
+        raise _wrong_format(record, report.source)
+    for trajectory in format.read(Source(record.data, record.where, options)):
+        unique = _identified(settle(trajectory, options, report.hidden), record, seen)
+        yield replace(unique, images=from_data(unique.images, record.where)) if unique.images else unique
 
 
 def write_trajectories(
@@ -138,34 +142,96 @@ def write_trajectories(
     If an error occurs, the rows written so far stay in the file. Raises UsageError for read-only formats, and for a neutral
     step if `options` does not say how to map it.
     """
-    module: Any = registry.load("format", format)
-    if not hasattr(module, "write"):
-        writable = [name for name in names() if hasattr(registry.load("format", name), "write")]
-        raise UsageError(f"{format} is only read, not written; there are: {', '.join(writable)}")
+    if open_format(format).write is None:
+        raise UsageError(f"{format} is only read, not written; there are: {', '.join(writable())}")
     report = report or Report()
     report.target, report.path = format, str(path)
-    options = replace(options, after_error="keep")  # labels after the first error were handled when the file was read
     with RecordWriter(path) as writer:
         for trajectory in trajectories:
             try:
-                row = module.write(settle(trajectory, options, report.hidden), options, report.unsaid)
+                writer.write(row_of(trajectory, format, options, report))
+                report.written += 1
             except Dropped as reason:
                 report.dropped[str(reason)] += 1
-                continue
-            writer.write(row)
-            report.written += 1
     return report
+
+
+def row_of(trajectory: Trajectory, name: str, options: Options, report: Report) -> dict[str, Any]:
+    """The row of a trajectory in the writable format `name`. `report` counts the labels and fields that are lost.
+
+    Labels after the first error are written: they were handled when the file was read. Raises Dropped and UsageError.
+    """
+    format = open_format(name)
+    assert format.write is not None
+    settled = settle(trajectory, replace(options, after_error="keep"), report.hidden)
+    target = Target(settled, name, format, options, report.unsaid)
+    row = format.write(target)
+    target.count_unrepresented()
+    return row
+
+
+_SOLUTIONS = "convert the file that holds the solutions; these replies belong to them by id"
+_NO_STEPS = "label its solutions first, or convert them one by one with --from text"
+
+# Fields that identify such a file, its description, and the suggested fix. The first match is used.
+_NOT_TRAJECTORIES: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("step_labels", "annotator"), "a judge's labels for AgentProcessBench without the messages they are about", _SOLUTIONS),
+    (
+        ("step_labels", "record_id"),
+        "AgentProcessBench's labels without the messages they are about",
+        "convert the file with messages",
+    ),
+    (
+        ("correctness_pred", "error_step_pred"),
+        "a judge's replies on ReasonEval without the solutions they are about",
+        _SOLUTIONS,
+    ),
+    (("id", "scores"), "scores of steps without the steps", _SOLUTIONS),
+    (
+        ("step_evaluations", "solution"),
+        "PARC's results: a judge's verdicts on solutions",
+        "convert the PARC file that has error_annotation",
+    ),
+    (("response_text", "prompt_style"), "recorded replies of a judge without the solutions they are about", _SOLUTIONS),
+    (("response_A", "response_B"), "pairs of answers with a preference, not solutions with steps", "a PRM needs step labels"),
+    (("chosen", "rejected"), "pairs of answers with a preference, not solutions with steps", "a PRM needs step labels"),
+    (
+        ("transformed_solution", "wrong_step"),
+        "EIC: solutions rewritten by a model, whose own count of the wrong step is often off",
+        "find the first line that differs from original_solution, and write native rows",
+    ),
+    (("llm_raw_response", "query"), "a PlanBench result", _NO_STEPS),
+    (
+        ("instances", "domain", "engine"),
+        "PlanBench results: plans graded as a whole by a simulator, no labels of steps",
+        _NO_STEPS,
+    ),
+    (
+        ("instances", "annotations", "dataset"),
+        "JUDGE-BENCH's ROSCOE: one annotation task a step, with problem and steps inside its prompt",
+        "write native rows from the CONTEXT and GENERATED RESPONSE parts",
+    ),
+    (("ground_truth", "175b_verification"), "GSM8K's example solutions of four models, graded as a whole", _NO_STEPS),
+    (("custom_id", "response"), "a batch's result file, not trajectories", "label with the cache it came from"),
+    (("request", "reply"), "cached replies, not trajectories", "read them with: critic-prm cache import"),
+)
 
 
 def _detect(record: Record) -> str:
     row = record.data
-    if isinstance(row, dict) and not refused(row):
-        scores = {name: registry.load("format", name).score(row) for name in names()}
-        best = max(scores, key=lambda name: scores[name])
-        if scores[best]:
-            return best
-    reason, mend = refusal(row)
-    raise InputError(record.where, reason, mend)
+    if not isinstance(row, dict):
+        problem = f"a row of this file is no object but {str(row)[:40]!r}"
+        raise InputError(record.where, problem, "a row is a JSON object with a problem and its steps")
+    for keys, what, fix in _NOT_TRAJECTORIES:
+        if all(key in row for key in keys):
+            raise InputError(record.where, f"this holds {what}", fix)
+    scores = {name: open_format(name).matches(row) for name in names()}
+    best = max(scores, key=lambda name: scores[name])
+    if scores[best]:
+        return best
+    shown = ", ".join(sorted(row)[:8]) + (", ..." if len(row) > 8 else "")
+    fix = 'a native row has "problem" (text) and "steps" (a list of texts)'
+    raise InputError(record.where, f"no known format has the fields {shown}", fix)
 
 
 def _wrong_format(record: Record, format: str) -> InputError:

@@ -1,23 +1,18 @@
-"""Math-Shepherd (peiyi9979): one text with a tag after each step, and a copy with + or - in place of each tag.
-
-{"input": "p Step 1: s ки\\nStep 2: t ки", "label": "p Step 1: s +\\nStep 2: t -", "task": "GSM8K"}
-"""
+"""Math-Shepherd (peiyi9979): one text with a tag after each step, and a copy with + or - in place of each tag."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from critic_prm.data.formats.common import Convention, Dropped, Options, has, id_of, judged, known, rest, text_of, unsaid
-from critic_prm.data.records.reading import Record
-from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.data.formats.common import Dropped, Format, Source, Target, has
+from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
-CONVENTION = Convention(labels="`+` or `-` where the step tag `ки` stood", after_error="labelled")
 TAG = " ки"
-_FIRST = re.compile(r"[ \n]?Step 1:")
+FIRST = re.compile(r"[ \n]?Step 1:")
+SIGNS: Mapping[Any, StepLabel] = {"+": 1.0, "-": 0.0}
 
 
 def score(row: Mapping[str, Any]) -> int:
@@ -27,43 +22,52 @@ def score(row: Mapping[str, Any]) -> int:
     )
 
 
-def read(record: Record, options: Options) -> Iterable[Trajectory]:
+def read(source: Source) -> Iterable[Trajectory]:
     """Read one trajectory. The "Step k:" markers before the steps are removed."""
-    row, where = record.data, record.where
-    pieces, labels = _aligned(text_of(row, "input", where), text_of(row, "label", where), where)
-    start = _FIRST.search(pieces[0])
-    if start is None:
-        raise InputError(where, '"input" has no "Step 1:"', "the problem is what stands before it")
-    problem, pieces[0] = pieces[0][: start.start()], pieces[0][start.end() - len("Step 1:") :]
-    yield Trajectory(
-        id=id_of(row),
-        problem=problem,
-        steps=unmarked(pieces),
-        step_labels=tuple(labels),
-        meta=rest(row, ("input", "label", "id")),
-    )
+    pieces, labels = _aligned(source.text("input"), source.text("label"), source.where)
+    problem, pieces[0] = divided(pieces[0], "input", source.where)
+    yield source.trajectory(problem, unmarked(pieces), step_labels=labels)
 
 
-def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+def write(target: Target) -> dict[str, Any]:
     """Write `input` and `label` for the labelled steps. Raises Dropped if a text contains one of the format's own markers."""
-    labels = judged(trajectory, "math-shepherd", lost)
-    steps = marked(trajectory.texts[: len(labels)])
-    if _FIRST.search(trajectory.problem):
+    labels = target.hard_labels()
+    steps = marked(target.trajectory.texts[: len(labels)])
+    if FIRST.search(target.trajectory.problem):
         raise Dropped('the problem contains "Step 1:"')
-    head = trajectory.problem + " "
-    row = {
+    head = target.trajectory.problem + " "
+    return {
         "input": head + "\n".join(step + TAG for step in steps),
         "label": head + "\n".join(f"{step} {'+' if good else '-'}" for step, good in zip(steps, labels, strict=True)),
+        **target.own,
     }
-    unsaid(trajectory, {"meta.task"}, lost)
-    return {**row, **known(trajectory, "task")}
 
 
-def _aligned(text: str, labelled: str, where: str) -> tuple[list[str], list[float]]:
+FORMAT = Format(
+    sample={"input": "p Step 1: s ки\nStep 2: t ки", "label": "p Step 1: s +\nStep 2: t -", "task": "GSM8K"},
+    read=read,
+    write=write,
+    score=score,
+    labels="`+` or `-` where the step tag `ки` stood",
+    after_error="labelled",
+    step_labels=(1.0, 0.0),
+    own=("task",),
+)
+
+
+def divided(text: str, key: str, where: str) -> tuple[str, str]:
+    """The problem, and the first step with its marker "Step 1:". Raises InputError if there is no such marker."""
+    start = FIRST.search(text)
+    if start is None or not text[: start.start()].strip():
+        raise InputError(where, f'"{key}" has no "Step 1:"', "the problem is what stands before it")
+    return text[: start.start()], text[start.end() - len("Step 1:") :]
+
+
+def _aligned(text: str, labelled: str, where: str) -> tuple[list[str], list[StepLabel]]:
     """The pieces between tags, and their labels. A tag counts only where `labelled` has + or - instead, so a step may contain
     "ки"."""
     pieces: list[str] = []
-    labels: list[float] = []
+    labels: list[StepLabel] = []
     piece, place = "", 0
     parts = text.split(TAG)
     for index, part in enumerate(parts):
@@ -77,7 +81,7 @@ def _aligned(text: str, labelled: str, where: str) -> tuple[list[str], list[floa
             return pieces, labels
         if (sign := labelled[place : place + 2]) in (" +", " -"):
             pieces.append(piece if not pieces else piece.removeprefix("\n"))
-            labels.append(1.0 if sign == " +" else 0.0)
+            labels.append(SIGNS[sign[1]])
             piece, place = "", place + 2
         else:
             piece += TAG
@@ -85,8 +89,8 @@ def _aligned(text: str, labelled: str, where: str) -> tuple[list[str], list[floa
                 break
             place += len(TAG)
     near = labelled[max(0, place - 20) : place + 20]
-    mend = '"label" must repeat "input" with + or - in the place of each tag'
-    raise InputError(where, f'"input" and "label" part ways after {len(labels)} steps, near {near!r}', mend)
+    fix = '"label" must repeat "input" with + or - in the place of each tag'
+    raise InputError(where, f'"input" and "label" part ways after {len(labels)} steps, near {near!r}', fix)
 
 
 def unmarked(pieces: Sequence[str]) -> tuple[Step, ...]:

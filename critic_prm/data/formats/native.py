@@ -1,25 +1,13 @@
-"""The native format of critic-prm: one JSON object per trajectory, a superset of ProcessBench; also label files.
-
-{"id": "a", "problem": "p", "steps": ["s", {"text": "t", "observation": "o"}], "label": -1, "meta": {"k": 1}}
-"""
+"""The native format of critic-prm: one JSON object per trajectory, a superset of ProcessBench; also label files."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats.common import Convention, Options, first_error_from, has
-from critic_prm.data.records.reading import Record
+from critic_prm.data.formats.common import Format, Source, Target, has
 from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
-
-CONVENTION = Convention(
-    labels='`label`: first error, -1 all right, null unknown; `step_labels`: P(correct), "neutral" or null per step',
-    index_base=0,
-    neutral='"neutral"',
-    after_error="null, or as given",
-)
 
 # one of these in addition to problem and steps makes a row native rather than plain ProcessBench
 _OURS = ("step_labels", "gold_answer", "meta", "p_correct", "judgements", "tools", "images", "final_answer")
@@ -30,18 +18,36 @@ def score(row: Mapping[str, Any]) -> int:
     return has(row, "problem", "steps") and 2 + 3 * any(key in row for key in _OURS)
 
 
-def read(record: Record, options: Options) -> Iterable[Trajectory]:
+def read(source: Source) -> Iterable[Trajectory]:
     """Read one trajectory with all its fields."""
-    row = record.data
-    if options.index_base == 1 and isinstance(row.get("label"), int) and isinstance(row.get("steps"), list):
-        row = {**row, "label": first_error_from(row["label"], 1, len(row["steps"]), record.where, "label")}
-    trajectory = trajectory_from_json(row, record.where)
+    row = source.row
+    if source.options.index_base == 1 and isinstance(row.get("label"), int) and isinstance(row.get("steps"), list):
+        row = {**row, "label": source.first_error("label", 1, len(row["steps"]))}
+    trajectory = trajectory_from_json(row, source.where)
     yield trajectory if row.get("id") is not None else replace(trajectory, id="")
 
 
-def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+def write(target: Target) -> dict[str, Any]:
     """Write the native row, which can represent everything."""
+    trajectory = target.trajectory
+    target.kept.update(f"meta.{key}" for key in trajectory.meta)
+    target.kept.update(trajectory.extra)
     row = trajectory_to_json(trajectory)
-    if options.index_base == 1 and row.get("label", -1) >= 0:
+    if target.options.index_base == 1 and row.get("label", -1) >= 0:
         row["label"] += 1
     return row
+
+
+FORMAT = Format(
+    sample={"id": "a", "problem": "p", "steps": ["s", {"text": "t", "observation": "o"}], "label": -1, "meta": {"k": 1}},
+    read=read,
+    write=write,
+    score=score,
+    labels='`label`: first error, -1 all right, null unknown; `step_labels`: P(correct), "neutral" or null per step',
+    index_base=0,
+    neutral='"neutral"',
+    after_error="null, or as given",
+    step_labels=(1.0, 0.0, 0.25, "neutral", None),
+    keeps=("id", "observation", "final_answer", "gold_answer", "images", "tools", "meta", "extra"),
+    explicit=True,
+)

@@ -1,80 +1,46 @@
-"""PRMBench (ssmisya/PRMBench): solutions modified to contain errors, with the 1-based list of incorrect steps.
-
-{"modified_question": "p", "modified_process": ["s"], "error_steps": [1], "classification": "circular"}
-"""
+"""PRMBench (ssmisya/PRMBench): solutions modified to contain errors, with the 1-based list of incorrect steps."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from critic_prm.data.formats.common import (
-    Convention,
-    Dropped,
-    Options,
-    answer_of,
-    has,
-    id_of,
-    judged,
-    known,
-    rest,
-    say,
-    text_of,
-    texts_of,
-    unsaid,
-)
-from critic_prm.data.records.reading import Record
+from critic_prm.data.formats.common import Dropped, Format, Source, Target, describe
 from critic_prm.data.trajectory import StepLabel, Trajectory
 from critic_prm.errors import InputError
 
-CONVENTION = Convention(
-    labels="`error_steps`: numbers of all wrong steps; the others are right",
-    index_base=1,
-    neutral="error_steps of the class `redundency` (needless, not wrong)",
-    after_error="labelled",
-)
-_USED = ("modified_question", "modified_process", "error_steps", "ground_truth", "id")
 
-
-def score(row: Mapping[str, Any]) -> int:
-    """A row has a modified process and its error steps."""
-    return 2 * has(row, "modified_process", "error_steps")
-
-
-def read(record: Record, options: Options) -> Iterable[Trajectory]:
+def read(source: Source) -> Iterable[Trajectory]:
     """Read one trajectory, the modified solution. The original goes to `meta`."""
-    row, where = record.data, record.where
-    steps = texts_of(row, "modified_process", where)
-    base, wrong = options.base(1), row.get("error_steps")
+    steps = source.steps("modified_process")
+    base, wrong, row = source.base(1), source.get("error_steps"), source.row
     if not isinstance(wrong, list) or not all(isinstance(n, int) and base <= n for n in wrong):
-        mend = f"it must list step numbers from {base} to {len(steps) + base - 1}"
-        raise InputError(where, f'"error_steps" is {say(wrong)}, and there are {len(steps)} steps', mend)
+        fix = f"it must list step numbers from {base} to {len(steps) + base - 1}"
+        raise InputError(source.where, f'"error_steps" is {describe(wrong)}, and there are {len(steps)} steps', fix)
     if any(number - base >= len(steps) for number in wrong):  # the published files contain a few
         raise Dropped("error_steps name a step that does not exist")
     mark: StepLabel = "neutral" if row.get("classification") == "redundency" else 0.0
     numbers = {number - base for number in wrong}
-    name = id_of(row, "idx")
+    name = "" if row.get("idx") is None else str(row["idx"])
     if name and row.get("classification"):  # the classes share the same question numbers
         name = f"{row['classification']}-{name}"
-    yield Trajectory(
-        id=name or id_of(row),
-        problem=text_of(row, "modified_question" if row.get("modified_question") else "question", where),
-        steps=steps,
-        gold_answer=answer_of(row, "ground_truth"),
-        step_labels=tuple(mark if index in numbers else 1.0 for index in range(len(steps))),
-        meta=rest(row, _USED),
+    source.drop("modified_question", "id")
+    problem = source.text("modified_question" if row.get("modified_question") else "question")
+    source.used.discard("question")
+    yield source.trajectory(
+        problem,
+        steps,
+        id=name or source.id(),
+        gold_answer=source.answer("ground_truth"),
+        step_labels=(mark if index in numbers else 1.0 for index in range(len(steps))),
     )
 
 
-def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+def write(target: Target) -> dict[str, Any]:
     """Write a row for the labelled steps. Steps that are not listed count as correct, so unjudged steps are cut."""
-    own = known(
-        trajectory, "idx", "classification", "reason", "original_question", "original_process", "modified_steps", "question"
-    )
+    trajectory, own, base = target.trajectory, target.own, target.base(1)
     needless = own.get("classification") == "redundency" and 0.0 not in trajectory.gold()
-    labels = [label != "neutral" for label in trajectory.gold()] if needless else judged(trajectory, "prmbench", lost)
-    base = options.base(1)
+    labels = [label != "neutral" for label in trajectory.gold()] if needless else target.hard_labels()
     row: dict[str, Any] = {
         "idx": trajectory.id,
         "modified_question": trajectory.problem,
@@ -82,7 +48,20 @@ def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[
         "error_steps": [index + base for index, good in enumerate(labels) if not good],
         **own,
     }
-    if trajectory.gold_answer is not None:
-        row["ground_truth"] = trajectory.gold_answer
-    unsaid(trajectory, {"id", "gold_answer", *own, *(f"meta.{key}" for key in own)}, lost)
-    return row
+    return row if trajectory.gold_answer is None else {**row, "ground_truth": trajectory.gold_answer}
+
+
+FORMAT = Format(
+    sample={"modified_question": "p", "modified_process": ["s"], "error_steps": [1], "classification": "circular"},
+    read=read,
+    write=write,
+    fields=("modified_process", "error_steps"),
+    certainty=2,
+    labels="`error_steps`: numbers of all wrong steps; the others are right",
+    index_base=1,
+    neutral="error_steps of the class `redundency` (needless, not wrong)",
+    after_error="labelled",
+    step_labels=(1.0, 0.0),
+    keeps=("id", "gold_answer"),
+    own=("idx", "classification", "reason", "original_question", "original_process", "modified_steps", "question"),
+)

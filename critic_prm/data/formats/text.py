@@ -1,7 +1,4 @@
-"""Plain text, or records with a problem and a solution text, which is split at step markers or blank lines.
-
-{"problem": "p", "solution": "s\\n\\nt"}
-"""
+"""Plain text, or records with a problem and a solution text, which is split at step markers or blank lines."""
 
 from __future__ import annotations
 
@@ -11,13 +8,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from critic_prm.data.formats.common import Convention, Options, answer_of, id_of, rest
+from critic_prm.data.formats.common import Format, Source
 from critic_prm.data.records.containers import chunks, name_of, open_input, peek
 from critic_prm.data.records.reading import Complain, OnError, Record, records_in
 from critic_prm.data.trajectory import Step, Trajectory, split_steps
 from critic_prm.errors import InputError
-
-CONVENTION = Convention(labels="none")
 
 _PROBLEM = ("problem", "question", "prompt", "query", "instruction", "input")
 _SOLUTION = ("solution", "response", "completion", "output", "model_output")
@@ -35,7 +30,7 @@ def is_plain(path: str | Path) -> bool:
     return str(path).endswith((".txt", ".md", ".markdown")) and not peek(path).lstrip(b"\xef\xbb\xbf \r\n\t").startswith(_JSON)
 
 
-def records(path: str | Path, on_error: OnError, complain: Complain) -> Iterator[Record]:
+def records(path: str | Path, *, on_error: OnError, complain: Complain) -> Iterator[Record]:
     """The records of a file of problem-solution pairs, or a whole plain text as one record."""
     with open_input(path) as stream:
         source = chunks(stream, name_of(path))
@@ -55,15 +50,15 @@ def score(row: Mapping[str, Any]) -> int:
     return 1 if _pair(row) or set(row) == {"text"} else 0
 
 
-def read(record: Record, options: Options) -> Iterable[Trajectory]:
+def read(source: Source) -> Iterable[Trajectory]:
     """Read one trajectory without labels. A GSM8K answer is split into lines, and the text after "####" is the final answer."""
-    row, where = record.data, record.where
-    pair = _pair(row)
-    if pair:
-        problem, solution = row[pair[0]], row[pair[1]]
-        used: tuple[str, ...] = (*pair, "id", "gold_answer", "answer") if pair[1] != "answer" else (*pair, "id", "gold_answer")
+    gold = None
+    if pair := _pair(source.row):
+        problem, solution = (str(source.get(key)) for key in pair)
+        answer = source.answer("answer") if pair[1] != "answer" else None
+        gold = source.answer("gold_answer") or answer
     else:
-        problem, solution, used = *_divide(str(row.get("text", "")), where), ("text",)
+        problem, solution = _divide(str(source.get("text") or ""), source.where)
     final = None
     if mark := _GSM8K.search(solution):
         final, solution = mark.group(1).strip(), solution[: mark.start()]
@@ -71,18 +66,8 @@ def read(record: Record, options: Options) -> Iterable[Trajectory]:
     if final is not None and len(steps) == 1:
         steps = [line.strip() for line in solution.split("\n") if line.strip()]
     if not problem.strip() or not steps:
-        raise InputError(where, "the problem or the solution is empty", "both must be text")
-    gold = answer_of(row, "gold_answer") or (
-        answer_of(row, "answer") if "answer" in used and (not pair or pair[1] != "answer") else None
-    )
-    yield Trajectory(
-        id=id_of(row),
-        problem=problem.strip(),
-        steps=tuple(Step(step) for step in steps),
-        final_answer=final,
-        gold_answer=gold,
-        meta=rest(row, used),
-    )
+        raise InputError(source.where, "the problem or the solution is empty", "both must be text")
+    yield source.trajectory(problem.strip(), map(Step, steps), final_answer=final, gold_answer=gold)
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -107,6 +92,9 @@ def _divide(text: str, where: str) -> tuple[str, str]:
     else:
         problem, _, solution = text.strip().partition("\n\n")
     if not solution.strip():
-        mend = "write the problem, a blank line, then the solution; or put Solution: before it"
-        raise InputError(where, "this text has a problem but no solution", mend)
+        fix = "write the problem, a blank line, then the solution; or put Solution: before it"
+        raise InputError(where, "this text has a problem but no solution", fix)
     return _TITLE.sub("", problem.strip()).strip(), solution
+
+
+FORMAT = Format(sample={"problem": "p", "solution": "s\n\nt"}, read=read, score=score, labels="none")

@@ -1,36 +1,16 @@
-"""ThinkPRM (launch/thinkprm-1K): solutions with gold labels and a verification chain of all step critiques.
-
-{"problem": "p", "cot": "Step 1: fine", "prefix_steps": ["s", "t"], "gt_step_labels": ["+", "-"]}
-"""
+"""ThinkPRM (launch/thinkprm-1K): solutions with gold labels and a verification chain of all step critiques."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from critic_prm.data.formats.common import (
-    Convention,
-    Dropped,
-    Neutral,
-    Options,
-    count,
-    has,
-    id_of,
-    rest,
-    say,
-    text_of,
-    texts_of,
-    unsaid,
-)
+from critic_prm.data.formats.common import Dropped, Format, Neutral, Source, Target, is_good
 from critic_prm.data.judgement import Judgement, judgement_from_json
-from critic_prm.data.records.reading import Record
+from critic_prm.data.label_rows import LABEL_FIELDS
 from critic_prm.data.trajectory import StepLabel, Trajectory
 from critic_prm.errors import InputError
 
-CONVENTION = Convention(
-    labels='`gt_step_labels`: "+" or "-" per step; `cot` is the chain that says so', after_error="labelled, all -"
-)
 _SIGNS: Mapping[Any, StepLabel] = {"+": 1.0, "-": 0.0, 1: 1.0, 0: 0.0, None: None}
 _ASK = """Here is a problem, and a solution of it that is cut into steps.
 
@@ -44,62 +24,55 @@ Take the steps in order. Write a critique of each, and end it with \\boxed{{corr
 first incorrect step. If the solution is not finished, judge the steps that are there."""
 
 
-def score(row: Mapping[str, Any]) -> int:
-    """A row has a verification chain, steps and labels."""
-    return 2 * has(row, "problem", "cot", "prefix_steps", "gt_step_labels")
-
-
-def read(record: Record, options: Options) -> Iterable[Trajectory]:
+def read(source: Source) -> Iterable[Trajectory]:
     """Read one trajectory. The chain goes to `meta`."""
-    row, where = record.data, record.where
-    steps = texts_of(row, "prefix_steps", where)
-    labels = row.get("gt_step_labels")
-    if not isinstance(labels, list) or len(labels) != len(steps):
-        size = len(labels) if isinstance(labels, list) else say(labels)
-        raise InputError(where, f'"gt_step_labels" is {size}, but there are {len(steps)} steps', "each step needs a label")
-    for index, label in enumerate(labels):
-        if not isinstance(label, str | int | None) or label not in _SIGNS:
-            raise InputError(where, f"label {index} is {say(label)}", 'a label is "+" or "-"')
-    made = ("id", "problem", "prefix", "prefix_steps", "gt_step_labels", "prefix_label", "messages")
-    yield Trajectory(
-        id=id_of(row),
-        problem=text_of(row, "problem", where),
-        steps=steps,
-        step_labels=tuple(_SIGNS[label] for label in labels),
-        meta=rest(row, made),
-    )
+    source.drop("prefix", "prefix_label", "messages")
+    steps = source.steps("prefix_steps")
+    labels = source.labels("gt_step_labels", len(steps), _SIGNS)
+    yield source.trajectory(source.text("problem"), steps, step_labels=labels)
 
 
-def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+def write(target: Target) -> dict[str, Any]:
     """Write the dataset row, with a training chat under `messages`: the task, and the chain as the assistant turn.
 
     The chain comes from the first readable judgement of a label-file row, or else from the `cot` of the source. Steps after the
     first error are "-". Raises Dropped if there is no chain, or if a step up to the first error has no label.
     """
-    chain, right = _chain(trajectory, options.neutral)
-    labels = trajectory.gold()
-    first = trajectory.first_error()
-    open_steps = [i for i, label in enumerate(labels) if label is None or label == "neutral"]
+    trajectory = target.trajectory
+    chain, right = _chain(trajectory, target.options.neutral)
+    gold, first = trajectory.gold(), trajectory.first_error()
+    open_steps = [i for i, label in enumerate(gold) if label is None or label == "neutral"]
     if first is None or any(i <= first or first < 0 for i in open_steps):
         raise Dropped("the first error is unknown, or a step before it has no label")
-    count("soft labels (rounded at 0.5)", sum(label not in (0.0, 1.0, "neutral", None) for label in labels), lost)
+    labels = target.labels()
+    if "judgements" in trajectory.extra:
+        target.kept.update(LABEL_FIELDS)
     prefix = "\n".join(f"Step {number}: {text}" for number, text in enumerate(trajectory.texts, 1))
     verdict = "" if right is None else f"\n\nIs the solution correct? {'Yes' if right else 'No'}"
     asked = _ASK.format(problem=trajectory.problem, solution=prefix)
-    unsaid(trajectory, {"id", "meta.cot", *(_LABEL_FILE if "judgements" in trajectory.extra else ())}, lost)
     return {
         "id": trajectory.id,
         "problem": trajectory.problem,
         "prefix": prefix,
         "cot": chain,
         "prefix_steps": trajectory.texts,
-        "gt_step_labels": ["+" if isinstance(label, float) and label >= 0.5 else "-" for label in labels],
+        "gt_step_labels": ["+" if is_good(label) else "-" for label in labels],
         "prefix_label": first < 0,
         "messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": chain + verdict}],
     }
 
 
-_LABEL_FILE = ("judgements", "p_correct", "p_from", "votes", "status", "first_error", "critic")
+FORMAT = Format(
+    sample={"problem": "p", "cot": "Step 1: fine", "prefix_steps": ["s", "t"], "gt_step_labels": ["+", "-"]},
+    read=read,
+    write=write,
+    fields=("problem", "cot", "prefix_steps", "gt_step_labels"),
+    certainty=2,
+    labels='`gt_step_labels`: "+" or "-" per step; `cot` is the chain that says so',
+    after_error="labelled, all -",
+    step_labels=(1.0, 0.0),
+    keeps=("id", "meta.cot"),
+)
 
 
 def _chain(trajectory: Trajectory, neutral: Neutral) -> tuple[str, bool | None]:
@@ -124,19 +97,19 @@ def _chain(trajectory: Trajectory, neutral: Neutral) -> tuple[str, bool | None]:
         whole = len(judgement.verdicts) == len(trajectory.steps)
         wrong = chain.endswith("\\boxed{incorrect}")
         return chain, False if wrong else True if whole else None
-    if isinstance(came := trajectory.meta.get("cot"), str) and came.strip():
-        return came, None
+    if isinstance(original := trajectory.meta.get("cot"), str) and original.strip():
+        return original, None
     raise Dropped(reason)
 
 
 def _written(judgement: Judgement, neutral: Neutral) -> str:
-    said = []
+    parts = []
     for verdict in judgement.verdicts:
         right = verdict.value == "correct" or (verdict.value == "neutral" and neutral == "good")
         critique = verdict.critique.strip()
         stop = "." if critique[-1:].isalnum() else ""
         end = f"The step is \\boxed{{{'correct' if right else 'incorrect'}}}"
-        said.append(f"Step {verdict.step + 1}: {critique}{stop} {end}" if critique else f"Step {verdict.step + 1}: {end}")
+        parts.append(f"Step {verdict.step + 1}: {critique}{stop} {end}" if critique else f"Step {verdict.step + 1}: {end}")
         if not right:
             break
-    return "\n\n".join(said)
+    return "\n\n".join(parts)

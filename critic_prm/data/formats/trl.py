@@ -1,72 +1,43 @@
-"""TRL stepwise supervision, and critic-prm training rows: a prompt, completions, and one label per completion.
-
-{"prompt": "p", "completions": ["s", "t"], "labels": [true, false]}
-"""
+"""TRL stepwise supervision, and critic-prm training rows: a prompt, completions, and one label per completion."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats.common import (
-    Convention,
-    Options,
-    has,
-    id_of,
-    judged,
-    known,
-    rest,
-    say,
-    text_of,
-    texts_of,
-    unsaid,
-)
-from critic_prm.data.records.reading import Record
-from critic_prm.data.trajectory import StepLabel, Trajectory
-from critic_prm.errors import InputError
-
-CONVENTION = Convention(labels="`labels`: true or false per step; P(correct) and null are read", after_error="labelled")
+from critic_prm.data.formats.common import Format, Source, Target
+from critic_prm.data.trajectory import Trajectory
 
 
-def score(row: Mapping[str, Any]) -> int:
-    """A row has a prompt, completions and labels."""
-    return has(row, "prompt", "completions", "labels")
-
-
-def read(record: Record, options: Options) -> Iterable[Trajectory]:
+def read(source: Source) -> Iterable[Trajectory]:
     """Read one trajectory. Votes, weight and source of a training row become extra fields."""
-    row, where = record.data, record.where
-    steps = texts_of(row, "completions", where)
-    labels = row.get("labels")
-    if not isinstance(labels, list) or len(labels) != len(steps):
-        size = len(labels) if isinstance(labels, list) else say(labels)
-        raise InputError(where, f'"labels" is {size}, but there are {len(steps)} completions', "each completion needs a label")
-    yield Trajectory(
-        id=id_of(row),
-        problem=text_of(row, "prompt", where),
-        steps=steps,
-        step_labels=tuple(_label(label, index, where) for index, label in enumerate(labels)),
-        extra=rest(row, ("id", "prompt", "completions", "labels")),
-    )
+    steps = source.steps("completions")
+    labels = source.labels("labels", len(steps), {None: None}, numbers=True)
+    trajectory = source.trajectory(source.text("prompt"), steps, step_labels=labels)
+    yield replace(trajectory, extra=trajectory.meta, meta={})
 
 
-def write(trajectory: Trajectory, options: Options, lost: Counter[str]) -> dict[str, Any]:
+def write(target: Target) -> dict[str, Any]:
     """Write the row with boolean labels, because TRL truncates fractions, for the labelled steps."""
-    labels = judged(trajectory, "trl", lost)
-    unsaid(trajectory, {"id", "source", "meta.source"}, lost)
+    trajectory, labels = target.trajectory, target.hard_labels()
     return {
         "prompt": trajectory.problem,
         "completions": trajectory.texts[: len(labels)],
         "labels": labels,
         "id": trajectory.id,
-        **known(trajectory, "source"),
+        **target.own,
     }
 
 
-def _label(value: Any, index: int, where: str) -> StepLabel:
-    if value is None:
-        return None
-    if isinstance(value, bool | int | float) and 0 <= value <= 1:
-        return float(value)
-    raise InputError(where, f"label {index} is {say(value)}", "a label is true, false, a number from 0 to 1, or null")
+FORMAT = Format(
+    sample={"prompt": "p", "completions": ["s", "t"], "labels": [True, False]},
+    read=read,
+    write=write,
+    fields=("prompt", "completions", "labels"),
+    labels="`labels`: true or false per step; P(correct) and null are read",
+    after_error="labelled",
+    step_labels=(1.0, 0.0),
+    keeps=("id",),
+    own=("source",),
+)
