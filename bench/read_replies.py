@@ -27,9 +27,9 @@ from critic_prm.styles.prompt import open_style
 from critic_prm.styles.reader import Expect, read_reply
 from critic_prm.styles.readers import boxed_verdicts
 from critic_prm.styles.readers._chances import CORRECT_INCORRECT
-from critic_prm.styles.readers._lines import Shape, label, read_line
-from critic_prm.styles.readers._words import ANSWER, plain, value_of
+from critic_prm.styles.readers._patterns import ANSWER, plain, value_of
 from critic_prm.styles.readers.json_verdicts import objects
+from critic_prm.styles.readers.verdict_line import Shape, label, read_line
 
 MANY = 64
 """The steps of replies that say nothing about how many there were."""

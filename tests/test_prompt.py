@@ -375,7 +375,7 @@ def test_a_template_that_would_compute_for_ever_or_fill_memory_ends_in_one_line(
     expression: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`{{ 10 ** 100000000 }}`, nested loops, `"a" * 10**10` and `center` had no end, or filled the memory."""
-    monkeypatch.setattr("critic_prm.styles.sandbox.WORK", 200_000)  # a tenth, to be quick
+    monkeypatch.setattr("critic_prm.styles.template.WORK", 200_000)  # a tenth, to be quick
     with pytest.raises(UsageError, match=said) as caught:
         render(style_from_source("mine", GOOD.replace("{{ problem }}", expression)), SUM)
     assert "\n" not in str(caught.value)

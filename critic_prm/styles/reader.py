@@ -89,6 +89,42 @@ def read_reply(style: Style, expect: Expect, reply: Reply) -> Reading:
     return replace(reading, notes=notes)
 
 
+def settle(by_step: Mapping[int, Verdict], expect: Expect, notes: Sequence[str] = ()) -> Reading:
+    """The reading for `by_step`, a mapping from 0-based step to verdict.
+
+    The status is `ok` if every step that was to be judged has a verdict: all steps, the one asked about, or those up to the
+    first error if the style stops there. Verdicts for nonexistent steps are dropped with a note.
+    """
+    notes = list(notes)
+    expected = range(expect.steps) if expect.step is None else range(expect.step, expect.step + 1)
+    verdicts = [by_step[step] for step in sorted(by_step) if step in expected]
+    unexpected = [step for step in sorted(by_step) if step not in expected]
+    if unexpected:
+        notes.append(f"dropped verdicts for steps that were not asked about: {_numbers(unexpected, expect)}")
+    if not verdicts:
+        return Reading("unparseable", (), (*notes, "no verdict was found"))
+    if expect.stops:
+        first = next((v.step for v in verdicts if v.value == "incorrect"), None)
+        if first is not None:
+            if verdicts[-1].step > first:
+                notes.append("verdicts after the first incorrect step are left out")
+            verdicts = [v for v in verdicts if v.step <= first]
+            expected = range(expected.start, first + 1)
+    missing = sorted(set(expected) - {v.step for v in verdicts})
+    if missing:
+        notes.append(f"no verdict for {len(missing)} of {len(expected)} steps: {_numbers(missing, expect)}")
+        return Reading("count_mismatch", tuple(verdicts), tuple(notes))
+    if not any(v.critique for v in verdicts):
+        notes.append("verdicts without a critique")
+    return Reading("ok", tuple(verdicts), tuple(notes))
+
+
+def _numbers(steps: Sequence[int], expect: Expect) -> str:
+    """Steps by their numbers in the prompt."""
+    shown = ", ".join(str(step + expect.base) for step in steps[:10])
+    return shown + (", ..." if len(steps) > 10 else "")
+
+
 def write_reply(style: Style, expect: Expect, verdicts: Sequence[Verdict]) -> str | None:
     """Write a reply to a prompt of `style` with the given verdicts and critiques; None if its reader cannot write. Some
     critique texts prevent the reply from being parsed back; check with `read_reply`."""

@@ -1,17 +1,22 @@
-"""Compile, check and render prompt templates; errors name file and line."""
+"""Compile, check and render prompt templates in a sandbox that limits their work; errors name file and line."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateSyntaxError, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateSyntaxError, filters, meta, nodes, pass_eval_context
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
 from critic_prm.errors import UsageError
-from critic_prm.styles.sandbox import MeteredEnvironment, instrument, metered
 
 BLOCKS = ("system", "user")
 VARIABLES = {
@@ -139,3 +144,181 @@ def _check(tree: nodes.Template, where: str) -> None:
 
 def _blank(node: nodes.Output) -> bool:
     return all(isinstance(part, nodes.TemplateData) and not part.data.strip() for part in node.nodes)
+
+
+# The sandbox: what a template may do, and how much of it.
+
+WORK = 2_000_000
+"""Work limit for one block of a prompt. A loop iteration costs one unit, and so do 16 characters that are output, joined or
+passed to a filter; a call costs ten. The limit is about 30 million characters or two million iterations."""
+CHARACTERS, CALL = 16, 10
+BITS = 256
+"""Maximum bit length of an integer; templates only need step numbers and text lengths."""
+
+NO_FILTERS = ("batch", "center", "format", "pprint", "random", "round", "slice", "sum", "urlize", "wordwrap", "xmlattr")
+NO_METHODS = frozenset(
+    ("center", "expandtabs", "format", "format_map", "join", "ljust", "replace", "rjust", "to_bytes", "translate", "zfill")
+)
+"""Methods whose result can be far longer than their arguments. `join` and `replace` are available as filters."""
+
+_spent: ContextVar[list[int]] = ContextVar("spent")
+
+
+@contextmanager
+def metered() -> Iterator[None]:
+    """Context in which up to `WORK` units may be spent."""
+    token = _spent.set([0])
+    try:
+        yield
+    finally:
+        _spent.reset(token)
+
+
+def spend(units: int) -> None:
+    """Count work. Raises SecurityError if the limit is exceeded."""
+    spent = _spent.get()
+    spent[0] += units
+    if spent[0] > WORK:
+        raise SecurityError("it takes too much work for a prompt: shorten its texts and loops")
+
+
+def spend_text(characters: int) -> None:
+    """Count the work of a text with this many characters. Raises SecurityError if the limit is exceeded."""
+    spend(1 + max(characters, 0) // CHARACTERS)
+
+
+def weigh(value: Any) -> Any:
+    """Count the work of outputting `value`, and return it. Shared nested lists are counted each time they would be output."""
+    if isinstance(value, str | bytes):
+        spend_text(len(value))
+    elif isinstance(value, list | tuple | set | frozenset):
+        spend(1)
+        for item in value:
+            weigh(item)
+    elif isinstance(value, dict):
+        spend(1)
+        for item in value.items():
+            weigh(item)
+    else:
+        spend(1)
+    return value
+
+
+class MeteredEnvironment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox without functions that pad text, and with metering. See `WORK`.
+
+    It does not bound the time of a single operation on a long text, and the count is approximate.
+    """
+
+    intercepted_binops = frozenset(("*", "**", "%", "+"))
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(finalize=weigh, **options)
+        for name in NO_FILTERS:
+            del self.filters[name]
+        for name, function in list(self.filters.items()):
+            self.filters[name] = _metered_filter(_OWN.get(name, function))
+        self.filters |= {"_joined": _joined, "_rounds": _rounds}
+
+    def add_filter(self, name: str, function: Callable[..., Any]) -> None:
+        """Add a filter whose arguments are metered."""
+        self.filters[name] = _metered_filter(function)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "%" and isinstance(left, str | bytes):
+            raise SecurityError("a prompt cannot format a text with %; join texts with ~")
+        if operator == "+":
+            weigh(left), weigh(right)
+        elif isinstance(left, int) and isinstance(right, int):
+            size = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
+            if size > BITS and operator != "%":
+                raise SecurityError(f"a number of more than {BITS} bits is too large for a prompt")
+        elif operator == "*":
+            for text, times in ((left, right), (right, left)):
+                if isinstance(times, int) and hasattr(text, "__len__"):
+                    spend_text(len(text) * times)
+        return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        name = getattr(__obj, "__name__", "")
+        if name in NO_METHODS:
+            raise SecurityError(f"a prompt cannot call .{name}()")
+        spend(CALL)
+        weigh((getattr(__obj, "__self__", None), args, kwargs))
+        return weigh(super().call(__context, __obj, *args, **kwargs))
+
+
+def instrument(tree: nodes.Template) -> nodes.Template:
+    """Add metering to every loop and every `~` of the template."""
+    found: nodes.Template = _Instrument().visit(tree)
+    return found
+
+
+class _Instrument(NodeTransformer):
+    def visit_For(self, node: nodes.For) -> nodes.For:
+        self.generic_visit(node)
+        text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        node.iter = _filter(node.iter, "_rounds", [nodes.Const(1 + text // CHARACTERS)])
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:
+        self.generic_visit(node)
+        return _filter(nodes.List(node.nodes, lineno=node.lineno), "_joined", [])
+
+
+def _filter(value: Any, name: str, args: list[nodes.Expr]) -> nodes.Filter:
+    return nodes.Filter(value, name, args, [], None, None, lineno=value.lineno)
+
+
+def _metered_filter(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a filter so that its arguments are metered. Iterators are materialized first so that they can be counted."""
+    skip = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = [list(arg) if isinstance(arg, Iterator) else arg for arg in args[skip:]]
+        weigh((given, kwargs))
+        return function(*args[:skip], *given, **kwargs)
+
+    return run
+
+
+def _rounds(value: Any, weight: int) -> Any:
+    """The items of a loop, with all its iterations counted in advance."""
+    items = value if isinstance(value, str | list | tuple | dict) else list(value)
+    spend(len(items) * weight)
+    return items
+
+
+def _joined(values: list[Any]) -> str:
+    return "".join(map(str, weigh(values)))
+
+
+def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    spend_text((text.count("\n") + 1) * (len(width) if isinstance(width, str) else width))
+    return str(filters.do_indent(text, width, first, blank))
+
+
+def _replace(value: Any, old: str, new: str, count: int = -1) -> str:
+    text = str(value)
+    spend_text(text.count(old) * len(new))
+    return text.replace(old, new, count)
+
+
+@pass_eval_context
+def _join(context: nodes.EvalContext, value: Any, between: Any = "", attribute: str | int | None = None) -> str:
+    items = list(value)
+    if attribute is not None:
+        items = list(map(filters.make_attrgetter(context.environment, attribute), items))
+    spend_text(len(items) * len(weigh(str(between))))
+    return str(between).join(map(str, weigh(items)))
+
+
+@pass_eval_context
+def _tojson(context: nodes.EvalContext, value: Any, indent: int | None = None) -> str:
+    if indent is not None and not 0 <= indent <= 8:
+        raise SecurityError(f"tojson: indent is {indent}; it must be from 0 to 8")
+    return str(filters.do_tojson(context, value, indent))
+
+
+_OWN: dict[str, Callable[..., Any]] = {"indent": _indent, "join": _join, "replace": _replace, "tojson": _tojson}

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from critic_prm.data.judgement import Verdict
 from critic_prm.providers.provider import TokenLogprob
 from critic_prm.styles.quotes import DOUBTFUL, copied, introduced, occurs, own
-from critic_prm.styles.reader import Expect, Reading
-from critic_prm.styles.readers._boxes import OPEN, TAIL, begin
-from critic_prm.styles.readers._headings import ends, last_heading, parts
-from critic_prm.styles.readers._settle import settle
-from critic_prm.styles.readers._words import plain
+from critic_prm.styles.reader import Expect, Reading, settle
+from critic_prm.styles.readers._patterns import OPEN, TAIL, begin, ends, last_heading, parts, plain
 
 _NUMBER = r"(?:paragraph|step|index)?[ \t_\\#:]{0,4}(?P<number>[-−–－]?[ ]?\d{1,6})"
 NONE = frozenset({"none", "no error", "no errors", "n/a", "无", "没有", "没有错误", "无错误", "無"})
@@ -44,7 +41,7 @@ _LAST_LINE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _IndexBox:
     """An index found in the text; `index` is None for a box whose content is not an index."""
 
     index: int | None
@@ -70,19 +67,19 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     last = own(text, [(box.start, box.end, box.index) for box in boxed], expect.quotable)
     if last is None:
         return Reading("unparseable", (), (DOUBTFUL,))
-    found = boxed[last] if boxed else _last_line(text, expect)
-    if found is None:
+    answer = boxed[last] if boxed else _last_line(text, expect)
+    if answer is None:
         return Reading("unparseable", (), ("no index was found",))
-    if found.index is None:
-        return Reading("unparseable", (), (f"{plain(found.word)[:40]!r} is no index",))
-    error = -1 if found.index == -1 else found.index - expect.base
-    if not _names(found.index, expect):
+    if answer.index is None:
+        return Reading("unparseable", (), (f"{plain(answer.word)[:40]!r} is not an index",))
+    error = -1 if answer.index == -1 else answer.index - expect.base
+    if not _names(answer.index, expect):
         numbers = f"{expect.base} to {expect.base + expect.steps - 1}"
-        return Reading("unparseable", (), (f"the index {found.index} names no step; they are {numbers}",))
-    critiques = parts(text, found.start, expect.base)
+        return Reading("unparseable", (), (f"the index {answer.index} names no step; they are {numbers}",))
+    critiques = parts(text, answer.start, expect.base)
     if not critiques and error >= 0:
-        critiques = {error: text[: found.start].strip()}
-    span = (found.start, found.end)
+        critiques = {error: text[: answer.start].strip()}
+    span = (answer.start, answer.end)
     upto = expect.steps if error < 0 else error + 1
     verdicts = {
         step: Verdict(step, "incorrect" if step == error else "correct", critiques.get(step, ""), None, span)
@@ -97,9 +94,9 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
 
 def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
     """Write a reply with these verdicts, for `read`. The index determines the verdict of steps without a critique."""
-    said = [f"Paragraph {v.step + expect.base}: {v.critique.strip()}" for v in verdicts if v.critique.strip()]
+    sections = [f"Paragraph {v.step + expect.base}: {v.critique.strip()}" for v in verdicts if v.critique.strip()]
     first = next((verdict.step + expect.base for verdict in verdicts if verdict.value == "incorrect"), -1)
-    return "\n\n".join([*said, f"\\boxed{{{first}}}"])
+    return "\n\n".join([*sections, f"\\boxed{{{first}}}"])
 
 
 def _names(index: int | None, expect: Expect) -> bool:
@@ -107,10 +104,10 @@ def _names(index: int | None, expect: Expect) -> bool:
     return index is not None and (index == -1 or 0 <= index - expect.base < expect.steps)
 
 
-def _boxed(text: str, expect: Expect) -> list[_Found]:
+def _boxed(text: str, expect: Expect) -> list[_IndexBox]:
     """The boxes that may be conclusions, up to 64, in order."""
     boxes = list(_BOX.finditer(text))
-    kept: list[_Found] = []
+    kept: list[_IndexBox] = []
     if not boxes:
         return kept
     ending = last_heading(text)
@@ -139,7 +136,7 @@ def _boxed(text: str, expect: Expect) -> list[_Found]:
             continue
         if _is_copy(text, box, start if alone else opening, alone, start >= closing, expect):
             continue
-        kept.insert(0, _Found(index, start if alone else opening, box.end(), box.group("word")))
+        kept.insert(0, _IndexBox(index, start if alone else opening, box.end(), box.group("word")))
     return kept
 
 
@@ -153,7 +150,7 @@ def _is_copy(text: str, box: re.Match[str], start: int, alone: bool, closing: bo
     return copied(text, start, box.end(), expect.quotable)
 
 
-def _last_line(text: str, expect: Expect) -> _Found | None:
+def _last_line(text: str, expect: Expect) -> _IndexBox | None:
     """An index without a box, in the last line: "The index of the earliest error is 2"."""
     if expect.cut:
         return None
@@ -167,7 +164,7 @@ def _last_line(text: str, expect: Expect) -> _Found | None:
         return None
     if copied(body, start, len(body), expect.quotable) or occurs(line, expect.quotable):
         return None
-    return _Found(_index(match.group("number")), start, len(body), match.group("number"))
+    return _IndexBox(_index(match.group("number")), start, len(body), match.group("number"))
 
 
 def _index(word: str) -> int | None:

@@ -9,12 +9,9 @@ from dataclasses import dataclass, field, replace
 from critic_prm.data.judgement import Verdict, VerdictValue
 from critic_prm.providers.provider import TokenLogprob
 from critic_prm.styles.quotes import DOUBTFUL, copied, introduced, occurs, own
-from critic_prm.styles.reader import Expect, Reading
-from critic_prm.styles.readers._boxes import OPEN, TAIL, begin
+from critic_prm.styles.reader import Expect, Reading, settle
 from critic_prm.styles.readers._chances import CORRECT_INCORRECT, YES_NO, Tokens
-from critic_prm.styles.readers._headings import ends, headings
-from critic_prm.styles.readers._settle import settle
-from critic_prm.styles.readers._words import ANSWER, HEDGE, VERDICT, plain, value_of
+from critic_prm.styles.readers._patterns import ANSWER, HEDGE, OPEN, TAIL, VERDICT, begin, ends, headings, plain, value_of
 
 _BOX = re.compile(rf"{OPEN}(?P<word>[^{{}}\\\n]{{1,40}}+)\\?+[ ]?+{TAIL}(?:(?=\r?$)|(?=(?P<more>[^\n]{{1,80}})))", re.MULTILINE)
 # A heading that follows a verdict on the same line, in replies without line breaks.
@@ -48,7 +45,7 @@ _WHOLE = re.compile(r"\b(?:solution|overall|final|proof|trajectory|plan)\b|整�
 
 
 @dataclass(slots=True)
-class _Found:
+class _VerdictBox:
     """A verdict found in the text from `start` to `end`; its word is at `word`. `value` is None if the word is not a verdict.
 
     It is `pure` if its line says nothing else, `labelled` if the text calls it a verdict, and an `aside` if it is in the middle
@@ -73,7 +70,7 @@ class _Section:
     last: int
     start: int
     end: int
-    found: list[_Found] = field(default_factory=list)
+    boxes: list[_VerdictBox] = field(default_factory=list)
     asides: set[VerdictValue | None] = field(default_factory=set)
 
 
@@ -91,16 +88,16 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
         text = _JOINED.sub(lambda joined: joined.group()[:-1] + "\n", text)
     sections = list(_sections(text, expect))
     headed = [s for s in sections if s.first >= 0]
-    found: dict[int, Verdict] = {}
+    verdicts: dict[int, Verdict] = {}
     if expect.step is not None:
-        span = _Section(expect.step, expect.step, 0, len(text), [f for s in sections for f in s.found])
-        _take(text, span, expect, tokens, found, notes)
+        span = _Section(expect.step, expect.step, 0, len(text), [box for section in sections for box in section.boxes])
+        _take(text, span, expect, tokens, verdicts, notes)
     elif headed:
         for section in headed:
-            _take(text, section, expect, tokens, found, notes)
+            _take(text, section, expect, tokens, verdicts, notes)
     else:
-        _in_order(text, sections, expect, tokens, found, notes)
-    return settle(found, expect, notes)
+        _in_order(text, sections, expect, tokens, verdicts, notes)
+    return settle(verdicts, expect, notes)
 
 
 def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
@@ -132,7 +129,7 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
         if box.aside:
             section.asides.add(box.value)
             continue
-        section.found.append(box)
+        section.boxes.append(box)
         if section.first >= 0 and box.value is not None:
             judged.update(range(section.first, min(section.last, expect.steps) + 1))
     yield section
@@ -140,12 +137,12 @@ def _sections(text: str, expect: Expect) -> Iterator[_Section]:
 
 def _opens(text: str, heading: re.Match[str], section: _Section, first: int, judged: set[int], expect: Expect) -> bool:
     """Whether a heading begins a new section, rather than a line of a critique that begins by naming another step."""
-    if section.first < 0 or any(box.value is not None and box.labelled for box in section.found):
+    if section.first < 0 or any(box.value is not None and box.labelled for box in section.boxes):
         return True
     before = text[max(section.start, heading.start() - 200) : heading.start()]
     if not ends(before) or _GOES_ON.match(text, heading.end() - 1):
         return False
-    if any(box.value is not None for box in section.found):
+    if any(box.value is not None for box in section.boxes):
         return True
     if first in judged or first > section.last + 1:
         return False
@@ -154,7 +151,7 @@ def _opens(text: str, heading: re.Match[str], section: _Section, first: int, jud
     return not introduced(text, heading.start()) and not copied(text, heading.start(), heading.end(), expect.quotable)
 
 
-def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
+def _box(text: str, event: re.Match[str], floor: int) -> _VerdictBox | None:
     place = begin(text, event.start())
     if place is None:
         return None
@@ -172,10 +169,10 @@ def _box(text: str, event: re.Match[str], floor: int) -> _Found | None:
         if value is None and (label is None or not any(c.isalpha() for c in word)):
             return None
         if event.group("more") and (label is None or not _remark(event)):
-            return _Found(value, place, event.end(), event.start("word"), False, True, True) if label else None
-        return _Found(value, start if label else place, event.end(), event.start("word"), True, label is not None)
+            return _VerdictBox(value, place, event.end(), event.start("word"), False, True, True) if label else None
+        return _VerdictBox(value, start if label else place, event.end(), event.start("word"), True, label is not None)
     if value is not None and _LOOSE.search(lead[-60:]):
-        return _Found(value, place, event.end(), event.start("word"), False, True, bool(event.group("more")))
+        return _VerdictBox(value, place, event.end(), event.start("word"), False, True, bool(event.group("more")))
     return None
 
 
@@ -185,39 +182,39 @@ def _remark(event: re.Match[str]) -> bool:
     return (more[0] in ",;:(–—" or bool(set(event.group("tail")) & set(".。!"))) and HEDGE.match(more) is None
 
 
-def _is_copy(text: str, box: _Found, event: re.Match[str], expect: Expect) -> bool:
+def _is_copy(text: str, box: _VerdictBox, event: re.Match[str], expect: Expect) -> bool:
     if not expect.quotable or not occurs(text[event.start() : event.end("tail")], expect.quotable):
         return False
     return not box.pure or copied(text, box.start, box.end, expect.quotable)
 
 
-def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]) -> None:
-    """Add the verdict of a section, if it has one, to `found`."""
+def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, verdicts: dict[int, Verdict], notes: list[str]) -> None:
+    """Add the verdict of a section, if it has one, to `verdicts`."""
     best = _last(text, section, expect) or _word_line(text, section, expect)
     if best is None:
         return
     number = section.first + expect.base
     if best.doubtful:
-        found.pop(section.first, None)
+        verdicts.pop(section.first, None)
         notes.append(f"step {number}: {DOUBTFUL}")
         return
     if best.value is None:
-        found.pop(section.first, None)
-        notes.append(f"step {number}: {plain(text[best.word : best.end])[:40]!r} is no verdict")
+        verdicts.pop(section.first, None)
+        notes.append(f"step {number}: {plain(text[best.word : best.end])[:40]!r} is not a verdict")
         return
     if section.last > section.first and best.value != "correct":
         notes.append(
             f"steps {number} to {section.last + expect.base} have one verdict together that does not say which is wrong"
         )
         return
-    if section.first in found and found[section.first].value != best.value:
+    if section.first in verdicts and verdicts[section.first].value != best.value:
         notes.append(f"step {number}: a later verdict replaces an earlier one")
     critique = text[section.start : best.start].strip()
     for step in range(section.first, min(section.last, expect.steps + 1) + 1):
-        found[step] = _verdict(step, best, critique, text, tokens, notes)
+        verdicts[step] = _verdict(step, best, critique, text, tokens, notes)
 
 
-def _verdict(step: int, best: _Found, critique: str, text: str, tokens: Tokens, notes: list[str]) -> Verdict:
+def _verdict(step: int, best: _VerdictBox, critique: str, text: str, tokens: Tokens, notes: list[str]) -> Verdict:
     value = best.value
     assert value is not None
     chance: float | None = None
@@ -229,13 +226,13 @@ def _verdict(step: int, best: _Found, critique: str, text: str, tokens: Tokens, 
     return Verdict(step, value, critique, chance, (best.start, best.end))
 
 
-def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
+def _last(text: str, section: _Section, expect: Expect) -> _VerdictBox | None:
     """The judge's own last verdict in the section.
 
     A truncated reply may have been heading for another verdict. Text that also occurs in the trajectory may be the start of a
     quotation, and in the section that was being written a verdict must be labelled as one.
     """
-    pure = [box for box in section.found if box.pure]
+    pure = [box for box in section.boxes if box.pure]
     if expect.cut:
         writing = section.end == len(text)
         pure = [box for box in pure if box.labelled or not writing]
@@ -243,19 +240,19 @@ def _last(text: str, section: _Section, expect: Expect) -> _Found | None:
         pure = [box for box in pure if not occurs(text[box.start : box.end], expect.quotable)]
     if not pure and not expect.cut:
         # Verdicts within prose count if they end their line and nothing in the section contradicts them.
-        said = {box.value for box in section.found} | section.asides
-        pure = section.found if len(said) == 1 else []
+        values = {box.value for box in section.boxes} | section.asides
+        pure = section.boxes if len(values) == 1 else []
     if not pure:
         return None
     last = own(text, [(box.start, box.end, box.value) for box in pure], expect.quotable)
     return pure[last] if last is not None else replace(pure[-1], doubtful=True)
 
 
-def _word_line(text: str, section: _Section, expect: Expect) -> _Found | None:
+def _word_line(text: str, section: _Section, expect: Expect) -> _VerdictBox | None:
     """A line that consists only of a verdict word; labelled ("Verdict: correct") is preferred over bare ("Wrong.")."""
     if expect.cut and section.end == len(text):
         return None
-    bare: _Found | None = None
+    bare: _VerdictBox | None = None
     end = section.end
     while end > section.start:
         start = max(text.rfind("\n", section.start, end) + 1, section.start)
@@ -268,8 +265,8 @@ def _word_line(text: str, section: _Section, expect: Expect) -> _Found | None:
                 value = None
             if value is not None and not copied(text, start, end, expect.quotable):
                 if label:
-                    return _Found(value, start, end, word, True, True)
-                bare = bare or _Found(value, start, end, _first_letter(text, word), True, False)
+                    return _VerdictBox(value, start, end, word, True, True)
+                bare = bare or _VerdictBox(value, start, end, _first_letter(text, word), True, False)
         end = start - 1
     return bare
 
@@ -281,11 +278,11 @@ def _first_letter(text: str, start: int) -> int:
 
 
 def _in_order(
-    text: str, sections: list[_Section], expect: Expect, tokens: Tokens, found: dict[int, Verdict], notes: list[str]
+    text: str, sections: list[_Section], expect: Expect, tokens: Tokens, verdicts: dict[int, Verdict], notes: list[str]
 ) -> None:
     """Parse a reply without headings: its verdicts are assigned to the steps in order, unless there are more verdicts than
     steps."""
-    boxes = [box for section in sections for box in section.found if box.pure]
+    boxes = [box for section in sections for box in section.boxes if box.pure]
     if not boxes or any(box.value is None for box in boxes) or len(boxes) > expect.steps:
         if len(boxes) > expect.steps:
             notes.append(f"{len(boxes)} verdicts without headings for {expect.steps} steps")
@@ -293,5 +290,5 @@ def _in_order(
     notes.append("no headings: verdicts are taken in order")
     start = 0
     for step, box in enumerate(boxes):
-        found[step] = _verdict(step, box, text[start : box.start].strip(), text, tokens, notes)
+        verdicts[step] = _verdict(step, box, text[start : box.start].strip(), text, tokens, notes)
         start = box.end

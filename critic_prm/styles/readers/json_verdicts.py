@@ -11,10 +11,9 @@ from typing import Any
 from critic_prm.data.judgement import Verdict, VerdictValue
 from critic_prm.providers.provider import TokenLogprob
 from critic_prm.styles.quotes import occurs
-from critic_prm.styles.reader import Expect, Reading, Schema
+from critic_prm.styles.reader import Expect, Reading, Schema, settle
 from critic_prm.styles.readers._chances import CORRECT_INCORRECT, Tokens
-from critic_prm.styles.readers._settle import settle
-from critic_prm.styles.readers._words import VERDICT, value_of
+from critic_prm.styles.readers._patterns import VERDICT, value_of
 
 # Alternative field names used by models without enforced schemas, in order of preference.
 _VERDICT_KEYS = ("verdict", "judgement", "judgment", "correctness", "label", "is_correct", "correct")
@@ -35,7 +34,7 @@ _ESCAPE = re.compile(r'\\([\\"/]|u[0-9a-fA-F]{4}|[bfnrt](?![a-zA-Z]{2})|)')
 
 
 @dataclass(slots=True)
-class _Found:
+class _VerdictList:
     """The verdicts of one list or object by step, whether it is complete, and notes on repairs."""
 
     verdicts: dict[int, Verdict] = field(default_factory=dict)
@@ -63,13 +62,13 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     not a verdict. JSON within a string (a critique that quotes) or copied from the trajectory is not read.
     """
     tokens = Tokens(text, logprobs)
-    found = _last_list(text, expect, tokens) if expect.step is None else None
-    if found is None:
-        found = _last_object(text, expect, tokens)
-    if found is None:
+    result = _last_list(text, expect, tokens) if expect.step is None else None
+    if result is None:
+        result = _last_object(text, expect, tokens)
+    if result is None:
         return Reading("unparseable", (), ("no JSON with verdicts was found",))
-    reading = settle(found.verdicts, expect, found.notes)
-    if found.ended or reading.status == "ok":
+    reading = settle(result.verdicts, expect, result.notes)
+    if result.ended or reading.status == "ok":
         return reading
     return Reading("truncated", reading.verdicts, reading.notes)
 
@@ -92,29 +91,29 @@ def _object(properties: Mapping[str, Any]) -> Schema:
     }
 
 
-def _last_list(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
+def _last_list(text: str, expect: Expect, tokens: Tokens) -> _VerdictList | None:
     starts = [match.end() for match in _LIST.finditer(text)]
     for start in [place for place in starts[-64:] if _begins(text, place - 1)][:-9:-1]:
-        found = _Found()
+        result = _VerdictList()
         place, order = start, 0
         while True:
             solid = _SOLID.search(text, place)
             place = solid.start() if solid else len(text)
             if text.startswith("]", place):
-                found.ended = True
+                result.ended = True
                 break
-            item, end = _load(text, place, found) if text.startswith("{", place) else (None, None)
+            item, end = _load(text, place, result) if text.startswith("{", place) else (None, None)
             if end is None:
                 cut = place >= len(text) or text[place] == "{"
-                found.notes.append("the JSON ends in the middle" if cut else "broken JSON")
+                result.notes.append("the JSON ends in the middle" if cut else "broken JSON")
                 break
             if item is not None:
-                _add(text, (place, end), item, order, expect, tokens, found)
+                _add(text, (place, end), item, order, expect, tokens, result)
             order += 1
             place = end
-        if found.verdicts and not occurs(text[start:place], expect.quotable):
-            return found
-        if not found.ended:
+        if result.verdicts and not occurs(text[start:place], expect.quotable):
+            return result
+        if not result.ended:
             # Any earlier list runs into the same truncated end.
             break
     return None
@@ -124,18 +123,18 @@ def _begins(text: str, place: int) -> bool:
     return _BEFORE.search(text, max(0, place - 80), place) is not None or (place < 200 and not text[:place].strip())
 
 
-def _last_object(text: str, expect: Expect, tokens: Tokens) -> _Found | None:
+def _last_object(text: str, expect: Expect, tokens: Tokens) -> _VerdictList | None:
     """A single object with a verdict, for a style that judges per step."""
     if expect.step is None:
         return None
-    best: _Found | None = None
+    best: _VerdictList | None = None
     for start, end, item, notes in _objects(text):
         if occurs(text[start:end], expect.quotable):
             continue
-        found = _Found(ended=True, notes=notes)
+        result = _VerdictList(ended=True, notes=notes)
         item = {key: value for key, value in item.items() if key not in _STEP_KEYS}
-        _add(text, (start, end), item, expect.step, expect, tokens, found)
-        best = found if found.verdicts else best
+        _add(text, (start, end), item, expect.step, expect, tokens, result)
+        best = result if result.verdicts else best
     return best
 
 
@@ -148,38 +147,38 @@ def _objects(text: str) -> Iterator[tuple[int, int, dict[str, Any], list[str]]]:
     """Objects with their position and notes on repairs. An object that never ends is the last one and is left out."""
     place = 0
     while (match := _OBJECT.search(text, place)) is not None:
-        found = _Found()
-        item, end = _load(text, match.start(), found)
+        result = _VerdictList()
+        item, end = _load(text, match.start(), result)
         if end is None:
             return
         if item is not None:
-            yield match.start(), end, item, found.notes
+            yield match.start(), end, item, result.notes
         place = end
 
 
 def _add(
-    text: str, span: tuple[int, int], item: Mapping[str, Any], order: int, expect: Expect, tokens: Tokens, found: _Found
+    text: str, span: tuple[int, int], item: Mapping[str, Any], order: int, expect: Expect, tokens: Tokens, result: _VerdictList
 ) -> None:
     key = next((k for k in _VERDICT_KEYS if k in item), None)
     number = next((_number(item[k]) for k in _STEP_KEYS if k in item), order + expect.base)
     if key is None or number is None:
-        found.notes.append(f"item {order + 1} has no {'verdict' if key is None else 'step number'}")
+        result.notes.append(f"item {order + 1} has no {'verdict' if key is None else 'step number'}")
         return
     step = number - expect.base
     value = _value(item[key])
     if value is None:
-        found.notes.append(f"step {number}: {str(item[key])[:40]!r} is no verdict")
-        found.verdicts.pop(step, None)
+        result.notes.append(f"step {number}: {str(item[key])[:40]!r} is not a verdict")
+        result.verdicts.pop(step, None)
         return
-    if step in found.verdicts and found.verdicts[step].value != value:
-        found.notes.append(f"step {number}: a later verdict replaces an earlier one")
+    if step in result.verdicts and result.verdicts[step].value != value:
+        result.notes.append(f"step {number}: a later verdict replaces an earlier one")
     critique = next((item[k] for k in _CRITIQUE_KEYS if isinstance(item.get(k), str)), "")
     chance = None
     if tokens.logprobs:
         chance, note = tokens.p_correct(_word(text, span, key), CORRECT_INCORRECT)
-        if note and note not in found.notes:
-            found.notes.append(note)
-    found.verdicts[step] = Verdict(step, value, critique.strip(), chance, span)
+        if note and note not in result.notes:
+            result.notes.append(note)
+    result.verdicts[step] = Verdict(step, value, critique.strip(), chance, span)
 
 
 def _value(value: Any) -> VerdictValue | None:
@@ -219,7 +218,7 @@ def _end(text: str, start: int) -> int | None:
     return None
 
 
-def _load(text: str, start: int, found: _Found) -> tuple[dict[str, Any] | None, int | None]:
+def _load(text: str, start: int, result: _VerdictList) -> tuple[dict[str, Any] | None, int | None]:
     """The object that begins at `start`, and its end (None if it does not end).
 
     Backslashes that are not valid JSON escapes are repaired, with a note. The object is None if it is still invalid JSON.
@@ -230,11 +229,11 @@ def _load(text: str, start: int, found: _Found) -> tuple[dict[str, Any] | None, 
         end = _end(text, start)
     if end is None:
         return None, None
-    mended = _ESCAPE.sub(lambda escape: escape.group() if escape.group(1) else "\\\\", text[start:end])
+    repaired = _ESCAPE.sub(lambda escape: escape.group() if escape.group(1) else "\\\\", text[start:end])
     try:
-        item = _DECODER.decode(mended)
+        item = _DECODER.decode(repaired)
     except (ValueError, RecursionError):
-        found.notes.append("broken JSON")
+        result.notes.append("broken JSON")
         return None, end
-    found.notes.append("backslashes mended")
+    result.notes.append("backslashes repaired")
     return item, end

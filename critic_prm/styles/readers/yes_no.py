@@ -8,8 +8,8 @@ from critic_prm.data.judgement import Verdict
 from critic_prm.providers.provider import TokenLogprob
 from critic_prm.styles.reader import Expect, Reading
 from critic_prm.styles.readers._chances import YES_NO
-from critic_prm.styles.readers._lines import Shape, label, read_line
-from critic_prm.styles.readers._words import ANSWER
+from critic_prm.styles.readers._patterns import ANSWER
+from critic_prm.styles.readers.verdict_line import Shape, label, read_line
 
 PER = "step"
 
