@@ -168,7 +168,7 @@ def test_a_damaged_cache_never_ends_in_a_traceback_or_another_label(
         ["cache", "show", next(iter(orjson.loads(honest.read_bytes().splitlines()[0])["judgements"]))["keys"][0]],
         ["cache", "export", "-o", str(tmp_path / "replies.jsonl")],
         ["label", source, *judge, "--offline", "--limit", str(ROWS), "-o", str(out)],
-        ["label", str(honest), "--reread", "-o", str(out)],
+        ["labels", "reread", str(honest), "-o", str(out)],
         ["label", source, *judge, "--limit", str(ROWS), "-o", str(out)],
     ):
         out.unlink(missing_ok=True)

@@ -171,7 +171,7 @@ async def test_a_prompt_of_ones_own_has_to_be_named(tmp_path: Path) -> None:
     assert again(rows, db, str(own))[0] == rows
 
 
-def test_the_command_reads_a_label_file_or_trajectories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reads_a_label_file_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script, source, db = tmp_path / "judge.jsonl", tmp_path / "in.jsonl", str(tmp_path / "x.db")
     script.write_bytes(orjson.dumps({"text": GOOD}))
     source.write_bytes(orjson.dumps({"id": "t", "problem": "p", "steps": [step.text for step in STEPS]}))
@@ -179,13 +179,13 @@ def test_the_command_reads_a_label_file_or_trajectories(tmp_path: Path, capsys: 
 
     def run(*arguments: str) -> int:
         with pytest.raises(SystemExit) as stopped:
-            main(["label", *arguments, "--db", db])
+            main([*arguments, "--db", db])
         return int(stopped.value.code or 0)
 
     judge = ("--judge", f"scripted/{script}", "--prior", "jeffreys")
-    assert run(str(source), *judge, "-o", str(out[0])) == 0
-    assert run("--reread", str(out[0]), "-o", str(out[1])) == 0
+    assert run("label", str(source), *judge, "-o", str(out[0])) == 0
+    assert run("labels", "reread", str(out[0]), "-o", str(out[1])) == 0
     assert "stepwise: 1 judgements read again, 0 changed" in capsys.readouterr().err
-    assert run("--reread", str(source), *judge, "-o", str(out[2])) == 0
+    assert run("label", "--offline", str(source), *judge, "-o", str(out[2])) == 0
     assert out[0].read_bytes() == out[1].read_bytes() == out[2].read_bytes()
     assert orjson.loads(out[1].read_bytes())["p_correct"] == [0.75, 0.25, None]

@@ -413,7 +413,7 @@ STAGES = {
     "style above": ["label", "{input}", "--style", "{folder}/../private.jinja"],
     "prompt": ["generate", "sample", "{input}", "--prompt", "private.jinja"],
     "weights of judges": ["label", "{input}", "--consensus", "weighted:private.jsonl"],
-    "human answers": ["label", "{input}", "--import-human", "private.jsonl"],
+    "human answers": ["labels", "import", "{input}", "private.jsonl"],
     "cluster": ["label", "{input}", "--engine", "ray", "--ray-address", "ray://evil.example:1"],
     "base of a student": ["distill", "{out}/dataset", "--student", "evil/model"],
     "tokenizer": ["dataset", "sft", "{input}", "--tokenizer", "evil/model"],
@@ -547,7 +547,7 @@ def test_the_style_of_a_strangers_label_file(
         "critic": {"provider": "openai", "style": style},
     }
     (world / "labels.jsonl").write_bytes(orjson.dumps(row) + b"\n")
-    said = ends(capsys, 2, "label", "labels.jsonl", "--reread", "--db", "c.db", "-o", "out.jsonl")
+    said = ends(capsys, 2, "labels", "reread", "labels.jsonl", "--db", "c.db", "-o", "out.jsonl")
     refused(said, "a label", canary)
     said = ends(capsys, 2, "dataset", "sft", "labels.jsonl", "-o", "chats")
     refused(said, "a label", canary)

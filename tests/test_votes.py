@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Judgement, Verdict, combine, parse_prior
+from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.label.run import label
@@ -50,8 +50,6 @@ def test_what_can_be_asked_for() -> None:
     for wrong in ("0", "-1", "auto:8-3", "auto:0-3", "often", "4.5", ""):
         with pytest.raises(UsageError, match="--samples is"):
             parse_samples(wrong)
-    with pytest.raises(UsageError, match="none or jeffreys"):
-        parse_prior("uniform")
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 6])

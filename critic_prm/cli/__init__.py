@@ -25,7 +25,7 @@ COMMANDS = (
     "doctor",
     "quickstart",
 )
-GROUPS = ("dataset", "generate", "analyze", "cascade", "prompts", "cache", "batch")
+GROUPS = ("labels", "dataset", "generate", "analyze", "cascade", "prompts", "cache", "batch")
 
 
 def build(only: str | None = None) -> Any:

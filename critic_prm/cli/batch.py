@@ -8,8 +8,9 @@ import typer
 
 from critic_prm import signals
 from critic_prm.cli.fields import Fields
-from critic_prm.cli.options import BatchOptions, CacheOptions
+from critic_prm.cli.options import BatchOptions, CacheOptions, InputOptions
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.label.sampling import LabelOptions
 
 app = typer.Typer(no_args_is_help=True, help="Manage batches: list, status, cancel, fetch, forget, export, import.")
 
@@ -91,10 +92,9 @@ def export(
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Trajectories in any format that `convert` reads.")],
     out: Annotated[str, typer.Argument(metavar="REQUESTS.jsonl", help="File to write, one request per line; - is stdout.")],
     judge: Annotated[str, typer.Option(help="Judge that will answer: provider/MODEL.")],
-    samples: Annotated[str, typer.Option(help="Judgements per trajectory, as for `label`.")] = "1",
-    limit: Annotated[int | None, typer.Option(min=1, help="Process at most N trajectories.")] = None,
-    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     *,
+    options: Annotated[LabelOptions, Fields(only=("samples",))],
+    reading: InputOptions,
     judging: JudgeOptions,
 ) -> None:
     """Export the requests that `label` would send now.
@@ -105,25 +105,21 @@ def export(
     Example: critic-prm batch export in.jsonl requests.jsonl --judge vllm/MODEL
     """
     from dataclasses import replace
-    from itertools import islice
 
-    from critic_prm.cli.running import clients_of
+    from critic_prm.cli.running import Input, clients_of
     from critic_prm.critics.open import open_critic
-    from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.engine.batch.ledger import Ledger
     from critic_prm.label.request_files import Exported, one_client
     from critic_prm.label.request_files import export as export_requests
-    from critic_prm.label.sampling import parse_samples
 
     judging = replace(judging, offline=False)  # nothing is sent in any case, but the ledger is written
-    policy, rows = parse_samples(samples), islice(read_trajectories(source, format), limit)
     critic = open_critic(judge, judging)
     client = one_client(clients_of(critic))
 
     async def run() -> Exported:
         try:
             with Ledger(judging.db).alone() as ledger:
-                return await export_requests(ledger, critic, client, rows, policy, out)
+                return await export_requests(ledger, critic, client, Input(source, reading), options.samples, out)
         finally:
             await critic.close()
 
@@ -148,13 +144,9 @@ def import_(
 
     Example: critic-prm batch import results.jsonl
     """
+    from critic_prm.cli.running import SkippedRows
     from critic_prm.label.batch_admin import import_file
 
-    skipped: list[object] = []
-
-    def complain(error: object) -> None:
-        skipped.append(error)
-        typer.echo(f"skipped: {error}", err=True)
-
-    typer.echo(import_file(judging, source, complain, requests, judge, salt), err=True)
+    skipped = SkippedRows()
+    typer.echo(import_file(judging, source, skipped, requests, judge, salt), err=True)
     raise typer.Exit(3 if skipped else 0)

@@ -33,6 +33,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache, cached_property, wraps
 from inspect import Parameter, cleandoc, signature
 from itertools import pairwise
+from keyword import iskeyword
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -91,7 +92,8 @@ class _Setting:
         if shown.prefix:
             return f"{shown.prefix}_{self.name}"
         long = next((flag for flag in self.option.flags if flag.startswith("--")), f"--{self.name}")
-        return long.partition("/")[0].removeprefix("--").replace("-", "_")
+        name = long.partition("/")[0].removeprefix("--").replace("-", "_")
+        return self.name if iskeyword(name) else name
 
 
 class LazyCommand(typer.core.TyperCommand):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from critic_prm import signals
-from critic_prm.cli.judges import open_judges
+from critic_prm.cli.running import open_judges
 from critic_prm.data.critic import Critic
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.attacks import Resistance, attack, attacks

@@ -129,36 +129,26 @@ def rollout(
 
     Example: critic-prm generate rollout solutions.jsonl --policy openai/MODEL
     """
-    from itertools import islice
-
-    from critic_prm.cli.running import run_labelling, told
+    from critic_prm.cli.options import InputOptions
+    from critic_prm.cli.running import Input, run_labelling
     from critic_prm.critics.rollout import connect
-    from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.engine.options import on_workers
     from critic_prm.generate.forecast import forecast_rollouts
     from critic_prm.generate.policy.policy import LLMPolicy
     from critic_prm.generate.policy.rollout import RolloutOptions
     from critic_prm.generate.policy.stopping import Enough, parse_rollouts
 
-    skipped: list[object] = []
     table = parse_rollouts(k)
     enough = Enough(max(n for _, n in table), stop, theta)  # type: ignore[arg-type]  # checked there
     how = RolloutOptions(enough, search, target, epsilon, recheck, table if len(table) > 1 else ())  # type: ignore[arg-type]
     judging = on_workers(judging, ray)
     critic = connect(policy, judging, how, prompt)
-    trajectories = read_trajectories(
-        source,
-        format,
-        on_error="skip" if skip_bad else "stop",
-        complain=told(skipped),
-    )
+    rows = Input(source, InputOptions(format, skip_bad, limit))
     if dry_run:
         assert isinstance(critic.policy, LLMPolicy)
-        _say(forecast_rollouts(critic.policy, judging, islice(trajectories, limit), how).lines("trajectories"))
+        _say(forecast_rollouts(critic.policy, judging, rows, how).lines("trajectories"))
         return
-    code = run_labelling(
-        trajectories, critic, out, source=source, workers=judging.max_connections, limit=limit, skipped=skipped
-    )
+    code = run_labelling(rows, critic, out, workers=judging.max_connections)
     if critic.grader.note:
         _say([critic.grader.note])
     raise typer.Exit(code)

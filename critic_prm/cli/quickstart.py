@@ -51,14 +51,13 @@ def _verdicts(console: Console, folder: Path) -> None:
     import shutil
 
     from critic_prm.cli.picture import picture
-    from critic_prm.cli.running import run_labelling
-    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.cli.running import Input, run_labelling
     from critic_prm.data.label_rows import read_labels
     from critic_prm.registry import resource
 
     shutil.copyfile(resource("cache.db.example"), folder / "critic-prm.db")
     source, out = str(resource("examples/trajectories.jsonl")), folder / "examples.labels.jsonl"
-    run_labelling(read_trajectories(source), _judge(folder), str(out), source=source)
+    run_labelling(Input(source), _judge(folder), str(out))
     for row in read_labels(out):
         if row.trajectory.id in SHOWN:
             console.print()
@@ -74,9 +73,8 @@ def _judge(folder: Path) -> Critic:
 
 
 def _labels(folder: Path, trajectories: int, seed: int) -> None:
-    from critic_prm.cli.running import run_labelling
+    from critic_prm.cli.running import Input, run_labelling
     from critic_prm.critics.open import open_critic
-    from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.records.reading import write_records
     from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.generate.family import generate_family
@@ -84,7 +82,7 @@ def _labels(folder: Path, trajectories: int, seed: int) -> None:
     source = folder / "arithmetic.jsonl"
     write_records(source, (trajectory_to_json(made) for made in generate_family("arithmetic", trajectories, seed=seed)))
     out = str(folder / "arithmetic.labels.jsonl")
-    run_labelling(read_trajectories(source), open_critic("rules"), out, source=str(source))
+    run_labelling(Input(str(source)), open_critic("rules"), out)
 
 
 def _training_set(console: Console, folder: Path, seed: int) -> None:

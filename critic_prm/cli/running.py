@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,54 +13,158 @@ from typing import Any, Protocol
 import orjson
 
 from critic_prm import signals
+from critic_prm.cli.options import ALL_ROWS, InputOptions
 from critic_prm.cli.outputs import this_run
+from critic_prm.critics.open import open_critic
 from critic_prm.data.critic import Critic, CriticStats
-from critic_prm.data.judgement import Label, Prior
-from critic_prm.data.records.reading import RecordWriter, write_whole
+from critic_prm.data.formats.convert import read_trajectories
+from critic_prm.data.records.reading import OnError, RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.engine.garbage import reduced_gc
-from critic_prm.errors import CriticPrmError, Interrupted
+from critic_prm.engine.options import JudgeOptions
+from critic_prm.errors import CriticPrmError, Interrupted, Pending, UsageError
 from critic_prm.label.progress import describe, watch
 from critic_prm.label.run import RunStats, label_into
-from critic_prm.label.sampling import Samples
+from critic_prm.label.sampling import ONE_SAMPLE, LabelOptions, Samples, SamplingStats
 
 SPARE_FILES = 64
 """Number of open files that a run needs besides its connections."""
 
 
+class SkippedRows(list[object]):
+    """The invalid rows that a reader skipped. Call it with each error; every distinct error is printed once."""
+
+    def __init__(self) -> None:
+        self._printed: set[str] = set()
+
+    def __call__(self, error: object) -> None:
+        self.append(error)
+        if (text := str(error)) not in self._printed:
+            self._printed.add(text)
+            print(f"skipped: {text}", file=sys.stderr, flush=True)
+
+
+class Input:
+    """The trajectories of a command's INPUT; each iteration reads the file from the start."""
+
+    def __init__(self, source: str, options: InputOptions = ALL_ROWS) -> None:
+        self.source, self.options, self.skipped = source, options, SkippedRows()
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        self.skipped.clear()
+        on_error: OnError = "skip" if self.options.skip_bad else "stop"
+        rows = read_trajectories(self.source, self.options.format, on_error=on_error, complain=self.skipped)
+        return islice(rows, self.options.limit)
+
+    def estimated_rows(self) -> int | None:
+        """The number of rows by counting newlines; the limit if the file cannot be counted."""
+        path, limit = Path(self.source), self.options.limit
+        if not self.source.endswith((".jsonl", ".ndjson")) or not path.is_file():
+            return limit
+        with path.open("rb") as stream:
+            lines = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
+        return min(lines, limit) if limit else lines
+
+
+def open_judges(
+    names: Sequence[str], judging: JudgeOptions, consensus: str, samples: Samples
+) -> tuple[Critic, list[CriticStats]]:
+    """Open one judge as it is, or several as a consensus, with the statistics to collect."""
+    stats: list[CriticStats] = [] if samples.rule == "all" else [SamplingStats(samples)]
+    if len(names) == 1:
+        critic = open_critic(names[0], judging)
+        return critic, [*stats, *critic.stats]
+    from critic_prm.critics.consensus import connect_all
+    from critic_prm.label.agreement import Agreement
+
+    several = connect_all(names, judging, consensus)
+    return several, [*stats, Agreement(names), *several.stats]
+
+
 def run_labelling(
-    trajectories: Iterable[Trajectory],
+    rows: Input,
     critic: Critic,
     out: str,
+    options: LabelOptions = ONE_SAMPLE,
     *,
-    source: str = "",
-    samples: int | Samples = 1,
-    prior: Prior = "none",
     workers: int = 64,
-    limit: int | None = None,
-    accounts: Sequence[CriticStats] = (),
-    skipped: Sequence[object] = (),
+    stats: Sequence[CriticStats] = (),
 ) -> int:
-    """Label `trajectories`, write the label file `out`, and report on stderr, including the statistics in `accounts`.
+    """Label `rows`, write the label file `out`, and report on stderr, including the statistics in `stats`.
 
-    Returns the exit code: 0, or 3 if rows failed; rows that the reader put into `skipped` count as failed. Raises the error
-    that stopped the run; by then, replies received are in the cache and finished labels are in `out`.
+    Returns the exit code: 0, or 3 if rows failed or were skipped. Raises the error that stopped the run; by then, replies
+    received are in the cache and finished labels are in `out`.
     """
-    tally = RunStats(total=_count(source, limit))
+    tally = RunStats(total=rows.estimated_rows())
     client: Client | None = critic.client
 
-    def count(_: Trajectory, labelled: Label) -> None:
-        for account in accounts:
-            account.add(labelled)
+    async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
+        crew = workers if client is None else lambda: max(workers, client.gate.most)
+        await label_into(sink, rows, critic, tally, options, workers=crew, stop=stop, stats=stats)
+        tally.skipped = len(rows.skipped)
+
+    return run_watched(body, out, tally, client, critic.close, stats, clients_of(critic))
+
+
+def run_batched(
+    rows: Input,
+    critic: Critic,
+    out: str,
+    options: LabelOptions,
+    judging: JudgeOptions,
+    *,
+    wait: bool,
+    batch_size: int | None = None,
+    stats: Sequence[CriticStats] = (),
+) -> int:
+    """Submit missing requests as batches, and label once all results have arrived.
+
+    Returns the exit code: 0, or 3 if rows failed or were skipped; 5 if results are pending and `wait` is not set. Raises the
+    error that stopped the run.
+    """
+    from critic_prm.engine.batch.ledger import Ledger
+    from critic_prm.label.batch_job import Job
+    from critic_prm.providers.batches import batch_api
+
+    tally, clients = RunStats(total=rows.options.limit), clients_of(critic)
+    for refused, problem in (
+        (not clients, "--batch needs a judge that is asked over a network, such as --judge openai/MODEL"),
+        (judging.offline, "--batch sends requests, and --offline forbids that; leave out --batch to use the cache only"),
+        (judging.cluster is not None, "--batch and --engine ray exclude each other; a provider's batches need no workers"),
+        (rows.source == "-", "--batch reads the input several times, and stdin can be read once; write it to a file"),
+    ):
+        if refused:
+            raise UsageError(problem)
+    for client in clients:
+        batch_api(client.provider)  # fails early if the provider has no batch API
+    ledger = Ledger(judging.db).alone()
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def show(text: str) -> None:
+        if text and not tally.waiting:
+            say(text)
+        tally.waiting = text
 
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
-        rows = islice(trajectories, limit)
-        crew = workers if client is None else lambda: max(workers, client.gate.most)
-        await label_into(sink, rows, critic, tally, samples=samples, prior=prior, workers=crew, stop=stop, each=count)
-        tally.skipped = len(skipped)
+        job = Job(critic, clients, ledger, options.samples, say, show, stop, batch_size)
+        try:
+            await job.run(lambda: rows, wait=wait)
+            for account in stats:
+                account.restart()
+            await label_into(sink, rows, critic, tally, options, stop=stop, stats=stats)
+            tally.skipped = len(rows.skipped)
+            job.settle()
+        finally:
+            await job.close()
 
-    return run_watched(body, out, tally, client, critic.close, accounts, clients_of(critic))
+    try:
+        return run_watched(body, out, tally, clients[0] if len(clients) == 1 else None, critic.close, stats, clients)
+    except Pending as pending:
+        say(str(pending))
+        return pending.exit_code
 
 
 def run_watched(
@@ -202,13 +306,3 @@ def _raise_file_limit(clients: Sequence[Client], say: Callable[[str], None]) -> 
         for client in clients:
             client.gate.resize(client.gate.most * (granted - SPARE_FILES) // (wanted - SPARE_FILES))
         say(f"this system allows {hard} open files: at most {granted - SPARE_FILES} connections (see `ulimit -Hn`)")
-
-
-def _count(source: str, limit: int | None) -> int | None:
-    """Estimate the number of input rows by counting newlines; `limit` if the file cannot be counted."""
-    path = Path(source)
-    if not source.endswith((".jsonl", ".ndjson")) or not path.is_file():
-        return limit
-    with path.open("rb") as stream:
-        lines = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
-    return min(lines, limit) if limit else lines

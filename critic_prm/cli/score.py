@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from critic_prm import signals
-from critic_prm.cli.options import TrustOptions
+from critic_prm.cli.options import InputOptions, TrustOptions
 from critic_prm.engine.options import RayOptions
 
 HOW = "How a transformer verifier is computed"
@@ -19,8 +19,6 @@ def score(
         str, typer.Argument(metavar="INPUT", help="Trajectories in any format that `convert` reads; - is stdin.")
     ],
     out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Label file to write; - is stdout.")] = "-",
-    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
     backend: Annotated[
         str, typer.Option(help="Backend of a transformer verifier: torch, onnx (after `export`) or vllm.", rich_help_panel=HOW)
     ] = "torch",
@@ -33,6 +31,7 @@ def score(
         typer.Option("--base-url", help="URL of a vLLM server that serves the verifier folder.", rich_help_panel=HOW),
     ] = None,
     *,
+    reading: InputOptions,
     ray: RayOptions,
     judging: TrustOptions,
 ) -> None:
@@ -44,9 +43,9 @@ def score(
 
     Example: critic-prm score verifier solutions.jsonl -o scored.jsonl
     """
+    from critic_prm.cli.running import Input
     from critic_prm.critics.open import open_critic
     from critic_prm.data.critic import Critic
-    from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import label_row
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.engine.options import on_workers
@@ -58,18 +57,7 @@ def score(
     if ray.engine != "local" and not plain:
         raise UsageError("--backend, --dtype, --device and --base-url are for a verifier in this process, not for a cluster")
     judging = on_workers(judging, ray)
-    skipped: list[object] = []
-
-    def complain(error: object) -> None:
-        skipped.append(error)
-        typer.echo(f"skipped: {error}", err=True)
-
-    trajectories = read_trajectories(
-        source,
-        format,
-        on_error="skip" if skip_bad else "stop",
-        complain=complain,
-    )
+    rows = Input(source, reading)
 
     def as_asked() -> Critic:
         return load_verifier(critic, backend=backend, dtype=dtype, device=device, base_url=base_url)
@@ -79,7 +67,7 @@ def score(
         opened: Critic = open_critic(critic, judging) if plain else as_asked()
         try:
             with RecordWriter(out) as sink:
-                async for trajectory, found in label(trajectories, opened, workers=judging.max_connections):
+                async for trajectory, found in label(rows, opened, workers=judging.max_connections):
                     row = label_row(trajectory, found, opened.card)
                     spreads = [verdict.spread for j in found.judgements for verdict in j.verdicts]
                     if any(spread is not None for spread in spreads):
@@ -90,6 +78,6 @@ def score(
             typer.echo(f"{sink.rows} trajectories scored" + (f", {failed} without a judgement" if failed else ""), err=True)
         finally:
             await opened.close()
-        return 3 if failed or skipped else 0
+        return 3 if failed or rows.skipped else 0
 
     raise typer.Exit(signals.run(run()))

@@ -18,7 +18,7 @@ from critic_prm.styles.prompt import style_names
 Holds = Literal["reads", "writes", "critic", "policy", "style", "prompt", "word"]
 
 HOLDS: Mapping[str, Holds] = {
-    **dict.fromkeys(("source", "data", "labels", "a", "b", "old", "new", "exclude", "import_human", "judged"), "reads"),
+    **dict.fromkeys(("source", "data", "labels", "a", "b", "old", "new", "exclude", "answers", "judged"), "reads"),
     **dict.fromkeys(("removed", "save", "tree", "trees"), "writes"),
     **dict.fromkeys(("critic", "confirm", "first", "judge"), "critic"),
     "policy": "policy",

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Usage, stated_usage
 
 VerdictValue = Literal["correct", "incorrect", "neutral"]
@@ -86,14 +85,6 @@ class Label:
     status: Status
     judgements: tuple[Judgement, ...]
     p_from: Origin | None = None
-
-
-def parse_prior(text: str) -> Prior:
-    """Check the value of --prior. Raises UsageError for an unknown one."""
-    for prior in PRIORS:
-        if prior == text:
-            return prior
-    raise UsageError(f"--prior is {text!r}; it is {' or '.join(PRIORS)}")
 
 
 def all_ways(ways: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

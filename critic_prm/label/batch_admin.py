@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from critic_prm.data.trust import Origin
 from critic_prm.engine.batch.ledger import Batch, Ledger
 from critic_prm.engine.batch.manager import BatchManager
-from critic_prm.engine.cache import connect
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 from critic_prm.label.request_files import import_results, register
@@ -36,23 +34,6 @@ def batch_lines(db: Path) -> Iterator[str]:
                     batch.remote or batch.file,
                 )
             ).rstrip()
-
-
-def away(db: Path, providers: Sequence[Provider]) -> list[str]:
-    """Warnings for a run without batches: batches of these judges that are still running. Reads only."""
-    if not db.is_file():
-        return []
-    with closing(connect(db, readonly=True)) as conn:
-        if not conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch_request'").fetchone():
-            return []
-        rows = conn.execute("SELECT id, provider, model, requests FROM batch WHERE state IN ('sending', 'running')").fetchall()
-    judges = {(provider.name, provider.model) for provider in providers}
-    return [
-        f"batch {id} ({name}/{model}) is still under way with {requests:,} requests: what this run asks, too, is paid"
-        f" twice; go on with --batch, or `critic-prm batch cancel {id}` and `fetch` first"
-        for id, name, model, requests in rows
-        if (name, model) in judges
-    ]
 
 
 async def statuses(judging: JudgeOptions, which: int | None) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, tee
 
 import orjson
 
@@ -170,6 +170,15 @@ def _asked(
 def _price(prices: Prices, tokens_in: int, tokens_out: int) -> float:
     """The price of many requests together. Long-prompt prices do not apply: no single request is that long."""
     return (tokens_in * prices.input + tokens_out * prices.output) / 1e6
+
+
+def estimates(critic: Critic, trajectories: Iterable[Trajectory], samples: Samples, *, batch: bool = False) -> Iterator[str]:
+    """A few lines for each LLM judge in a critic: requests, tokens and cost."""
+    judges = judges_in(critic)
+    if not judges:
+        yield "nothing would be sent: this critic works on this machine and costs nothing"
+    for judge, rows in zip(judges, tee(trajectories, len(judges)), strict=True):
+        yield from estimate(judge, rows, samples, batch=batch).lines()
 
 
 def judges_in(critic: Critic) -> list[LLMCritic]:

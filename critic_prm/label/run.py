@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, get_args
 
-from critic_prm.data.critic import Critic
+from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Label, Prior, combine
 from critic_prm.data.label_rows import label_row, without_labels
 from critic_prm.data.trajectory import Trajectory
@@ -18,7 +18,7 @@ from critic_prm.engine.client import Client
 from critic_prm.engine.ordered_map import ordered_map
 from critic_prm.engine.together import gather_all
 from critic_prm.errors import Failure
-from critic_prm.label.sampling import Samples
+from critic_prm.label.sampling import ONE_SAMPLE, LabelOptions, Samples
 
 WINDOW = 4096
 """Maximum number of trajectories in flight or waiting for a slower one before them."""
@@ -159,18 +159,19 @@ async def label_into(
     trajectories: Iterable[Trajectory],
     critic: Critic,
     tally: RunStats,
+    options: LabelOptions = ONE_SAMPLE,
     *,
-    samples: int | Samples = 1,
-    prior: Prior = "none",
     workers: int | Callable[[], int] = 64,
     stop: asyncio.Event | None = None,
-    each: Callable[[Trajectory, Label], None] | None = None,
+    stats: Sequence[CriticStats] = (),
 ) -> None:
-    """Label trajectories, write the rows of a label file, and count them in `tally`. Labels in the input are replaced."""
+    """Label trajectories, write the rows of a label file, and count them in `tally` and `stats`. Labels in the input are
+    replaced."""
+    samples, prior = options.samples, options.prior
     card = critic.card if prior == "none" else {**critic.card, "prior": prior}
     clean = (without_labels(trajectory) for trajectory in trajectories)
     async for trajectory, labelled in label(clean, critic, samples=samples, prior=prior, workers=workers, stop=stop):
         sink.write(label_row(trajectory, labelled, card))
         tally.add(labelled)
-        if each is not None:
-            each(trajectory, labelled)
+        for account in stats:
+            account.add(labelled)

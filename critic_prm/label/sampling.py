@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import Literal
+from typing import Annotated, Literal
 
 from critic_prm.data.critic import CriticStats
-from critic_prm.data.judgement import Judgement, Label
+from critic_prm.data.judgement import Judgement, Label, Prior
 from critic_prm.errors import UsageError
+from critic_prm.option import Option
 
 Rule = Literal["all", "majority", "bayes"]
 
@@ -66,6 +67,19 @@ def parse_samples(text: str) -> Samples:
     if not 1 <= least <= most:
         raise UsageError(f"--samples is {text!r}; the first number must be at least 1 and at most the second")
     return Samples(least, most, "majority" if match.group(1) == "auto" else "bayes")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOptions:
+    """How many judgements a label rests on, and how their votes become probabilities."""
+
+    samples: Annotated[Samples, Option(parse=parse_samples, metavar="N|auto|bayes")] = Samples(1, 1)
+    """Judgements per trajectory: a number (default: 1), or auto or bayes (auto:3-9) to stop when votes are decided."""
+    prior: Prior = "none"
+    """P(correct) from k of n votes: none is k/n, jeffreys is (k+0.5)/(n+1)."""
+
+
+ONE_SAMPLE = LabelOptions()
 
 
 @dataclass

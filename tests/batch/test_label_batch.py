@@ -275,8 +275,8 @@ def test_samples_until_they_decide(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--batch", "--offline"), 2, "--offline forbids it"),
-        (("--batch", "--engine", "ray"), 2, "--batch and --engine ray are two roads"),
+        (("--batch", "--offline"), 2, "--offline forbids that"),
+        (("--batch", "--engine", "ray"), 2, "--batch and --engine ray exclude each other"),
         (("--batch", "--judge", "vllm/m"), 2, "vllm has no batch API; `critic-prm batch export`"),
         (("--batch", "--judge", "rules"), 2, "--batch needs a judge that is asked over a network"),
     ],
@@ -298,7 +298,7 @@ def test_a_run_online_is_warned_of_batches_that_run(bench: Bench) -> None:
     assert bench.label("--batch") == 5
     assert bench.label("--limit", "2") == 0
     assert "batch 1 " in bench.said
-    assert "is still under way with 29 requests" in bench.said
+    assert "is still running with 29 requests" in bench.said
     bench.office.finish()
     assert bench.run("batch", "fetch", "--base-url", bench.address) == 0
     assert "29 ok" in bench.printed or "28 ok" in bench.printed

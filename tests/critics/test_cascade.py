@@ -196,7 +196,7 @@ def test_a_person_s_word_comes_back(
     ]
     Path("escalate.jsonl").write_text("".join(json.dumps(row) + "\n" for row in filled))
     with pytest.raises(SystemExit) as done:
-        main(["label", "labels.jsonl", "--import-human", "escalate.jsonl", "-o", "out.jsonl"])
+        main(["labels", "import", "labels.jsonl", "escalate.jsonl", "-o", "out.jsonl"])
     assert done.value.code == 0
     assert "1 answered by a person, 1 not answered yet, 1 answered but not in" in capsys.readouterr().err
     out = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]

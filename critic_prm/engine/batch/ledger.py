@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
@@ -21,7 +22,7 @@ import orjson
 from sqlite_utils import Database, Migrations
 
 from critic_prm.data.records.parts import LOCK_FILE
-from critic_prm.engine.cache import Attempt, Cache, Entry
+from critic_prm.engine.cache import Attempt, Cache, Entry, connect
 from critic_prm.engine.entries import PendingRequest
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.addresses import without_secrets
@@ -355,3 +356,20 @@ class Ledger:
 def _params(wire: Wire) -> str:
     """Return the parameters as JSON in their original order: a model generates a schema's properties in the given order."""
     return orjson.dumps({name: value for name, value in wire.items() if name not in ("messages", "system")}).decode()
+
+
+def running_batches(db: Path, providers: Sequence[Provider]) -> list[str]:
+    """Warnings for a run without batches: batches of these judges that are still running. Reads only."""
+    if not db.is_file():
+        return []
+    with closing(connect(db, readonly=True)) as conn:
+        if not conn.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch_request'").fetchone():
+            return []
+        rows = conn.execute("SELECT id, provider, model, requests FROM batch WHERE state IN ('sending', 'running')").fetchall()
+    judges = {(provider.name, provider.model) for provider in providers}
+    return [
+        f"batch {id} ({name}/{model}) is still running with {requests:,} requests; this run pays again for those it sends,"
+        f" too. Continue with --batch, or `critic-prm batch cancel {id}` and `fetch` first"
+        for id, name, model, requests in rows
+        if (name, model) in judges
+    ]

@@ -17,6 +17,7 @@ from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.run import RunStats, label_into
+from critic_prm.label.sampling import LabelOptions, Samples
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 from critic_prm.styles.prompt import open_style
@@ -64,7 +65,7 @@ async def judge(trajectories: Sequence[Trajectory], out: Path, say: Script, styl
     judging = JudgeOptions(style=style, db=out.with_suffix(".db"), follow_ups=0, schema=False)
     critic = with_provider(ScriptedProvider(script), judging)
     with RecordWriter(out) as writer:
-        await label_into(writer, trajectories, critic, RunStats(), samples=samples)
+        await label_into(writer, trajectories, critic, RunStats(), LabelOptions(Samples(samples, samples)))
     await critic.close()
     return out
 
