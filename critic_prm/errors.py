@@ -63,7 +63,7 @@ class Interrupted(CriticPrmError):
     exit_code = 130
 
     def __init__(self) -> None:
-        super().__init__("interrupted; run the same command again to go on, nothing is paid twice")
+        super().__init__("interrupted; run the same command again to resume, nothing is paid twice")
 
 
 class ProviderError(CriticPrmError):

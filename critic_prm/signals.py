@@ -56,12 +56,12 @@ brakes: WeakSet[Brake] = WeakSet()
 
 @dataclass(slots=True)
 class _State:
-    """Signal state of this process. `told` is called on each signal; if it is None, a KeyboardInterrupt is raised."""
+    """Signal state of this process. `callback` is called on each signal; if it is None, a KeyboardInterrupt is raised."""
 
     signals: int = 0
     handling: bool = False
-    told: Callable[[], object] | None = None
-    said: bool = False
+    callback: Callable[[], object] | None = None
+    reported: bool = False
     outputs: dict[str, str] = field(default_factory=dict)
     caches: dict[str, None] = field(default_factory=dict)
     pid: int = 0
@@ -89,13 +89,13 @@ def note_cache(path: str) -> None:
         _state.caches[path] = None
 
 
-def account() -> str:
+def summary() -> str:
     """Return a one-line message for the user: what is left on disk and how to resume."""
-    said = [f"{name} {state}" for name, state in _state.outputs.items()] or ["no output was written"]
+    parts = [f"{name} {state}" for name, state in _state.outputs.items()] or ["no output was written"]
     if _state.caches:
-        said.append(f"replies that came in are kept in {', '.join(_state.caches)}")
-    again = "run the same command again" + (" to go on, nothing is paid twice" if _state.caches else "")
-    return f"interrupted: {'; '.join([*said, again])}"
+        parts.append(f"replies received so far are stored in {', '.join(_state.caches)}")
+    again = "run the same command again" + (" to resume; nothing is paid twice" if _state.caches else "")
+    return f"interrupted: {'; '.join([*parts, again])}"
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def handled(*, ending: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        _state.told = _end
+        _state.callback = _end
         if not ending:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -126,7 +126,7 @@ def handled(*, ending: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def told(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> Iterator[None]:
+def on_signal(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> Iterator[None]:
     """Context manager: a signal calls `callback` on `loop` instead of raising KeyboardInterrupt.
 
     The third signal ends the process. The process also ends if the loop is too busy to run the callback.
@@ -135,17 +135,17 @@ def told(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> Ite
         yield
         return
 
-    def heard() -> None:
+    def received() -> None:
         if _state.signals == 1:
             _end_within(None)
         callback()
 
     with nullcontext() if _state.handling else handled():
-        before, _state.told = _state.told, lambda: loop.call_soon_threadsafe(heard)
+        before, _state.callback = _state.callback, lambda: loop.call_soon_threadsafe(received)
         try:
             yield
         finally:
-            _state.told = before
+            _state.callback = before
 
 
 def run(
@@ -197,7 +197,7 @@ def run(
         loop = runner.get_loop()
         loop.set_exception_handler(lambda loop, about: None if stopped() else loop.default_exception_handler(about))
         try:
-            with told(loop, stop):
+            with on_signal(loop, stop):
                 return runner.run(whole())
         except asyncio.CancelledError:
             if stopped():
@@ -214,16 +214,16 @@ def _receive(number: int, frame: FrameType | None) -> None:
         return
     _state.signals += 1
     if number == signal.SIGHUP:
-        _let_go_of_terminals()
+        _detach_terminals()
     if _state.signals > 2:
         _end()
     _end_within(PATIENCE if _state.signals == 1 else AT_ONCE)
-    if _state.told is None:
+    if _state.callback is None:
         raise KeyboardInterrupt
-    _state.told()
+    _state.callback()
 
 
-def _let_go_of_terminals() -> None:
+def _detach_terminals() -> None:
     """Redirect closed terminals to /dev/null: a failed write would end the run before its files are closed."""
     for number in _state.terminals:
         if not os.isatty(number):
@@ -252,18 +252,18 @@ def _end_within(seconds: float | None) -> None:
         _state.timer.start()
 
 
-def say() -> None:
-    """Write the message of `account` to stderr, once."""
-    if not _state.said:
-        _state.said = True
+def report() -> None:
+    """Write `summary` to stderr, once."""
+    if not _state.reported:
+        _state.reported = True
         with suppress(OSError):
-            print(account(), file=sys.stderr, flush=True)
+            print(summary(), file=sys.stderr, flush=True)
 
 
 def _end() -> None:
     """End the process immediately, from any thread. It writes without Python's buffers, which may be locked."""
-    if not _state.said:
+    if not _state.reported:
         shown = "\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
         with suppress(OSError):
-            os.write(2, f"{shown}{account()}\n".encode("utf-8", "backslashreplace"))
+            os.write(2, f"{shown}{summary()}\n".encode("utf-8", "backslashreplace"))
     os._exit(Interrupted.exit_code)

@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
                 raise
             code = 130  # also if a library turned the interrupt into another exception
         if signals.stopped() and code not in (0, 3):
-            signals.say()
+            signals.report()
             code = 130
     sys.exit(code)
 

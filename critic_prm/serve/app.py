@@ -358,7 +358,7 @@ async def serve(critic: Critic, settings: ServeSettings, ready: Callable[[str], 
         host, port = listening.getsockname()[:2]
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # ours come first
-        stopping = signals.told(asyncio.get_running_loop(), lambda: server.handle_exit(signal.SIGINT, None))
+        stopping = signals.on_signal(asyncio.get_running_loop(), lambda: server.handle_exit(signal.SIGINT, None))
         with stopping, reduced_gc():  # a body of 4 MB can contain a million lists, and each collection stops all threads
             await server.serve(sockets=[listening])
     finally:

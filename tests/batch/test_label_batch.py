@@ -360,8 +360,8 @@ def test_stopped_while_it_waits(bench: Bench) -> None:
     assert bench.label("--batch", "--wait") == 130
     bench.office.at = lambda what: None
     last = bench.said.splitlines()[-1]
-    assert last.startswith(f"interrupted: {bench.out} was not written; replies that came in are kept in {bench.db}; ")
-    assert last.endswith("run the same command again to go on, nothing is paid twice")
+    assert last.startswith(f"interrupted: {bench.out} was not written; replies received so far are stored in {bench.db}; ")
+    assert last.endswith("run the same command again to resume; nothing is paid twice")
     bench.office.finish()
     assert bench.label("--batch", "--wait") == 0
     assert bench.office.seen()["batches"] == 1

@@ -180,4 +180,4 @@ def test_a_server_that_says_nothing_is_given_the_grace_and_no_more(server: Judge
         )
         assert b"transient" in tried.stdout
     if name != "doctor":
-        assert f"replies that came in are kept in {tmp_path / 'c.db'}" in said
+        assert f"replies received so far are stored in {tmp_path / 'c.db'}" in said
