@@ -42,6 +42,7 @@ def names(kind: str) -> list[str]:
     return list(_names(kind))
 
 
+@cache
 def load(kind: str, name: str) -> ModuleType:
     """Import the implementation called `name`. Raises UsageError that lists the available names."""
     if name.replace("_", "-") not in _names(kind):

@@ -84,9 +84,11 @@ def row_digest(row: Mapping[str, Any]) -> str:
     return body_digest(row["key"], row["raw"]) + rest.hexdigest()
 
 
-def body_digest(key: str, raw: str) -> str:
+def body_digest(key: str, raw: bytes | str) -> str:
     """Return the first half of a row's digest, which is enough to check a reply before it answers a request."""
-    return hashlib.blake2b(f"{key}{raw}".encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(key.encode(), digest_size=16)
+    digest.update(raw if isinstance(raw, bytes) else raw.encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ class Cache:
                 with self.transaction():
                     migrations.apply(db)
         digest = "NULL" if readonly and m002_digests.__name__ not in done else "digest"
-        self._select = f"SELECT key, raw, {digest}, rowid FROM reply WHERE key = ?"
+        self._select = f"SELECT key, CAST(raw AS BLOB), {digest}, rowid FROM reply WHERE key = ?"
+        self._lookup = sqlite3.Cursor(self._conn)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -184,15 +187,18 @@ class Cache:
 
     def get(self, key: str) -> Mapping[str, Any] | None:
         """Return the raw body stored under `key`, or None. Raises InputError when the row is damaged."""
-        row = self._conn.execute(self._select, (key,)).fetchone()
-        return None if row is None else self._body(key, *row)
+        try:  # without the wrappers of _Cursor, which would cost as much as the lookup
+            rows = self._lookup.execute(self._select, (key,)).fetchall()
+        except SQLITE_ERRORS as error:
+            raise _unusable(self.path, error) from error
+        return self._body(key, *rows[0]) if rows else None
 
     def _body(self, key: Any, stored: Any, raw: Any, digest: Any, place: int) -> dict[str, Any]:
         """Decode the body of the row with rowid `place`. Raises InputError if it is not what was stored under `key`."""
         try:
             body = orjson.loads(raw)
             whole = isinstance(body, dict) and stored == key and (digest is None or str(digest)[:32] == body_digest(key, raw))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, AttributeError):  # AttributeError: a column holds a number or NULL
             whole = False
         if not whole:
             raise self._damaged(key, place)
@@ -454,6 +460,10 @@ def _text(stored: bytes) -> str:
     return stored.decode("utf-8", "surrogateescape")
 
 
+SQLITE_ERRORS = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""The second: SQLite quotes a damaged schema in messages that are not valid UTF-8."""
+
+
 class _Cursor(sqlite3.Cursor):
     """A cursor that names the file in every error. SQLite reads while rows are fetched, so any method may find damage."""
 
@@ -477,10 +487,7 @@ class _Cursor(sqlite3.Cursor):
     def _named(self, method: Callable[..., _T], *args: Any) -> _T:
         try:
             return method(*args)
-        except (
-            sqlite3.DatabaseError,
-            UnicodeDecodeError,
-        ) as error:  # SQLite quotes a damaged schema in messages that are not valid UTF-8
+        except SQLITE_ERRORS as error:
             raise _unusable(self.connection.path, error) from error
 
 

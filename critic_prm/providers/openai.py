@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -109,6 +110,7 @@ class OpenAIProvider:
         return openai.AsyncOpenAI(api_key=self.key, base_url=self.base_url, max_retries=0, http_client=http)
 
 
+@cache
 def is_openai(base_url: str | None) -> bool:
     """Whether the address is OpenAI's own (regional hosts included)."""
     host = urlsplit(base_url).hostname if base_url else "api.openai.com"

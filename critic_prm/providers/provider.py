@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import TracebackType
 from typing import Annotated, Any, Literal, Protocol
 
 import orjson
@@ -157,10 +157,12 @@ def token_count(stated: object) -> int:
 
     Anything but an integer from 0 to 2**53 counts as 0, so no reported count can lower what a run has spent.
     """
+    if type(stated) is int:
+        return stated if 0 <= stated <= MOST_TOKENS else 0
     digits = isinstance(stated, str) and len(stated) <= 16 and stated.isascii() and stated.isdecimal()
     if digits or (isinstance(stated, float) and stated.is_integer()):
-        stated = int(stated)  # type: ignore[call-overload]
-    return stated if type(stated) is int and 0 <= stated <= MOST_TOKENS else 0
+        return token_count(int(stated))  # type: ignore[call-overload]
+    return 0
 
 
 def stated_usage(
@@ -270,16 +272,15 @@ class Provider(Protocol):
         ...
 
 
-@contextmanager
-def reading_answer() -> Iterator[None]:
+class reading_answer:
     """Context manager for parsing a server's reply: turn any unexpected exception into a ProviderError (malformed reply)."""
-    try:
-        yield
-    except CriticPrmError:
-        raise
-    except Exception as error:
-        name = type(error).__name__
-        raise ProviderError(f"the server's answer is malformed and cannot be read ({name})", "transient") from error
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not isinstance(error, CriticPrmError):
+            name = type(error).__name__
+            raise ProviderError(f"the server's answer is malformed and cannot be read ({name})", "transient") from error
 
 
 def request_key(wire: Mapping[str, Any], sample: int = 0, salt: str = "") -> str:

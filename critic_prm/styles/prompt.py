@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -209,14 +209,17 @@ def _shared_end(first: str, second: str) -> int:
 
 def expect(style: Style, trajectory: Trajectory, step: int | None = None) -> Expect:
     """What a reply to `render(style, trajectory, step)` should contain."""
-    return Expect(len(trajectory.steps), style.base, style.stops, step, tuple(_quotable(trajectory)))
+    return _expect(style, trajectory, [step])[0]
 
 
 def expectations(style: Style, trajectory: Trajectory) -> list[Expect]:
     """What the replies to all questions about `trajectory` should contain, in order, without rendering the questions."""
-    steps = [None] if style.per == "trajectory" else range(len(trajectory.steps))
-    whole = expect(style, trajectory)
-    return [replace(whole, step=step) for step in steps]
+    return _expect(style, trajectory, [None] if style.per == "trajectory" else range(len(trajectory.steps)))
+
+
+def _expect(style: Style, trajectory: Trajectory, steps: Sequence[int | None]) -> list[Expect]:
+    quotable = tuple(_quotable(trajectory))
+    return [Expect(len(trajectory.steps), style.base, style.stops, step, quotable) for step in steps]
 
 
 def transcript(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import lru_cache, wraps
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, filters, meta, nodes, pass_eval_context
 from jinja2.exceptions import SecurityError
@@ -43,6 +45,8 @@ class Shown:
 
 
 SHOWN = frozenset(field.name for field in fields(Shown))
+TEXTS = VARIABLES.keys() - {"steps", "asked"}
+"""The variables that are texts or numbers."""
 
 
 class Problem:
@@ -89,8 +93,17 @@ def _environment() -> MeteredEnvironment:
     return environment
 
 
+@dataclass(frozen=True, slots=True)
+class CompiledTemplate:
+    """A checked template."""
+
+    template: Template
+    fixed: Mapping[str, str]
+    """The text of the blocks without any code, such as most system prompts."""
+
+
 @lru_cache(maxsize=64)
-def compile_template(source: str, where: str) -> Template:
+def compile_template(source: str, where: str) -> CompiledTemplate:
     """Compile and check a template: two blocks, no other text, only known variables. Raises UsageError with file:line.
 
     The texts of a trajectory are only ever values of variables, so they are never executed as template code.
@@ -99,20 +112,24 @@ def compile_template(source: str, where: str) -> Template:
     try:
         tree = environment.parse(source)
         _check(tree, where)
+        fixed = {block.name: text for block in tree.find_all(nodes.Block) if (text := _fixed_text(block)) is not None}
         with metered():  # the compiler evaluates constant expressions
             code = environment.compile(instrument(tree), name=where, filename=where)
     except TemplateSyntaxError as error:
         raise UsageError(f"{where}:{error.lineno}: {error.message}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{where}: the template cannot be compiled: {error or type(error).__name__}") from None
-    return Template.from_code(environment, code, dict(environment.globals))
+    return CompiledTemplate(Template.from_code(environment, code, dict(environment.globals)), fixed)
 
 
-def render_block(template: Template, block: str, variables: Mapping[str, Any], where: str) -> str:
+def render_block(compiled: CompiledTemplate, block: str, variables: Mapping[str, Any], where: str) -> str:
     """Render one block. Raises UsageError with file:line if the template fails on this trajectory."""
+    if block in compiled.fixed:
+        return compiled.fixed[block]
+    template = compiled.template
     try:
         with metered():
-            return "".join(template.blocks[block](template.new_context(dict(variables))))
+            return _metered_text(template.blocks[block](template.new_context(dict(variables))))
     except Exception as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == where]
         at = f"{where}:{template.get_corresponding_lineno(lines[-1] or 1)}" if lines else where
@@ -140,6 +157,11 @@ def _check(tree: nodes.Template, where: str) -> None:
         if name_node.name in unknown:
             has = ", ".join(VARIABLES)
             raise UsageError(f"{where}:{name_node.lineno}: no variable is called `{name_node.name}`; there are: {has}")
+
+
+def _fixed_text(block: nodes.Block) -> str | None:
+    parts = [part for node in block.body for part in (node.nodes if isinstance(node, nodes.Output) else [node])]
+    return "".join(part.data for part in parts) if all(isinstance(part, nodes.TemplateData) for part in parts) else None
 
 
 def _blank(node: nodes.Output) -> bool:
@@ -187,21 +209,27 @@ def spend_text(characters: int) -> None:
     spend(1 + max(characters, 0) // CHARACTERS)
 
 
+TEXT_TYPES, COLLECTIONS = (str, bytes), (list, tuple, set, frozenset, dict)
+
+
 def weigh(value: Any) -> Any:
     """Count the work of outputting `value`, and return it. Shared nested lists are counted each time they would be output."""
-    if isinstance(value, str | bytes):
-        spend_text(len(value))
-    elif isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, COLLECTIONS):
         spend(1)
-        for item in value:
-            weigh(item)
-    elif isinstance(value, dict):
-        spend(1)
-        for item in value.items():
+        for item in value.items() if isinstance(value, dict) else value:
             weigh(item)
     else:
-        spend(1)
+        spend(1 + len(value) // CHARACTERS if isinstance(value, TEXT_TYPES) else 1)
     return value
+
+
+def _metered_text(pieces: Iterator[str]) -> str:
+    """Join the output of a template. Raises SecurityError before it is joined if it is too long."""
+    parts: list[str] = []
+    while chunk := list(islice(pieces, 256)):
+        spend(sum(map(len, chunk)) // CHARACTERS)
+        parts += chunk
+    return "".join(parts)
 
 
 class MeteredEnvironment(ImmutableSandboxedEnvironment):
@@ -213,12 +241,12 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(("*", "**", "%", "+"))
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(finalize=weigh, **options)
+        super().__init__(**options)
         for name in NO_FILTERS:
             del self.filters[name]
         for name, function in list(self.filters.items()):
             self.filters[name] = _metered_filter(_OWN.get(name, function))
-        self.filters |= {"_joined": _joined, "_rounds": _rounds}
+        self.filters |= {"_joined": _joined, "_rounds": _rounds, "_weighed": weigh}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
         """Add a filter whose arguments are metered."""
@@ -249,12 +277,37 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
 
 def instrument(tree: nodes.Template) -> nodes.Template:
-    """Add metering to every loop and every `~` of the template."""
-    found: nodes.Template = _Instrument().visit(tree)
-    return found
+    """Add metering to every loop, every `~` and every output of the template."""
+    return cast("nodes.Template", _Instrument(tree).visit(tree))
 
 
 class _Instrument(NodeTransformer):
+    """Most of what a prompt outputs are the variables in TEXTS and the attributes of the steps. They are not metered one by
+    one, because `_metered_text` counts them; but where a template collects output in a variable, every value is metered."""
+
+    def __init__(self, tree: nodes.Template) -> None:
+        collects = any(tree.find_all((nodes.AssignBlock, nodes.Macro, nodes.CallBlock, nodes.FilterBlock)))
+        stored = Counter(name.name for name in tree.find_all(nodes.Name) if name.ctx != "load")
+        loops = Counter(
+            loop.target.name
+            for loop in tree.find_all(nodes.For)
+            if isinstance(loop.target, nodes.Name) and isinstance(loop.iter, nodes.Name) and loop.iter.name == "steps"
+        )
+        self.texts = TEXTS - stored.keys() if not collects else set()
+        self.steps = (
+            {name for name, count in loops.items() if count == stored[name]} if not (collects or stored["steps"]) else set()
+        )
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Output:
+        self.generic_visit(node)
+        node.nodes = [part if self._is_plain(part) else _filter(part, "_weighed", []) for part in node.nodes]
+        return node
+
+    def _is_plain(self, part: nodes.Node) -> bool:
+        if isinstance(part, nodes.Getattr) and isinstance(part.node, nodes.Name):
+            return part.node.name in self.steps and part.attr in SHOWN
+        return isinstance(part, nodes.TemplateData) or (isinstance(part, nodes.Name) and part.name in self.texts)
+
     def visit_For(self, node: nodes.For) -> nodes.For:
         self.generic_visit(node)
         text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
