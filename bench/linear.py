@@ -148,7 +148,7 @@ def report(
 ) -> Any:
     """Print one source's line; returns (AUROC, F1, erroneous, correct, then the replicates of AUROC and of F1)."""
     from critic_prm.metrics.scores import first_below
-    from distill.threshold import choose_threshold
+    from distill.decision import choose_threshold
 
     gold = np.array([row["label"] for row in rows])
     hit = np.array([first_below(s, tau) == g for s, g in zip(scores, gold, strict=True)])

@@ -25,9 +25,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from distill.scoring.prefix_cache import PrefixCachedRunner
+from distill.layouts import make_encoder
+from distill.scoring.model import PrefixCachedRunner
 from distill.scoring.scorer import TransformerScorer, scorer_of
-from distill.sequences import make_encoder
 from distill.training.network import open_network, open_tokenizer, plain_model
 from distill.training.settings import TrainingSettings
 from distill.types import Item

@@ -15,16 +15,12 @@ import numpy as np
 
 from critic_prm import signals
 from critic_prm.metrics.scores import auroc, brier, ece, first_below, first_error_f1
-from distill.calibration import Calibration, choose
-from distill.card import model_card
+from distill.card import licence_of, model_card
 from distill.data import Row, TrainingSet, labelled, read_training_set
-from distill.intervals import auroc_interval, brier_interval, f1_interval
-from distill.licences import licence_of
+from distill.decision import Calibration, auroc_interval, brier_interval, choose, choose_threshold, f1_interval
 from distill.store import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
-from distill.students.choose import open_student
-from distill.threshold import choose_threshold
-from distill.training.curve import draw
-from distill.types import Scorer, Student
+from distill.training.progress import draw
+from distill.types import Scorer, Student, open_student
 from distill.verifier import fingerprint
 
 FEW = 50

@@ -1,19 +1,82 @@
-"""Define the student and scorer protocols that connect training, storage and scoring."""
+"""Define the student and scorer protocols that connect training, storage and scoring, and their options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from critic_prm import registry
+from critic_prm.errors import UsageError
 from distill.data import TrainingSet
 
 if TYPE_CHECKING:
-    from distill.scoring.load import LoadOptions
+    from distill.layouts import Encoded
+    from distill.training.settings import TrainingSettings
+
+
+Floats = NDArray[np.float64]
+
+BACKENDS = ("torch", "onnx", "vllm")
+DTYPES = ("auto", "fp32", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class StepScores:
+    """The scores of one solution."""
+
+    p: Floats
+    """Raw P(correct) of each step that fits, shape (kept steps,)."""
+    spread: Floats | None = None
+    """Standard deviation over the heads of the network, of the same shape; None if there is one head."""
+
+
+class Runner(Protocol):
+    """Computes scores: one backend, opened on one verifier."""
+
+    def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
+        """Score all steps of all solutions, in order. A score does not depend on the other solutions of the call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How to open a verifier. Raises UsageError for an invalid value or combination."""
+
+    backend: str = "torch"
+    """Backend: "torch", "onnx" (for a folder exported with `critic-prm export`) or "vllm" (by server or in this process)."""
+    dtype: str = "auto"
+    """Data type of the computation: "fp32", "bf16", or "auto" (bf16 on a GPU that supports it, else fp32)."""
+    device: str = "auto"
+    """Device such as "auto", "cpu", "cuda" or "cuda:1"."""
+    base_url: str | None = None
+    """Address of a vLLM server; None for a vLLM engine in this process."""
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise UsageError(f"backend is {self.backend!r}; it is one of {', '.join(BACKENDS)}")
+        if self.dtype not in DTYPES:
+            raise UsageError(f"dtype is {self.dtype!r}; it is one of {', '.join(DTYPES)}")
+        if self.base_url and self.backend != "vllm":
+            raise UsageError(f"a base URL goes with the backend vllm, not with {self.backend}")
+        if self.backend != "torch" and (self.dtype, self.device) != ("auto", "auto"):
+            raise UsageError(f"dtype and device go with the backend torch, not with {self.backend}")
+
+
+DEFAULT = LoadOptions()
+
+
+def require_default(opening: LoadOptions, student: str) -> None:
+    """Raise UsageError if load options are given for a student that supports only the default."""
+    if opening != DEFAULT:
+        raise UsageError(
+            f"a {student} verifier is opened in one way only; leave --backend, --dtype, --device and --base-url out"
+        )
+
 
 Item: TypeAlias = tuple[str, Sequence[str]]
 """An input to score: a problem and the steps of one solution."""
@@ -82,3 +145,52 @@ class StudentModule(Protocol):
         support.
         """
         ...
+
+
+def student_names() -> list[str]:
+    """List the available students: the modules of `distill/students`."""
+    return registry.names("student")
+
+
+def open_student(name: str) -> StudentModule:
+    """Import the student called `name`. Raises UsageError with the available names."""
+    return cast(StudentModule, registry.load("student", name))
+
+
+def choose_student(name: str, settings: TrainingSettings, sources: tuple[str, ...] = ()) -> Student:
+    """Create the student that a command names.
+
+    "linear" is the linear student; a base (a hub name or a local folder) is a transformer. "implicit:BASE" learns from outcomes
+    only; "hybrid:BASE" is the linear student with features of a frozen base, which reads the sources that match `sources`, or
+    all if there are none.
+
+    Raises UsageError for settings that the student does not support.
+    """
+    if sources and not name.startswith("hybrid:"):
+        raise UsageError("--sources says what a hybrid student reads; other students learn from all sources")
+    if name in student_names() and hasattr(open_student(name), "train"):
+        changed = changed_settings(settings)
+        if changed:
+            raise UsageError(
+                f"the {name} student has no {', '.join(changed)}; name a base, such as --student FOLDER, to use them"
+            )
+        return cast(Student, open_student(name))
+    if name.startswith("implicit:"):
+        from distill.students.implicit import Implicit
+
+        return Implicit(name.removeprefix("implicit:"), settings)
+    if name.startswith("hybrid:"):
+        from distill.students.hybrid import APPLY, Hybrid
+
+        changed = [option for option in changed_settings(settings) if option not in APPLY]
+        if changed:
+            raise UsageError(f"the hybrid student has no {', '.join(changed)}: its base is read, not trained")
+        return Hybrid(name.removeprefix("hybrid:"), settings, sources or ("*",))
+    from distill.students.transformer import Transformer
+
+    return Transformer(name, settings)
+
+
+def changed_settings(settings: TrainingSettings) -> list[str]:
+    """List the options that differ from their defaults, as written on the command line."""
+    return [f"--{f.name.replace('_', '-')}" for f in fields(settings) if getattr(settings, f.name) != f.default]

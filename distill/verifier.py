@@ -14,7 +14,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
-from distill.calibration import Calibration, Floats
+from distill.decision import Calibration, Floats
 from distill.types import Item, Scorer
 
 
@@ -136,20 +136,20 @@ def _known(scores: Floats) -> list[float | None]:
 def load_verifier(
     path: str | Path, *, backend: str = "torch", dtype: str = "auto", device: str = "auto", base_url: str | None = None
 ) -> Verifier:
-    """Open a verifier folder. No code in it is executed. The options are those of `distill.scoring.load.LoadOptions`.
+    """Open a verifier folder. No code in it is executed. The options are those of `distill.types.LoadOptions`.
 
     Raises InputError if something is missing, damaged or of a newer format version, UsageError for an option that the verifier
     does not support, and ConfigError for a missing package, device or server.
     """
-    from distill.scoring.load import LoadOptions
     from distill.store import read_verifier
+    from distill.types import LoadOptions
 
     return read_verifier(Path(path), LoadOptions(backend, dtype, device, base_url))
 
 
 def fingerprint(folder: Path) -> str:
     """Return the first 16 hex digits of the SHA-256 over a verifier's weights: folders with equal weights give equal scores."""
-    from distill.inspection import open_regular
+    from distill.store import open_regular
 
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.safetensors")):

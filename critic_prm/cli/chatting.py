@@ -66,8 +66,7 @@ def sft(
 
     from critic_prm.data.hashing import parse_shares
     from distill.sft.chains import ChainOptions
-    from distill.sft.chats import MARK, ChatOptions, build_chats
-    from distill.sft.counting import counted_by, stored_in
+    from distill.sft.chats import MARK, ChatOptions, build_chats, counted_by, stored_in
     from distill.sft.table import print_chats
 
     chain = ChainOptions(

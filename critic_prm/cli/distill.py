@@ -121,8 +121,8 @@ def distill(
     from critic_prm.cli.chatting import objectives, run_sft
     from distill.run import FEW
     from distill.run import distill as run
-    from distill.students.choose import choose_student
     from distill.training.settings import TrainingSettings
+    from distill.types import choose_student
 
     usual = objectives(objective)
     length = usual if max_length is None else max_length

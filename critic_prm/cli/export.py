@@ -37,7 +37,7 @@ def export(
 
     Example: critic-prm export verifier --int8 --max-drift 0.03
     """
-    from distill.export import export_onnx, items_to_check
+    from distill.scoring.onnx import export_onnx, items_to_check
 
     items = items_to_check(verifier, check, limit, trust or ())
     path, drift = export_onnx(

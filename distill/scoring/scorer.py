@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distill.scoring.load import Floats, LoadOptions, Runner
-from distill.types import Item
+from distill.types import Floats, Item, LoadOptions, Runner
 
 if TYPE_CHECKING:
+    from distill.layouts import Encoder
     from distill.scoring.model import ScoringModel
-    from distill.sequences import Encoder
 
 SCORING = "scoring.json"
 """File with the text layout and the number of heads."""
@@ -23,7 +22,7 @@ SCORING = "scoring.json"
 
 def open_scorer(folder: Path, opening: LoadOptions) -> TransformerScorer:
     """Open a verifier folder. Raises ValueError if it lacks a head or weights, ConfigError if a requirement is missing."""
-    from distill.sequences import make_encoder
+    from distill.layouts import make_encoder
     from distill.training.network import open_tokenizer
 
     stored = json.loads((folder / SCORING).read_text("utf-8"))
@@ -69,8 +68,7 @@ def open_model(folder: Path, opening: LoadOptions) -> tuple[Any, dict[str, Any]]
 
 def scorer_of(model: Any, more: dict[str, Any], encoder: Encoder, stored: dict[str, Any]) -> TransformerScorer:
     """Create the scorer of a plain model, as `network.plain_model` returns it."""
-    from distill.scoring.model import open_machine
-    from distill.scoring.runners import runner_of
+    from distill.scoring.model import open_machine, runner_of
 
     machine = open_machine(model, more, stored["causal"])
     return TransformerScorer(runner_of(machine, encoder.tokenizer.pad_token_id), encoder, stored, machine, more)
@@ -113,7 +111,7 @@ class TransformerScorer:
         """Return a scorer with a prefix cache, so that an appended step costs that step alone; itself if it cannot cache."""
         if self.machine is None or not self.machine.packs:
             return self
-        from distill.scoring.prefix_cache import PrefixCachedRunner
+        from distill.scoring.model import PrefixCachedRunner
 
         return replace(self, runner=PrefixCachedRunner(self.machine))
 

@@ -11,8 +11,8 @@ import numpy as np
 import orjson
 
 from critic_prm.errors import ConfigError, CriticPrmError
-from distill.scoring.load import Floats, StepScores
-from distill.sequences import Encoded
+from distill.layouts import Encoded
+from distill.types import Floats, StepScores
 
 AT_ONCE = 64
 """Solutions per request."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,9 +22,9 @@ from critic_prm.datasets.folder import new_folder
 from critic_prm.datasets.rows import Row, read_rows
 from critic_prm.datasets.rules import CHARACTERS_A_TOKEN
 from critic_prm.errors import InputError, UsageError
+from critic_prm.providers.provider import Reply
 from critic_prm.styles.prompt import Style, open_style, style_in_data
-from distill.sft.chains import Candidate, ChainOptions, Chat, Count, Judged, Stored, candidates, judged, style_of
-from distill.sft.funnel import Funnel, warnings
+from distill.sft.chains import STAGES, Candidate, ChainOptions, Chat, Count, Judged, Stored, candidates, judged, style_of
 
 FORMAT = "critic-prm chats 1"
 MARK = "sft.json"
@@ -66,6 +66,27 @@ class Counting:
 
 
 ESTIMATED = Counting(f"an estimate of {CHARACTERS_A_TOKEN} characters a token", lambda text: len(text) // CHARACTERS_A_TOKEN)
+
+
+@dataclass(slots=True)
+class Funnel:
+    """Counts of the chains: how many of each class were examined, and how many each stage stopped, by reason and class."""
+
+    came: Counter[str] = field(default_factory=Counter)
+    stopped: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+
+    def stop(self, stage: str, reason: str, kind: str) -> None:
+        self.stopped.setdefault(stage, {}).setdefault(reason, Counter())[kind] += 1
+
+    def report(self) -> list[dict[str, Any]]:
+        here, stages = Counter(self.came), []
+        for stage in STAGES:
+            reasons = self.stopped.get(stage, {})
+            entry: dict[str, Any] = {"stage": stage, "in": here.total()}
+            here = here - sum(reasons.values(), Counter[str]())
+            entry |= {"out": here.total(), "erroneous": here["erroneous"], "correct": here["correct"]}
+            stages.append({**entry, "stopped": {reason: kinds.total() for reason, kinds in sorted(reasons.items())}})
+        return stages
 
 
 @dataclass(slots=True)
@@ -269,3 +290,66 @@ def _summary(
     assert style is not None
     told = warnings(summary, style, run.styles, written=run.stored is None, with_dev=options.split[1] > 0)
     return {**summary, "warnings": list(told)}
+
+
+def warnings(
+    summary: Mapping[str, Any], style: Style, others: Mapping[str, int], *, written: bool, with_dev: bool
+) -> Iterator[str]:
+    """Yield the warnings that the statistics give rise to.
+
+    `others` counts rows by the style they were judged in. `written` says that answers were written from critiques, `with_dev`
+    that the split reserves a share for dev.
+    """
+    train = summary["splits"]["train"]
+    if unchecked := summary["solutions"].get("unchecked"):
+        yield (
+            f"{unchecked:,} solutions have one judgement and no gold label, so nothing checked it;"
+            " label with --samples 4, or put gold labels or a consensus in"
+        )
+    if not train["erroneous"] or not train["correct"]:
+        yield f"{train['erroneous']} answers of train find an error and {train['correct']} do not; a judge needs both"
+    if with_dev and not summary["splits"]["dev"]["chats"]:
+        yield "dev is empty: give it a larger share with --split"
+    if written:
+        shifted = [name for name in others if name != style.name and _base(name) not in (None, style.base)]
+        if shifted:
+            yield (
+                f"critiques of the style {', '.join(shifted)} count steps from another number than {style.name};"
+                " where they name a step, they name the wrong one"
+            )
+
+
+def _base(name: str) -> int | None:
+    try:
+        return style_in_data(name, "a label").base
+    except UsageError:
+        return None
+
+
+def counted_by(tokenizer: str | None) -> Counting:
+    """Count with the tokenizer of a model folder or hub name, None for an estimate.
+
+    Raises InputError if the tokenizer cannot be opened.
+    """
+    if tokenizer is None:
+        return ESTIMATED
+    from distill.sft.tokens import open_chat_tokenizer
+
+    loaded = open_chat_tokenizer(tokenizer)
+    return Counting(f"the tokenizer of {tokenizer}", lambda text: len(loaded(text, add_special_tokens=False)["input_ids"]))
+
+
+def stored_in(db: Path | None) -> Stored | None:
+    """Return a lookup of replies in this cache, opened read-only. Raises InputError."""
+    if db is None:
+        return None
+    from critic_prm.engine.cache import Cache
+    from critic_prm.providers.stored import stored_reply
+
+    cache = Cache(db, readonly=True)
+
+    def stored(key: str) -> Reply | None:
+        raw = cache.get(key)
+        return None if raw is None else stored_reply(raw)
+
+    return stored

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.datasets.folder import new_folder
 from critic_prm.errors import InputError, UsageError
-from distill.sft.card import judge_card
+from distill.card import judge_card
 from distill.sft.chats import ChatOptions, Counting
 from distill.sft.material import Material, Talk, read_material, tally
 from distill.training.settings import TrainingSettings
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distill.sft.asking import Answerer
     from distill.sft.chains import Stored
     from distill.sft.tokens import Tokens
-    from distill.students._policy import Policy
+    from distill.training.causal import Policy
 
 FORMAT = "critic-prm judge 1"
 MARK = "judge.json"
@@ -74,8 +74,8 @@ def distill_sft(
     from distill.sft.asking import Answerer, chosen, measure, stop_ids
     from distill.sft.task import ChatTask, mean_loss, places_at_once
     from distill.sft.tokens import open_chat_tokenizer
-    from distill.students._policy import open_policy, plain_policy
     from distill.students.transformer import open_team, require_room
+    from distill.training.causal import open_policy, plain_policy
     from distill.training.loop import LOG, micro_tokens, train
     from distill.training.network import quiet
     from distill.training.progress import watching
@@ -145,7 +145,7 @@ def distill_sft(
         "versions": versions(),
     }
     if team.rank == 0:
-        from distill.training.curve import draw
+        from distill.training.progress import draw
 
         draw(work / LOG, work / "training.png")
         _write(target, student, answerer, stop_ids(tokenizer), material, info, metrics, work)

@@ -16,7 +16,7 @@ from distill.sft.tokens import Tokens
 from distill.training.batches import Indices, micro
 
 if TYPE_CHECKING:
-    from distill.students._policy import Policy
+    from distill.training.causal import Policy
     from distill.training.loop import ProcessGroup
 
 LOGITS = 1 << 29

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import TrainingSet
-from distill.scoring.load import DEFAULT, LoadOptions, require_default
 from distill.training.settings import TrainingSettings
-from distill.types import Item, Scorer, Trained
+from distill.types import DEFAULT, Item, LoadOptions, Scorer, Trained, require_default
 
 if TYPE_CHECKING:
-    from distill.calibration import Floats
-    from distill.sequences import Encoded, Encoder
-    from distill.students._policy import Policy
+    from distill.decision import Floats
+    from distill.layouts import Encoded, Encoder
+    from distill.training.causal import Policy
 
 FOREIGN = ("heads", "loss", "domain_weights", "trusted", "class_weights", "label_smoothing")
 """TrainingSettings that apply only to students with heads."""
@@ -61,9 +60,8 @@ class Implicit:
         import torch
 
         from distill.losses.loss import check_rows
-        from distill.students._policy import ImplicitNetwork, open_policy, plain_policy, remember
-        from distill.training.dev import look
-        from distill.training.loop import fit
+        from distill.training.causal import ImplicitNetwork, open_policy, plain_policy, remember
+        from distill.training.loop import fit, look
         from distill.training.network import mend_padding, open_tokenizer
         from distill.training.progress import watching
 
@@ -116,8 +114,8 @@ def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
     from distill.students.transformer import require_torch
 
     require_torch()
-    from distill.sequences import make_encoder
-    from distill.students._policy import open_policy
+    from distill.layouts import make_encoder
+    from distill.training.causal import open_policy
     from distill.training.network import open_tokenizer
 
     stored = json.loads((folder / SCORING).read_text("utf-8"))

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
 from distill.data import Row, TrainingSet
-from distill.scoring.load import DEFAULT, LoadOptions
 from distill.training.settings import TrainingSettings
-from distill.types import Scorer, Trained
+from distill.types import DEFAULT, LoadOptions, Scorer, Trained
 
 if TYPE_CHECKING:
-    from distill.sequences import Encoded, Encoder
+    from distill.layouts import Encoded, Encoder
     from distill.training.batches import Prepared
     from distill.training.loop import ProcessGroup, TrainingTask
     from distill.training.network import Network
@@ -41,9 +40,8 @@ class Transformer:
         import torch
 
         from distill.losses.loss import check_rows, check_settings, open_loss
-        from distill.training.dev import look
         from distill.training.domains import Looking, domain_numbers, make_weights, split_trusted
-        from distill.training.loop import fit
+        from distill.training.loop import fit, look
         from distill.training.network import mend_padding, open_network, open_tokenizer
         from distill.training.progress import watching
 
@@ -152,7 +150,7 @@ def open_team(settings: TrainingSettings) -> ProcessGroup:
 
 def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: TrainingSettings) -> Encoder:
     """Create the encoder of a base: the layout of the settings, and the lower of their maximum length and the base's."""
-    from distill.sequences import make_encoder
+    from distill.layouts import make_encoder
 
     limits = [settings.max_length, getattr(config, "max_position_embeddings", None) or settings.max_length]
     if not causal:

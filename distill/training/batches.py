@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distill.data import Row
+from distill.layouts import Encoded
 from distill.losses.loss import Targets
-from distill.sequences import Encoded
 
 Indices = NDArray[np.int64]
 WINDOW = 32

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from critic_prm.errors import ConfigError, InputError, UsageError
+from distill.layouts import Encoded
 from distill.losses.loss import Outputs
-from distill.sequences import Encoded
-from distill.training import attention
+from distill.scoring.attention import use_attention
 from distill.training.batches import Batch, collate, pack
 from distill.training.settings import TrainingSettings, parse_lora
 
@@ -185,7 +185,6 @@ def use_packed_attention(model: Any) -> bool:
     kinds = set(getattr(inner.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or getattr(inner.config, "_attn_implementation", None) != "sdpa":
         return False
-    attention.register()
     head, was = find_head(model)[1], model.training
     lengths = (3, 7)
     ids = torch.arange(14, device=model.device).view(2, 7) % inner.config.vocab_size
@@ -198,7 +197,7 @@ def use_packed_attention(model: Any) -> bool:
         with torch.no_grad():
             head.at = batch.at
             plain = model(input_ids=batch.ids, use_cache=False).logits
-            inner.set_attn_implementation(attention.NAME)
+            use_attention(inner)
             head.at = rows.at
             packed = model(input_ids=rows.ids, position_ids=rows.positions, spans=rows.spans, use_cache=False).logits
         if torch.allclose(plain, packed, rtol=1e-3, atol=1e-4):

@@ -12,8 +12,8 @@ import torch
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row, TrainingSet
+from distill.layouts import make_encoder
 from distill.losses.loss import Outputs, Targets, open_loss
-from distill.sequences import make_encoder
 from distill.students.transformer import Transformer
 from distill.training.batches import Prepared, prepare
 from distill.training.domains import (
@@ -25,7 +25,7 @@ from distill.training.domains import (
     split_trusted,
     trusted_loss,
 )
-from distill.training.ensemble import ANCHOR, anchor, spread
+from distill.training.loop import ANCHOR, anchor, spread
 from distill.training.network import open_network, open_tokenizer
 from distill.training.settings import TrainingSettings
 from tests.distill.tiny import sums, tiny_base

@@ -8,7 +8,7 @@ import pytest
 from distill.features.expressions import relations
 from distill.features.scan import scan
 from distill.features.steps import NAMES, extract, fingerprint
-from distill.students.ngrams import char_grams, word_grams, words
+from distill.students.linear import char_grams, word_grams, words
 from tests.effort import calls, times_as_long
 
 PROBLEM = "A shop sells 12 apples for $3. How much do 2 dozen apples and 5 pears at $4 each cost?"

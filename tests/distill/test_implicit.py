@@ -15,9 +15,9 @@ from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row, TrainingSet
 from distill.run import distill
-from distill.students.choose import choose_student
 from distill.students.implicit import BETA, Implicit
 from distill.training.settings import TrainingSettings
+from distill.types import choose_student
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, tiny_base
 
@@ -77,9 +77,9 @@ def test_a_raw_score_is_the_log_ratio_of_two_plain_models(verifier: Path) -> Non
 
 
 def test_before_training_every_reward_is_nothing(base: Path) -> None:
-    from distill.sequences import make_encoder
-    from distill.students._policy import open_policy
+    from distill.layouts import make_encoder
     from distill.students.implicit import ImplicitScorer
+    from distill.training.causal import open_policy
     from distill.training.network import open_tokenizer
 
     scorer = ImplicitScorer(
@@ -111,8 +111,8 @@ async def test_steps_beyond_the_context_have_no_score_rather_than_nan(student: s
     """`load_verifier(...).score()` gave nan for them, which no JSON holds and no comparison notices."""
     found = load_verifier(verifier)
     if student == "transformer":
+        from distill.layouts import make_encoder
         from distill.scoring.scorer import scorer_of
-        from distill.sequences import make_encoder
         from distill.training.network import open_network, open_tokenizer, plain_model
 
         model, _ = plain_model(open_network(str(base), SETTINGS))

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from critic_prm.errors import InputError
-from distill.inspection import check_folder
 from distill.run import distill
+from distill.store import check_folder
 from distill.verifier import fingerprint, load_verifier
 from tests.distill.test_distill import folder_of
 from tests.distill.tiny import sums

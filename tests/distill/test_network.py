@@ -16,8 +16,8 @@ pytest.importorskip("transformers")
 import torch
 
 from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
-from distill.sequences import Encoded
-from distill.training.attention import PackedAttention
+from distill.layouts import Encoded
+from distill.scoring.attention import PackedAttention
 from distill.training.batches import Batch, collate
 from distill.training.network import Network, open_network, open_tokenizer, plain_model
 from distill.training.settings import TrainingSettings, parse_lora

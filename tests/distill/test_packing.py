@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from distill.sequences import Encoded
+from distill.layouts import Encoded
 from distill.training import network as networks
 from distill.training.batches import Batch, Packed, collate, pack
 from distill.training.network import open_network

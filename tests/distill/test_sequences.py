@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from critic_prm.errors import UsageError
-from distill.sequences import Encoder, make_encoder
+from distill.layouts import Encoder, make_encoder
 from distill.training.batches import collate, micro, pack, plan
 from tests.distill.tiny import tiny_tokenizer
 

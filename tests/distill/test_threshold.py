@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from critic_prm.metrics.scores import first_below
-from distill.threshold import choose_threshold
+from distill.decision import choose_threshold
 
 
 def test_the_first_step_below_is_the_error_and_equality_is_good() -> None:

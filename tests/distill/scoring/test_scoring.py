@@ -22,11 +22,10 @@ import torch
 from critic_prm.cli import main
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from distill.export import export_onnx, items_to_check
 from distill.run import distill
-from distill.scoring.prefix_cache import PrefixCachedRunner
-from distill.scoring.runners import Packed, Rows
-from distill.scoring.tree import grow, packs
+from distill.scoring.attention import grow, packs
+from distill.scoring.model import Packed, PrefixCachedRunner, Rows
+from distill.scoring.onnx import export_onnx, items_to_check
 from distill.students.transformer import Transformer
 from distill.training.settings import TrainingSettings
 from distill.types import Item

@@ -30,7 +30,7 @@ from distill.training.network import (
 from distill.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from distill.sequences import Encoder
+    from distill.layouts import Encoder
 
 Known = Mapping[bytes, tuple[int, NDArray[np.float32]]]
 """Reference log probabilities: a sequence's ids (int32, as bytes) -> the start of its first step, and one value per step."""
