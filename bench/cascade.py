@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from critic_prm.critics.mixture import Mixture, MixturePart
+from critic_prm.critics.combined import Mixture, MixturePart
 from critic_prm.critics.rules import RuleCritic
 from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key

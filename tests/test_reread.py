@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critics.consensus import Consensus, Ruling
+from critic_prm.critics.combined import Consensus, Ruling
 from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.data.judgement import Verdict
 from critic_prm.data.label_rows import LabelledTrajectory, label_row, labelled_from_json

@@ -63,7 +63,7 @@ def import_(
 
     Example: critic-prm labels import labels.jsonl escalate.jsonl -o final.jsonl
     """
-    from critic_prm.critics.escalation import read_answers, with_answers
+    from critic_prm.critics.cascade import read_answers, with_answers
     from critic_prm.data.label_rows import is_labelled
     from critic_prm.data.records.reading import RecordWriter, read_records
     from critic_prm.errors import InputError
@@ -76,6 +76,6 @@ def import_(
             for row in with_answers([(record.data, record.where)], given):
                 sink.write(row)
     counts = [f"{len(given.used):,} answered by a person", f"{given.open:,} not answered yet"]
-    if missing := len(given.found) - len(given.used):
+    if missing := len(given.answers) - len(given.used):
         counts.append(f"{missing:,} answered but not in {source}")
     typer.echo(f"{sink.rows:,} rows: {', '.join(counts)}", err=True)

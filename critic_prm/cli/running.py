@@ -75,7 +75,7 @@ def open_judges(
     if len(names) == 1:
         critic = open_critic(names[0], judging)
         return critic, [*stats, *critic.stats]
-    from critic_prm.critics.consensus import connect_all
+    from critic_prm.critics.combined import connect_all
     from critic_prm.label.agreement import Agreement
 
     several = connect_all(names, judging, consensus)

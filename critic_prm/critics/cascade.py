@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from critic_prm.critics.consensus import CriticCosts
-from critic_prm.critics.doubt_band import Band, in_doubt
-from critic_prm.critics.escalation import Escalations
-from critic_prm.critics.open import critic_in_file, open_critic
+from critic_prm.critics.combined import Composite, Consensus, CriticCosts, parse_ruling
+from critic_prm.critics.open import check_keys, critic_in_file, open_critic, share_of
 from critic_prm.data.aggregate import spread
 from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_error_of
-from critic_prm.data.trajectory import Trajectory
+from critic_prm.data.label_rows import is_labelled, label_row, without_labels
+from critic_prm.data.records.reading import encode, read_records
+from critic_prm.data.trajectory import Trajectory, content_id, trajectory_from_json, trajectory_to_json
 from critic_prm.data.trust import Origin
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.together import gather_all
-from critic_prm.errors import UsageError
+from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.provider import Usage
 from critic_prm.styles.prompt import style_names
 
 By = Literal["step", "solution"]
 BYS: tuple[By, ...] = get_args(By)
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The range of P(error) = 1 - P(correct) that counts as in doubt: `low` to `high`, inclusive. Below it a step is good,
+    above it bad. With `spread`, a step is also in doubt if the standard deviation of its ensemble scores is larger."""
+
+    low: float
+    high: float
+    spread: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low <= self.high <= 1:
+            raise UsageError(f"a band goes from {self.low} to {self.high}; it needs 0 <= low <= high <= 1, on P(error)")
+        if self.spread is not None and self.spread < 0:
+            raise UsageError(f"the spread is {self.spread}; it is a standard deviation, at least 0")
+
+    def call(self, p_correct: float | None, spread: float | None = None) -> Literal["good", "ask", "bad"]:
+        """Classify one step as good, bad, or to be asked about. A step without a score is in doubt."""
+        if p_correct is None or (self.spread is not None and spread is not None and spread > self.spread):
+            return "ask"
+        error = 1 - p_correct
+        return "good" if error < self.low else "bad" if error > self.high else "ask"
+
+
+def in_doubt(
+    band: Band, p_correct: Sequence[float | None], first_error: int | None, spread: Sequence[float | None] | None = None
+) -> list[int]:
+    """The steps in doubt up to the first error of the cheap critic, or among all steps if it finds none. Later steps cannot
+    change the position of the first error."""
+    last = len(p_correct) if first_error is None or first_error < 0 else first_error + 1
+    deviations = spread or [None] * len(p_correct)
+    return [i for i in range(last) if band.call(p_correct[i], deviations[i]) == "ask"]
 
 
 @dataclass
@@ -36,6 +69,7 @@ class CascadeStats(CriticStats):
     name: str = "cascade"
 
     def restart(self) -> None:
+        """Reset the counts when labelling starts, but for the trajectories written for a person: each is written once."""
         escalated = self.counts["escalated"]
         self.counts.clear()
         self.asked.clear()
@@ -55,7 +89,7 @@ class CascadeStats(CriticStats):
 
 
 @dataclass(frozen=True)
-class Cascade(Critic):
+class Cascade(Composite):
     """A critic that asks more expensive critics only where the first one is in doubt.
 
     `by` sets what a judge is asked about: each "step" in doubt, or the whole "solution".
@@ -76,7 +110,6 @@ class Cascade(Critic):
 
     @property
     def judges(self) -> tuple[tuple[str, Critic], ...]:
-        """All critics of the cascade, by name."""
         return (("first", self.first), *self.others)
 
     @property
@@ -89,8 +122,8 @@ class Cascade(Critic):
         return self.first.batch
 
     @property
-    def stochastic(self) -> bool:
-        return any(critic.stochastic for _, critic in self.judges)
+    def causal(self) -> bool:
+        return False
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -102,9 +135,6 @@ class Cascade(Critic):
         firsts = await self.first.judge(trajectories, sample if self.first.stochastic else 0)
         settle = self._by_step if self.by == "step" else self._by_solution
         return await gather_all(settle(t, first, sample) for t, first in zip(trajectories, firsts, strict=True))
-
-    async def close(self) -> None:
-        await asyncio.gather(*(critic.close() for _, critic in self.judges))
 
     async def _by_solution(self, trajectory: Trajectory, first: Judgement, sample: int) -> Judgement:
         self.traffic.counts["solutions"] += 1
@@ -119,7 +149,7 @@ class Cascade(Critic):
             if tried[-1].status == "ok" and tried[-1].first_error is not None:
                 return _whole(tried[-1], [first, *tried], sample, (f"{len(doubted)} steps in doubt",))
         self._escalate(trajectory, first, tried, doubted)
-        return _whole(first, [first, *tried], sample, ("no judge decided: the first critic's word stands",))
+        return _whole(first, [first, *tried], sample, ("no judge decided: the first critic's result stands",))
 
     async def _by_step(self, trajectory: Trajectory, first: Judgement, sample: int) -> Judgement:
         """Judge step by step up to the first error. A judge that sees a prefix may find an error before the step in
@@ -147,22 +177,21 @@ class Cascade(Critic):
         if undecided:
             self._escalate(trajectory, first, tried, undecided)
         # A span is an offset into one reply, but several replies are behind this judgement.
-        found = Judgement(
+        judgement = Judgement(
             status="ok",
             verdicts=tuple(replace(verdict, span=None) for verdict in verdicts),
             first_error=first_error_of(verdicts, len(trajectory.steps)),
             keys=tuple(key for one in tried for key in one.keys),
         )
-        notes = (f"no judge decided on step {step}: the first critic's word stands" for step in undecided)
-        return _whole(found, [first, *tried], sample, tuple(notes))
+        notes = (f"no judge decided on step {step}: the first critic's result stands" for step in undecided)
+        return _whole(judgement, [first, *tried], sample, tuple(notes))
 
     async def _ask(self, trajectory: Trajectory, step: int, sample: int, tried: list[Judgement]) -> Verdict | None:
         """Return the first usable verdict, asking the judges in order; None if no judge gives one."""
         for name, critic in self.others:
             self.traffic.asked[name] += 1
             tried.append(replace(await critic.judge_step(trajectory, step, sample), judge=name))
-            verdict = verdict_on(tried[-1], step)
-            if verdict is not None:
+            if (verdict := verdict_on(tried[-1], step)) is not None:
                 return verdict
         return None
 
@@ -177,9 +206,9 @@ class Cascade(Critic):
         self.traffic.counts["undecided"] += 1
         if self.escalations is None:
             return
-        said = [{"judge": one.judge, "status": one.status, "first_error": one.first_error} for one in tried]
+        judges = [{"judge": one.judge, "status": one.status, "first_error": one.first_error} for one in tried]
         label, _ = _scores(first, len(trajectory.steps))
-        facts = {"steps": list(steps), "first_critic": first.first_error, "p_correct": list(label.p_correct), "judges": said}
+        facts = {"steps": list(steps), "first_critic": first.first_error, "p_correct": list(label.p_correct), "judges": judges}
         self.traffic.counts["escalated"] += self.escalations.add(trajectory, facts)
 
 
@@ -194,45 +223,37 @@ def verdict_on(judgement: Judgement, step: int) -> Verdict | None:
 
 def _scores(first: Judgement, steps: int) -> tuple[Label, list[float | None]]:
     """P(correct) per step and, for an ensemble, the standard deviation across its members."""
-    label = combine([first], steps)
     members = [combine([part], steps).p_correct for part in first.parts if part.status == "ok"]
-    found = spread(members) if len(members) > 1 else [None] * steps
-    return label, [None if one is None else one[1] for one in found]
+    spreads = spread(members) if len(members) > 1 else [None] * steps
+    return combine([first], steps), [None if one is None else one[1] for one in spreads]
 
 
-def _whole(found: Judgement, parts: Sequence[Judgement], sample: int, notes: tuple[str, ...]) -> Judgement:
+def _whole(judgement: Judgement, parts: Sequence[Judgement], sample: int, notes: tuple[str, ...]) -> Judgement:
     return replace(
-        found,
+        judgement,
         sample=sample,
-        notes=(*found.notes, *notes),
+        notes=(*judgement.notes, *notes),
         usage=sum((part.usage for part in parts), Usage()),
         parts=tuple(replace(part, judge=part.judge or "first") for part in parts),
     )
 
 
-def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) -> Cascade:
+def from_table(table: Mapping[str, Any], origin: Origin, options: JudgeOptions) -> Cascade:
     """Build the cascade from the TOML table `[cascade]`.
 
     Keys: `first` (a critic, or several, which are combined into their mean and spread), `judges`, `low` and `high`; optional:
     `spread`, `by`, `style`, `escalate`, and `tuned` (a record of the tuning, ignored here). Raises UsageError.
     """
-    from critic_prm.critics.open import check
-
-    check(table, "cascade", {"first", "judges", "low", "high"}, {"spread", "by", "style", "escalate", "tuned"})
+    check_keys(table, "cascade", {"first", "judges", "low", "high"}, {"spread", "by", "style", "escalate", "tuned"})
     by = table.get("by", "solution")
     if by not in BYS:
         raise UsageError(f"[cascade] by is {by!r}; it is {' or '.join(BYS)}")
-    asked = replace(judging, style=origin.name("style", table["style"], style_names())) if "style" in table else judging
+    asked = replace(options, style=origin.name("style", table["style"], style_names())) if "style" in table else options
     names = table["judges"] if isinstance(table["judges"], list) else [table["judges"]]
-    share = max(len(names), 1)
-    each = replace(
-        asked,
-        budget_usd=None if asked.budget_usd is None else asked.budget_usd / share,
-        max_requests=None if asked.max_requests is None else max(asked.max_requests // share, 1),
-    )
+    each = share_of(asked, len(names))
     escalate = table.get("escalate")
     return Cascade(
-        first=open_first(table["first"], judging, origin),
+        first=open_first(table["first"], options, origin),
         others=tuple((name, open_critic(critic_in_file(name, origin), each)) for name in names),
         band=Band(float(table["low"]), float(table["high"]), table.get("spread")),
         by="step" if by == "step" else "solution",
@@ -240,11 +261,124 @@ def from_table(table: Mapping[str, Any], origin: Origin, judging: JudgeOptions) 
     )
 
 
-def open_first(named: str | Sequence[str], judging: JudgeOptions, origin: Origin | None = None) -> Critic:
+def open_first(named: str | Sequence[str], options: JudgeOptions, origin: Origin | None = None) -> Critic:
     """Open the first critic: a single one, or several as a consensus whose spread measures their uncertainty. `origin` is the
     file that names it, None for the command line."""
-    from critic_prm.critics.consensus import Consensus, parse_ruling
-
-    names = list(named) if isinstance(named, Sequence) and not isinstance(named, str) else [named]
-    opened = tuple((name, open_critic(name if origin is None else critic_in_file(name, origin), judging)) for name in names)
+    names = [named] if isinstance(named, str) or not isinstance(named, Sequence) else list(named)
+    opened = tuple((name, open_critic(name if origin is None else critic_in_file(name, origin), options)) for name in names)
     return opened[0][1] if len(opened) == 1 else Consensus(opened, parse_ruling("majority", names))
+
+
+HUMAN = "human"
+BLANK: Mapping[str, Any] = {"first_error": None, "by": "", "note": ""}
+"""The fields a person fills in. `first_error` is the first incorrect step (0-based), -1 if all are correct, null if not
+answered."""
+
+
+@dataclass
+class Escalations:
+    """Appends trajectories for a person to decide to `path`. A trajectory that is already there, perhaps answered, is kept."""
+
+    path: Path
+    _keys: set[str] | None = None
+
+    def add(self, trajectory: Trajectory, facts: Mapping[str, Any]) -> bool:
+        """Add a trajectory; return whether it was new. `facts` records why it was escalated."""
+        if self._keys is None:
+            filled = self.path.exists() and self.path.stat().st_size
+            self._keys = {_key(trajectory_from_json(row, where)) for row, where in _rows(self.path)} if filled else set()
+        clean = without_labels(trajectory)
+        if (key := _key(clean)) in self._keys:
+            return False
+        self._keys.add(key)
+        row = trajectory_to_json(clean) | {"escalated": dict(facts), HUMAN: dict(BLANK)}
+        try:
+            with self.path.open("ab") as stream:
+                stream.write(encode(row, str(self.path)))
+        except OSError as error:
+            raise InputError(
+                str(self.path), f"cannot be written: {error.strerror}", "name another file to escalate to"
+            ) from None
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class HumanAnswer:
+    """A person's answer for one trajectory."""
+
+    first_error: int
+    by: str = ""
+    note: str = ""
+
+
+@dataclass
+class HumanAnswers:
+    """Answers from a filled-in file, keyed by trajectory content. `used` holds the keys of answers that were used."""
+
+    answers: dict[str, HumanAnswer]
+    open: int = 0
+    used: set[str] = field(default_factory=set)
+
+    def of(self, trajectory: Trajectory) -> HumanAnswer | None:
+        if (key := _key(trajectory)) in self.answers:
+            self.used.add(key)
+        return self.answers.get(key)
+
+
+def read_answers(path: str | Path) -> HumanAnswers:
+    """Read an escalation file. Unanswered rows are counted as `open`. Raises InputError if an answer is not a step of its
+    trajectory."""
+    result = HumanAnswers({})
+    for row, where in _rows(Path(path)):
+        answer = row.get(HUMAN)
+        if not isinstance(answer, dict):
+            raise InputError(
+                where, f'"{HUMAN}" is {answer!r:.40}', 'it is {"first_error": ...}: a step from 0, -1 for none, or null'
+            )
+        first = answer.get("first_error")
+        if first is None:
+            result.open += 1
+            continue
+        trajectory = trajectory_from_json(row, where)
+        steps = len(trajectory.steps)
+        if not isinstance(first, int) or isinstance(first, bool) or not -1 <= first < steps:
+            raise InputError(where, f"the first error is {first!r}", f"it is a step, 0 to {steps - 1}, -1 for none, or null")
+        by, note = (str(answer.get(name) or "") for name in ("by", "note"))
+        result.answers[_key(trajectory)] = HumanAnswer(first, by, note)
+    return result
+
+
+def human_label(answer: HumanAnswer, steps: int) -> Label:
+    """Convert a person's answer to a label: steps before the first error are correct, later ones are unjudged."""
+    last = steps if answer.first_error < 0 else answer.first_error + 1
+    verdicts = tuple(
+        Verdict(step, "incorrect" if step == answer.first_error else "correct", answer.note if step == last - 1 else "")
+        for step in range(last)
+    )
+    judgement = Judgement("ok", verdicts, answer.first_error, judge=f"{HUMAN}/{answer.by}" if answer.by else HUMAN)
+    return combine([judgement], steps)
+
+
+def with_answers(rows: Iterable[tuple[dict[str, Any], str]], answers: HumanAnswers) -> Iterator[dict[str, Any]]:
+    """Replace the labels of rows that a person answered; the previous label is kept under "before_human"."""
+    for row, where in rows:
+        trajectory = trajectory_from_json(row, where)
+        answer = answers.of(trajectory)
+        if answer is None:
+            yield row
+            continue
+        labelled = label_row(trajectory, human_label(answer, len(trajectory.steps)), {"provider": HUMAN, "by": answer.by})
+        if is_labelled(row):
+            labelled["before_human"] = {name: row.get(name) for name in ("p_correct", "first_error", "status", "critic")}
+        yield labelled
+
+
+def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    for record in read_records(path):
+        if not isinstance(record.data, dict):
+            raise InputError(record.where, "this is not a row of an escalation file", "write one JSON object per line")
+        yield record.data, record.where
+
+
+def _key(trajectory: Trajectory) -> str:
+    return content_id(trajectory.problem, trajectory.steps)

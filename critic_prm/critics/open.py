@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -14,46 +15,45 @@ from critic_prm.data.trust import Origin, exists
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 
-KINDS = ("cascade", "mixture")
-
-
-def open_file(path: str | Path, judging: JudgeOptions) -> Critic:
-    """Open the critic described by a TOML file with a single table, [cascade] or [mixture]. Relative paths are resolved against
-    the folder of the file. Raises InputError if the file cannot be read or names something it may not use, and UsageError for
-    invalid settings."""
-    try:
-        tables = read_toml(path)
-    except (OSError, ValueError) as error:
-        raise InputError(str(path), f"this critic cannot be read: {error}", f"it is TOML with a table {_tables()}") from None
-    kinds = [kind for kind in KINDS if isinstance(tables.get(kind), dict)]
-    if len(kinds) != 1 or len(tables) > 1:
-        raise UsageError(f"{path} has the tables {', '.join(tables) or 'none'}; a critic has one, {_tables()}")
-    try:
-        origin = Origin(path, judging.trust)
-        critic: Critic = import_module(f"critic_prm.critics.{kinds[0]}").from_table(tables[kinds[0]], origin, judging)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-    except RecursionError:
-        raise InputError(str(path), "this critic contains itself", "name other critics in it") from None
-    except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise InputError(str(path), f"a value is of the wrong kind: {error}", "see the example in the documentation") from None
-    return critic
-
-
-def _tables() -> str:
-    return " or ".join(f"[{kind}]" for kind in KINDS)
-
-
-def check(table: Mapping[str, Any], name: str, needed: Set[str], allowed: Set[str]) -> None:
-    """Raise UsageError for missing or unknown keys."""
-    if missing := needed - table.keys():
-        raise UsageError(f"[{name}] lacks {', '.join(sorted(missing))}")
-    if unknown := table.keys() - needed - allowed:
-        known = ", ".join(sorted(needed | allowed))
-        raise UsageError(f"[{name}] has no {', '.join(sorted(unknown))}; there are: {known}")
-
+TABLES = {"cascade": "cascade", "mixture": "combined"}
+"""The tables of a critic file, and the modules whose `from_table` reads them."""
 
 Kind = Literal["verifier", "file", "rollout", "local", "judge"]
+
+
+def open_critic(name: str, options: JudgeOptions | None = None) -> Critic:
+    """Open a critic: "rules", a verifier folder, an LLM judge "provider/model", Monte Carlo rollouts "rollout:provider/model",
+    or a .toml file with a cascade or mixture of critics.
+
+    Raises UsageError for any other name, ConfigError for a missing key, InputError for a damaged verifier.
+    """
+    kind, options = kind_of(name), options or JudgeOptions()
+    if kind in ("verifier", "local") and options.cluster is not None:
+        from critic_prm.critics.remote import connect as connect_cluster
+
+        return connect_cluster(name, options.cluster)
+    if kind == "verifier":
+        from distill.verifier import load_verifier
+
+        return load_verifier(name)
+    if kind == "file":
+        return open_file(name, options)
+    if kind == "rollout":
+        from critic_prm.critics.rollout import connect as connect_rollout
+
+        return connect_rollout(name.removeprefix("rollout:"), options)
+    if kind == "local":
+        critic: Critic = registry.load("critic", name).connect()
+        return critic
+    if kind is None:
+        what = "is a folder without verifier.json" if Path(name).is_dir() else "is not a critic"
+        raise UsageError(
+            f"{name!r} {what}; a critic is {', '.join(registry.names('critic'))}, a verifier's folder, a judge such as"
+            " openai/MODEL, rollout:openai/MODEL, or a .toml with a cascade or mixture of them"
+        )
+    from critic_prm.critics.llm import connect
+
+    return connect(name, options)
 
 
 def kind_of(name: str) -> Kind | None:
@@ -64,14 +64,42 @@ def kind_of(name: str) -> Kind | None:
         return "file"
     if name.startswith("rollout:"):
         return "rollout"
-    if name in local_critics():
+    if name in registry.names("critic"):
         return "local"
     return "judge" if "/" in name and not (exists(Path(name)) and Path(name).is_dir()) else None
 
 
-def local_critics() -> list[str]:
-    """The registered critics that send no requests and are opened by name alone."""
-    return registry.names("critic")
+def open_file(path: str | Path, options: JudgeOptions) -> Critic:
+    """Open the critic described by a TOML file with a single table, [cascade] or [mixture]. Relative paths are resolved against
+    the folder of the file. Raises InputError if the file cannot be read or names something it may not use, and UsageError for
+    invalid settings."""
+    described = " or ".join(f"[{table}]" for table in TABLES)
+    try:
+        tables = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), f"this critic cannot be read: {error}", f"it is TOML with a table {described}") from None
+    kinds = [table for table in TABLES if isinstance(tables.get(table), dict)]
+    if len(kinds) != 1 or len(tables) > 1:
+        raise UsageError(f"{path} has the tables {', '.join(tables) or 'none'}; a critic has one, {described}")
+    try:
+        from_table = import_module(f"critic_prm.critics.{TABLES[kinds[0]]}").from_table
+        critic: Critic = from_table(tables[kinds[0]], Origin(path, options.trust), options)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    except RecursionError:
+        raise InputError(str(path), "this critic contains itself", "name other critics in it") from None
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        raise InputError(str(path), f"a value is of the wrong kind: {error}", "see the example in the documentation") from None
+    return critic
+
+
+def check_keys(table: Mapping[str, Any], name: str, needed: Set[str], allowed: Set[str]) -> None:
+    """Raise UsageError for missing or unknown keys of a table."""
+    if missing := needed - table.keys():
+        raise UsageError(f"[{name}] lacks {', '.join(sorted(missing))}")
+    if unknown := table.keys() - needed - allowed:
+        known = ", ".join(sorted(needed | allowed))
+        raise UsageError(f"[{name}] has no {', '.join(sorted(unknown))}; there are: {known}")
 
 
 def critic_in_file(name: object, origin: Origin) -> str:
@@ -89,41 +117,15 @@ def critic_in_file(name: object, origin: Origin) -> str:
         return "rollout:" + origin.provider("a critic", text.removeprefix("rollout:"))
     if kind == "judge":
         return origin.provider("a critic", name)
-    what = f"{', '.join(local_critics())}, provider/MODEL, or a verifier or .toml in its own folder"
+    what = f"{', '.join(registry.names('critic'))}, provider/MODEL, or a verifier or .toml in its own folder"
     raise origin.refusal("a critic", name, what)
 
 
-def open_critic(name: str, judging: JudgeOptions | None = None) -> Critic:
-    """Open a critic: "rules", a verifier folder, an LLM judge "provider/model", Monte Carlo rollouts "rollout:provider/model",
-    or a .toml file with a cascade or mixture of critics.
-
-    Raises UsageError for any other name, ConfigError for a missing key, InputError for a damaged verifier.
-    """
-    kind = kind_of(name)
-    if (name == "rules" or kind == "verifier") and judging is not None and judging.cluster is not None:
-        from critic_prm.critics.remote import connect as connect_cluster
-
-        return connect_cluster(name, judging.cluster)
-    if kind == "verifier":
-        from distill.verifier import load_verifier
-
-        verifier: Critic = load_verifier(name)
-        return verifier
-    if kind == "file":
-        return open_file(name, judging or JudgeOptions())
-    if kind == "rollout":
-        from critic_prm.critics.rollout import connect as connect_rollout
-
-        return connect_rollout(name.removeprefix("rollout:"), judging or JudgeOptions())
-    if kind == "local":
-        critic: Critic = registry.load("critic", name).connect()
-        return critic
-    if kind is None:
-        what = "is a folder without verifier.json" if Path(name).is_dir() else "is no critic"
-        raise UsageError(
-            f"{name!r} {what}; a critic is {', '.join(local_critics())}, a verifier's folder, a judge such as openai/MODEL,"
-            " rollout:openai/MODEL, or a .toml with a cascade or mixture of them"
-        )
-    from critic_prm.critics.llm import connect
-
-    return connect(name, judging or JudgeOptions())
+def share_of(options: JudgeOptions, judges: int) -> JudgeOptions:
+    """The options of each of several judges, which share a budget and a request limit equally."""
+    share = max(judges, 1)
+    return replace(
+        options,
+        budget_usd=None if options.budget_usd is None else options.budget_usd / share,
+        max_requests=None if options.max_requests is None else max(options.max_requests // share, 1),
+    )

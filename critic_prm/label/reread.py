@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from critic_prm.critics.consensus import Ruling, merge
+from critic_prm.critics.combined import Ruling, merge
 from critic_prm.critics.conversation import Conversation
-from critic_prm.critics.question import QuestionResult, as_judgement, is_enough
+from critic_prm.critics.llm import QuestionResult, as_judgement, is_enough, used_chances
 from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.data.trajectory import Trajectory
@@ -120,8 +120,7 @@ class _Rereader:
             if talk is None:
                 return []
             reading = read_reply(style, expected, talk.reply)
-            chances = ("logprobs",) if any(verdict.p_correct is not None for verdict in reading.verdicts) else ()
-            how = (*(word for word in before.how if word != "logprobs"), *chances)
+            how = (*(word for word in before.how if word != "logprobs"), *used_chances(reading))
             asked.append(QuestionResult(reading, tuple(mine), how, talk.reply.usage))
             if is_enough(asked, style):
                 break
@@ -136,11 +135,11 @@ class _Rereader:
                 return None
             if place:
                 sent = (self.cache.request(key) or {}).get("messages") or [{}]
-                talk = talk.resumed(sent[-1]["content"]) if sent[-1].get("role") == "assistant" else talk.ask("")
+                talk = talk.resumed(sent[-1]["content"]) if sent[-1].get("role") == "assistant" else talk.with_question("")
             reply = stored_reply(raw)
             if reply is None:
                 return None
-            talk = talk.heard(reply)
+            talk = talk.with_reply(reply)
         return talk
 
 

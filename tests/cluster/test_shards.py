@@ -6,7 +6,7 @@ import pyarrow
 import pytest
 
 from bench.runs import trajectories
-from critic_prm.critics.shards import Scorer
+from critic_prm.critics.remote import Scorer
 from critic_prm.errors import InputError, UsageError
 from tests.cluster.conftest import Run
 

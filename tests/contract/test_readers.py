@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from critic_prm.critics.schema_check import matches_schema
+from critic_prm.critics.conversation import matches_schema
 from critic_prm.data.judgement import Verdict
 from critic_prm.registry import load, names
 from critic_prm.styles.reader import Expect, Reading

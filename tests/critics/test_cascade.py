@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critics.cascade import By, Cascade
-from critic_prm.critics.consensus import Consensus, parse_ruling
-from critic_prm.critics.doubt_band import Band, in_doubt
-from critic_prm.critics.escalation import Escalations, read_answers
+from critic_prm.critics.cascade import Band, By, Cascade, Escalations, in_doubt, read_answers
+from critic_prm.critics.combined import Consensus, parse_ruling
 from critic_prm.critics.llm import with_provider
 from critic_prm.critics.open import open_critic
 from critic_prm.data.critic import Critic
@@ -147,7 +145,7 @@ async def test_what_one_judge_cannot_say_the_next_is_asked_and_then_a_person(tmp
     assert decided.first_error == 1
     assert [part.judge for part in decided.parts] == ["first", "judge0", "judge1"]
     assert undecided.first_error == -1
-    assert "the first critic's word stands" in " ".join(undecided.notes)
+    assert "the first critic's result stands" in " ".join(undecided.notes)
     assert critic.traffic.counts["escalated"] == 1
     await critic.judge([solution(name="a")])
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]

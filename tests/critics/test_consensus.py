@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from critic_prm.cli.running import open_judges
-from critic_prm.critics.consensus import Ruling, connect_all, merge, parse_ruling
+from critic_prm.critics.combined import Ruling, connect_all, merge, parse_ruling
 from critic_prm.data.judgement import Judgement, Verdict, combine, judgement_from_json, judgement_to_json
 from critic_prm.data.label_rows import label_row, labelled_from_json
 from critic_prm.data.trajectory import Step, Trajectory

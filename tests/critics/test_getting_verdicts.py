@@ -14,9 +14,8 @@ import orjson
 import pytest
 from aiohttp import web
 
-from critic_prm.critics.conversation import joined
+from critic_prm.critics.conversation import joined, matches_schema
 from critic_prm.critics.llm import LLMCritic, connect, with_provider
-from critic_prm.critics.schema_check import matches_schema
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions

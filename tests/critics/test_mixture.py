@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from critic_prm.critics.mixture import HOWS, Mixture, MixturePart
+from critic_prm.critics.combined import COMBINATIONS, Mixture, MixturePart
 from critic_prm.critics.open import open_critic
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Status, Verdict
@@ -85,7 +85,7 @@ async def test_a_part_speaks_where_it_is_to() -> None:
     codes = MixturePart("c", Fake((0.0, 0.0)), problems="def ")
     assert await probabilities(codes, MixturePart("b", Fake((1.0, 1.0)))) == [1.0, 1.0]
     assert (await ask(codes)).first_error is None
-    assert (await ask(codes)).notes == ("no part has a say on this problem",)
+    assert (await ask(codes)).notes == ("no part is asked about this problem",)
 
 
 async def test_what_no_part_judges_is_not_judged() -> None:
@@ -154,4 +154,4 @@ def test_a_file_that_does_not_fit_says_so(tmp_path: Path, text: str, match: str)
 
 
 def test_how_parts_add_up_is_listed() -> None:
-    assert set(HOWS) == {"mean", "geometric_mean", "product", "min", "max"}
+    assert set(COMBINATIONS) == {"mean", "geometric_mean", "product", "min", "max"}

@@ -339,7 +339,7 @@ async def test_a_writer_that_has_ended_turns_every_row_away_at_once(db: Path, mo
 
 async def test_a_reply_longer_than_any_judgement_is_kept_and_not_read(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader took six seconds for 100,000 verdicts, in which nothing else moved; a follow-up would send it all back."""
-    monkeypatch.setattr("critic_prm.critics.question.LONGEST", 1000)
+    monkeypatch.setattr("critic_prm.critics.llm.LONGEST", 1000)
     monkeypatch.setattr("critic_prm.styles.reader.LONGEST", 1000)
     provider = ScriptedProvider(lambda wire: chat("Step 1 is \\boxed{correct}\n" * 100))
     critic = with_provider(provider, JudgeOptions(db=db))
@@ -357,7 +357,7 @@ async def test_a_long_reply_is_read_in_a_thread(db: Path, monkeypatch: pytest.Mo
         threads.append(threading.current_thread() is threading.main_thread())
         return read_reply(style, expected, reply)
 
-    monkeypatch.setattr("critic_prm.critics.question.read_reply", read)
+    monkeypatch.setattr("critic_prm.critics.llm.read_reply", read)
     texts = ["The step is \\boxed{correct}", "so " * 30_000 + "the step is \\boxed{correct}"]
     critic = with_provider(ScriptedProvider([chat(text) for text in texts]), JudgeOptions(db=db))
     for sample in range(2):

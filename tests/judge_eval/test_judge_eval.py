@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critics.consensus import parse_ruling
+from critic_prm.critics.combined import parse_ruling
 from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
 from critic_prm.engine.options import JudgeOptions

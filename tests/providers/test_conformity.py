@@ -16,8 +16,7 @@ import pytest
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import is_typeddict
 
-from critic_prm.critics.conversation import Conversation
-from critic_prm.critics.follow_ups import FollowUps, next_turn
+from critic_prm.critics.conversation import Conversation, FollowUps, next_follow_up
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.anthropic_batches import AnthropicBatches
@@ -172,11 +171,11 @@ def conversations(provider: Provider, style_name: str, sampling: Sampling) -> It
             yield Request((*messages[:-1], cut), sampling, wanted), whole
     can_continue = "continue" in getattr(provider, "gives", ())
     for text, finish in (("Nothing that can be read.", "stop"), ("Step 1: it says", "length"), *GOOD):
-        talk = Conversation(asked.messages).heard(Reply(text, finish, {}))  # type: ignore[arg-type]
+        talk = Conversation(asked.messages).with_reply(Reply(text, finish, {}))  # type: ignore[arg-type]
         reading = read_reply(style, expected, talk.reply)
-        turn = next_turn(talk, reading, style, expected, FollowUps(rounds=2), can_continue)
+        turn = next_follow_up(talk, reading, asked, FollowUps(think_rounds=2), can_continue)
         if turn is not None:
-            yield turn.talk.request(sampling, asked.schema), False
+            yield turn.conversation.request(sampling, asked.schema), False
 
 
 GOOD = tuple(
