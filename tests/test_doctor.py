@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.server import Behaviour, Judge, serving
-from critic_prm.cli.doctor_checks.golden import compare
-from critic_prm.cli.doctor_checks.run import Finding, examine
+from critic_prm.cli.doctor_judge import Finding, compare, examine
 from critic_prm.critics.llm import with_provider
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError

@@ -18,7 +18,7 @@ import pytest
 
 from critic_prm import registry
 from critic_prm.cli import build, main
-from critic_prm.cli.stages import ELSEWHERE, HOLDS
+from critic_prm.cli.recipe import ELSEWHERE, HOLDS
 from critic_prm.critics.open import open_critic
 from critic_prm.data.trust import Origin
 from critic_prm.engine.batch.ledger import Ledger
@@ -360,7 +360,7 @@ def test_the_server_of_the_environment_is_the_users_own(world: Path, canary: Can
     ],
 )
 def test_only_the_providers_own_addresses_are_taken_from_a_cache(url: str, fine: bool, world: Path, canary: Canary) -> None:
-    from critic_prm.label.batch_admin import _provider
+    from critic_prm.label.batch_files import _provider
 
     a_cache(world / "c.db", "openai", "gpt-5", url)
     with Ledger(world / "c.db") as ledger:

@@ -26,7 +26,7 @@ def list_(judging: CacheOptions) -> None:
 
     Example: critic-prm batch list --db critic-prm.db
     """
-    from critic_prm.label.batch_admin import batch_lines
+    from critic_prm.label.batch_files import batch_lines
 
     for line in batch_lines(judging.db):
         typer.echo(line)
@@ -40,7 +40,7 @@ def status(judging: BatchOptions, which: Which = None) -> None:
 
     Example: critic-prm batch status 3
     """
-    from critic_prm.label.batch_admin import statuses
+    from critic_prm.label.batch_files import statuses
 
     for line in signals.run(statuses(judging, which)):
         typer.echo(line)
@@ -55,7 +55,7 @@ def cancel(which: One, judging: BatchOptions) -> None:
 
     Example: critic-prm batch cancel 3
     """
-    from critic_prm.label.batch_admin import cancel_batch
+    from critic_prm.label.batch_files import cancel_batch
 
     typer.echo(signals.run(cancel_batch(judging, which)))
 
@@ -68,7 +68,7 @@ def fetch(judging: BatchOptions, which: Which = None) -> None:
 
     Example: critic-prm batch fetch
     """
-    from critic_prm.label.batch_admin import fetch_batches
+    from critic_prm.label.batch_files import fetch_batches
 
     for line in signals.run(fetch_batches(judging, which)):
         typer.echo(line)
@@ -82,7 +82,7 @@ def forget(which: One, judging: CacheOptions) -> None:
 
     Example: critic-prm batch forget 3
     """
-    from critic_prm.label.batch_admin import forget_batch
+    from critic_prm.label.batch_files import forget_batch
 
     typer.echo(forget_batch(judging.db, which))
 
@@ -109,8 +109,8 @@ def export(
     from critic_prm.cli.running import Input, clients_of
     from critic_prm.critics.open import open_critic
     from critic_prm.engine.batch.ledger import Ledger
-    from critic_prm.label.request_files import Exported, one_client
-    from critic_prm.label.request_files import export as export_requests
+    from critic_prm.label.batch_files import Exported, one_client
+    from critic_prm.label.batch_files import export as export_requests
 
     judging = replace(judging, offline=False)  # nothing is sent in any case, but the ledger is written
     critic = open_critic(judge, judging)
@@ -145,7 +145,7 @@ def import_(
     Example: critic-prm batch import results.jsonl
     """
     from critic_prm.cli.running import SkippedRows
-    from critic_prm.label.batch_admin import import_file
+    from critic_prm.label.batch_files import import_file
 
     skipped = SkippedRows()
     typer.echo(import_file(judging, source, skipped, requests, judge, salt), err=True)

@@ -32,8 +32,8 @@ def doctor(
     import tempfile
     from dataclasses import replace
 
-    from critic_prm.cli.doctor_checks.run import Finding, examine
-    from critic_prm.cli.doctor_checks.verifier import examine_verifier
+    from critic_prm.cli.doctor_judge import Finding, examine
+    from critic_prm.cli.doctor_vllm import examine_verifier
     from critic_prm.critics.llm import connect
     from critic_prm.errors import UsageError
 

@@ -68,8 +68,7 @@ def recipe(
     """
     import shlex
 
-    from critic_prm.cli.recipe import Order, carry_out, open_recipe, steps_of
-    from critic_prm.cli.stages import check
+    from critic_prm.cli.recipe import Order, carry_out, check, open_recipe, steps_of
     from critic_prm.errors import UsageError
 
     pairs = [pair.partition("=") for pair in setting or []]

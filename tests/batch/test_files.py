@@ -183,7 +183,7 @@ def test_vllms_way_of_failing(openai: Bench) -> None:
 
 
 def test_an_export_that_is_broken_off_leaves_nothing(openai: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("critic_prm.label.request_files.request_row", lambda *_: 1 / 0)
+    monkeypatch.setattr("critic_prm.label.batch_files.request_row", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         openai.run("batch", "export", str(openai.source), str(openai.folder / "requests.jsonl"), "--judge", openai.judge)
     assert not (openai.folder / "requests.jsonl").exists()

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import orjson
 import pytest
 
-from critic_prm.cli.doctor_checks.golden import QUESTION
+from critic_prm.cli.doctor_judge import QUESTION
 from critic_prm.data.trajectory import Step, Trajectory
 from tests.effort import PATIENCE, until
 from tests.vllm.tiny_model import make_judge

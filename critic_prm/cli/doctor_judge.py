@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from critic_prm.critics.llm import LLMCritic
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.entries import fresh_reply
 from critic_prm.engine.limits import NAMES
-from critic_prm.errors import ProviderError, UsageError
+from critic_prm.errors import InputError, ProviderError, UsageError
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.anthropic import CHARACTERS_PER_TOKEN
 from critic_prm.providers.models import ANY_TIER, Prices, abilities, did_you_mean
@@ -90,13 +91,11 @@ async def examine(critic: LLMCritic, patience: float, golden: Path | None = None
         findings.append(Finding("logprobs", "ok" if given else "note", said))
     findings += [*notes, _limits(allowance), *_table(provider, critic)]
     if isinstance(provider, VLLMProvider):
-        from critic_prm.cli.doctor_checks.vllm import look
+        from critic_prm.cli.doctor_vllm import look
 
         run = provider.wire(critic.requests(EXAMPLE)[0])
         findings += await look(provider, lambda wire: _asked(provider, wire, patience), run)
     if golden is not None:
-        from critic_prm.cli.doctor_checks.golden import compare, question
-
         reply = await _asked(provider, question(provider), patience)
         findings.append(compare(golden, f"{provider.name}/{provider.model}", reply))
     return findings
@@ -229,3 +228,58 @@ def _price(prices: Prices | None, hint: str) -> Finding:
 def _sent(wire: Wire) -> Finding:
     parameters = {name: value for name, value in wire.items() if name not in ("messages", "system")}
     return Finding("sent", "ok", orjson.dumps(parameters).decode())
+
+
+QUESTION = (
+    Message("system", "You examine solutions. Answer with one word."),
+    Message("user", "Problem: What is 17 + 25?\nStep 1: 17 + 25 = 42.\nIs step 1 correct?"),
+)
+ALTERNATIVES = 5
+FAR = 0.02
+"""Maximum difference in probability that other kernels and batch sizes cause with the same weights."""
+
+
+def question(provider: Provider) -> Wire:
+    """Return the body of the golden request. Raises UsageError if the model gives no log-probabilities."""
+    return provider.wire(Request(QUESTION, Sampling(temperature=0.0, max_tokens=1, logprobs=ALTERNATIVES)))
+
+
+def compare(path: Path, name: str, reply: Reply) -> Finding:
+    """Store the scores if the file does not exist yet; otherwise compare the reply with the stored scores.
+
+    Raises InputError if the file does not contain golden scores.
+    """
+    if not reply.logprobs or not reply.logprobs[0].top:
+        return Finding("golden", "bad", "the answer has no log-probabilities to compare")
+    now: dict[str, float] = {}
+    for token, chance in reply.logprobs[0].top:  # tokens that are parts of a character may share one spelling
+        now[token] = now.get(token, 0.0) + math.exp(chance)
+    if not path.exists():
+        path.write_bytes(orjson.dumps({"judge": name, "p": now}, option=orjson.OPT_INDENT_2))
+        return Finding("golden", "ok", f"{_shown(now)}: kept in {path}, to be compared with from now on")
+    before = _read(path)
+    least = min(now.values())
+    gap = max(abs(p - now.get(token, min(p, least))) for token, p in before.items())
+    if gap <= FAR:
+        return Finding("golden", "ok", f"{_shown(now)}: as in {path}, {gap:.1g} away at most")
+    return Finding(
+        "golden",
+        "bad",
+        f"{_shown(now)}; in {path} it was {_shown(before)}: another model, chat template, quantization or"
+        " --logprobs-mode answers under this name. If that is meant, delete the file; replies in the cache came from the one"
+        " before",
+    )
+
+
+def _read(path: Path) -> dict[str, float]:
+    try:
+        found: Any = orjson.loads(path.read_bytes())["p"]
+        return {str(token): float(p) for token, p in found.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        mend = "name a file that `doctor --golden` wrote, or none yet"
+        raise InputError(str(path), "these are no golden scores", mend) from error
+
+
+def _shown(p: dict[str, float]) -> str:
+    first = sorted(p.items(), key=lambda item: -item[1])[:2]
+    return ", ".join(f"P({token!r}) = {chance:.4f}" for token, chance in first)

@@ -1,1 +1,0 @@
-"""Checks that `critic-prm doctor` runs against a judge or a server."""
