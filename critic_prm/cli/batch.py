@@ -149,4 +149,4 @@ def import_(
 
     skipped = SkippedRows()
     typer.echo(import_file(judging, source, skipped, requests, judge, salt), err=True)
-    raise typer.Exit(3 if skipped else 0)
+    raise typer.Exit(3 if skipped.count else 0)

@@ -32,14 +32,14 @@ SPARE_FILES = 64
 """Number of open files that a run needs besides its connections."""
 
 
-class SkippedRows(list[object]):
-    """The invalid rows that a reader skipped. Call it with each error; every distinct error is printed once."""
+class SkippedRows:
+    """Counts the invalid rows that a reader skips; it is the reader's `complain`. Every distinct error is printed once."""
 
     def __init__(self) -> None:
-        self._printed: set[str] = set()
+        self.count, self._printed = 0, set[str]()
 
     def __call__(self, error: object) -> None:
-        self.append(error)
+        self.count += 1
         if (text := str(error)) not in self._printed:
             self._printed.add(text)
             print(f"skipped: {text}", file=sys.stderr, flush=True)
@@ -52,7 +52,7 @@ class Input:
         self.source, self.options, self.skipped = source, options, SkippedRows()
 
     def __iter__(self) -> Iterator[Trajectory]:
-        self.skipped.clear()
+        self.skipped.count = 0
         on_error: OnError = "skip" if self.options.skip_bad else "stop"
         rows = read_trajectories(self.source, self.options.format, on_error=on_error, complain=self.skipped)
         return islice(rows, self.options.limit)
@@ -102,7 +102,7 @@ def run_labelling(
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
         crew = workers if client is None else lambda: max(workers, client.gate.most)
         await label_into(sink, rows, critic, tally, options, workers=crew, stop=stop, stats=stats)
-        tally.skipped = len(rows.skipped)
+        tally.skipped = rows.skipped.count
 
     return run_watched(body, out, tally, client, critic.close, stats, clients_of(critic))
 
@@ -155,7 +155,7 @@ def run_batched(
             for account in stats:
                 account.restart()
             await label_into(sink, rows, critic, tally, options, stop=stop, stats=stats)
-            tally.skipped = len(rows.skipped)
+            tally.skipped = rows.skipped.count
             job.settle()
         finally:
             await job.close()

@@ -78,6 +78,6 @@ def score(
             typer.echo(f"{sink.rows} trajectories scored" + (f", {failed} without a judgement" if failed else ""), err=True)
         finally:
             await opened.close()
-        return 3 if failed or rows.skipped else 0
+        return 3 if failed or rows.skipped.count else 0
 
     raise typer.Exit(signals.run(run()))
