@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.linear import measure, normal, read, without_problems_of, write_training_set
-from critic_prm.arithmetic.judge import judge_one
+from critic_prm.arithmetic.claims import judge_one
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.family import family_names, generate_family
 

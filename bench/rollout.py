@@ -30,7 +30,7 @@ from critic_prm.generate.policy.policy import LLMPolicy, with_provider
 from critic_prm.generate.policy.problems import Problem
 from critic_prm.generate.policy.rollout import Prefixes, RolloutOptions
 from critic_prm.generate.policy.stopping import Enough
-from critic_prm.generate.tree import Growth, grow
+from critic_prm.generate.sample import Growth, grow
 from critic_prm.label.run import label
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider

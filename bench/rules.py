@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from critic_prm.arithmetic.judge import judge_one
+from critic_prm.arithmetic.claims import judge_one
 from critic_prm.data.trajectory import trajectory_from_json
 
 SOURCES = (

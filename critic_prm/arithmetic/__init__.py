@@ -1,8 +1,6 @@
 """Parse and check the arithmetic written in solution steps."""
 
-from __future__ import annotations
+from critic_prm.arithmetic.algebra import Notes, remember
+from critic_prm.arithmetic.claims import Claim, Finding, check, judge_one
 
-from critic_prm.arithmetic.claims import Claim, Finding, check
-from critic_prm.arithmetic.notes import Notes, remember
-
-__all__ = ["Claim", "Finding", "Notes", "check", "remember"]
+__all__ = ["Claim", "Finding", "Notes", "check", "judge_one", "remember"]

@@ -1,14 +1,17 @@
-"""Compare expressions with variables by evaluating them at sample points, and solve linear equations."""
+"""Equations with variables: compare and solve them, and follow them from step to step."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
-from critic_prm.arithmetic.parser import PLAIN, Reading, parse
-from critic_prm.arithmetic.sides import Side
-from critic_prm.arithmetic.values import Value, distance, divide, subtract
+from critic_prm.arithmetic.lexer import lex
+from critic_prm.arithmetic.parser import PLAIN, Reading, Unreadable, Value, distance, divide, parse, say, subtract
+from critic_prm.arithmetic.sides import Side, chains, sides
 
 Agreement = Literal["always", "nearly", "never", "sometimes"]
 
@@ -116,3 +119,143 @@ def _near(a: Value, b: Value) -> bool:
     if not isinstance(a, float) and not isinstance(b, float):
         return a == b
     return distance(a, b) <= 1e-7 * max(abs(float(a)), 1e-3)
+
+
+_CASES = re.compile(
+    r"\bor\b|case|either|\bif\b|\blet\b|when|suppos|assum|\bset|\bfor \$?[a-z] ?=|check|test|try|not |doesn|"
+    r"choice|possib|\^|sqrt|solutions|roots|\||±|\\pm",
+    re.IGNORECASE,
+)
+"""Matches steps in which a variable may rightly take a value that differs from its last equation."""
+
+
+_ASKS = re.compile(
+    r"(?:please )?(?:evaluate|calculate|compute|simplify|what is|find)?(?: the (?:value|expression))?(?: of)?[:\s]",
+    re.IGNORECASE,
+)
+_PURE = re.compile(r"[-+*/×÷−·^().,\d\s$]+|[-+*/^().,\d\s$\\a-z{}]+")
+_ONWARD = re.compile(
+    r"(?:expression (?:becomes|is now|simplifies to|reduces to)|what remains(?: is)?|which leaves|left with):?\s", re.IGNORECASE
+)
+"""Phrases after which a step repeats the whole expression, partly evaluated."""
+MAX_PROBLEM = 2_000
+"""Maximum length of a problem in characters; longer ones are ignored."""
+
+
+class Solved(NamedTuple):
+    """A linear equation in one variable: the step it stands in, its text, its solution, and whether it contains decimals."""
+
+    step: int
+    text: str
+    value: Value
+    rounded: bool
+
+
+@dataclass(slots=True)
+class Notes:
+    """State that the reader of a solution passes to `check` with each step. The reader sets `step` before each call."""
+
+    values: dict[str, Value] | None = None
+    """Value of each variable if the problem is a bare expression, so that a name keeps its value; None otherwise."""
+    asked: Value | None = None
+    """Value of the expression that the problem asks for, if it is a bare expression."""
+    step: int = 0
+    """Index of the current step."""
+    equations: dict[str, Solved] = field(default_factory=dict)
+    """The last linear equation in each variable."""
+
+
+@lru_cache(maxsize=4)
+def _varies(step: str) -> bool:
+    return _CASES.search(step) is not None
+
+
+def rounded(left: Side, right: Side) -> bool:
+    """Return whether either side contains a decimal number."""
+    return any(t.kind == "n" and t.places > 0 for t in (*left.tokens, *right.tokens))
+
+
+def follow(notes: Notes, left: Side, right: Side, shown: str, step: str) -> tuple[bool | None, str]:
+    """Compare a linear equation with the last one in the same variable, from this or the previous step, and store it.
+
+    Returns (True, "") if both have the same solution, (False, critique) if not, and (None, "") if there is nothing to compare.
+    """
+    names = letters(left) | letters(right)
+    if len(names) != 1 or left.doubtful or right.doubtful or _varies(step):
+        return None, ""
+    (name,) = names
+    try:
+        value = solution(left, right)
+        if value is None or "_" in name:
+            return None, ""
+        decimals = rounded(left, right)
+        before = notes.equations.get(name)
+        solves = len(left.tokens) == 1 and left.tokens[0].kind == "v" and not letters(right)
+        if not solves:
+            notes.equations[name] = Solved(notes.step, shown, value, decimals)
+        if before is None or notes.step - before.step > 1:
+            return None, ""
+        if distance(value, before.value) * 100 <= distance(before.value, 0) * (decimals or before.rounded):
+            return True, ""
+    except Unreadable:
+        return None, ""
+    stated = "" if solves else f", which gives {name} = {say(value)}"
+    return False, f"{before.text} gives {name} = {say(before.value)}, the step says {shown}{stated}"
+
+
+def remember(notes: Notes, problem: str) -> None:
+    """Store what a problem asks for, if it is a bare expression, or its equation, if it has exactly one."""
+    if len(problem) > MAX_PROBLEM:
+        return
+    notes.asked = _expression(problem)
+    if notes.asked is not None:
+        notes.values = {}
+        return
+    found: list[tuple[str, Solved]] = []
+    equations = 0
+    for chain in chains(problem):
+        equations += len(chain.relations)
+        left, right = sides(chain.members[0])[1], sides(chain.members[1])[0]
+        if left is None or right is None or not left.readable or not right.readable or left.doubtful or right.doubtful:
+            continue
+        names = letters(left) | letters(right)
+        if len(names) != 1 or chain.relations[0].text != "=" or opaque(left) or opaque(right):
+            continue
+        try:
+            value = solution(left, right)
+        except Unreadable:
+            continue
+        if value is not None:
+            text = " ".join(problem[left.start + chain.offset : right.end + chain.offset].split())
+            found += [(name, Solved(notes.step - 1, text, value, rounded(left, right))) for name in names]
+    if equations == 1:
+        notes.equations.update(found)
+
+
+def _expression(problem: str) -> Value | None:
+    """Return the value of a problem that is a bare expression, such as "Evaluate: (3 - -7) * 2 =", else None."""
+    asks = _ASKS.match(problem)
+    text = problem[asks.end() if asks else 0 :].strip().rstrip("=?. \n")
+    if _PURE.fullmatch(text) is None:
+        return None
+    try:
+        value, shape = parse(lex(text))
+    except Unreadable:
+        return None
+    return value if shape.operations else None
+
+
+def onward(notes: Notes, text: str) -> Iterator[tuple[bool, tuple[int, int], Value]]:
+    """Yield each place where a step repeats the whole expression: (value unchanged, span, value found)."""
+    if notes.asked is None:
+        return
+    for mark in _ONWARD.finditer(text):
+        start = mark.end()
+        end = min((at for at in (text.find(stop, start) for stop in (". ", ", ", "\n", ";")) if at >= 0), default=len(text))
+        end = start + len(text[start:end].rstrip(". "))
+        try:
+            value, shape = parse(lex(text[start:end]))
+            if shape.operations:
+                yield distance(value, notes.asked) * 10**9 <= max(distance(value, 0), 1), (start, end), value
+        except Unreadable:
+            continue

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from critic_prm.arithmetic.values import Value
+Value: TypeAlias = int | Fraction | float
 
 SPOKEN = 1
 """The `value` of an operator or relation that was written as a word."""

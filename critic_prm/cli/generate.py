@@ -61,8 +61,7 @@ def _command(name: str) -> Callable[..., None]:
 
         from critic_prm.data.records.reading import RecordWriter
         from critic_prm.data.trajectory import trajectory_to_json
-        from critic_prm.generate.check import confirm
-        from critic_prm.generate.family import generate_family, parse_kinds, parse_levels
+        from critic_prm.generate.family import confirm, generate_family, parse_kinds, parse_levels
 
         made: Counter[str] = Counter()
         trajectories = generate_family(

@@ -190,7 +190,7 @@ def tree(
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.generate.policy.policy import open_policy
     from critic_prm.generate.policy.problems import read_problems
-    from critic_prm.generate.tree import Growth, grow, tree_rows, tree_to_json
+    from critic_prm.generate.sample import Growth, grow, tree_rows, tree_to_json
 
     skipped: list[object] = []
     growth = Growth(k, searches, budget, alpha, beta, length, exploration)

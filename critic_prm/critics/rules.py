@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from critic_prm.arithmetic.judge import judge_one
+from critic_prm.arithmetic.claims import judge_one
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory

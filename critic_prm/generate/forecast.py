@@ -16,7 +16,7 @@ from critic_prm.generate.policy.answers import final_answer
 from critic_prm.generate.policy.policy import LLMPolicy
 from critic_prm.generate.policy.problems import Problem
 from critic_prm.generate.policy.rollout import RolloutOptions
-from critic_prm.generate.tree import Growth
+from critic_prm.generate.sample import Growth
 from critic_prm.providers.models import Prices, abilities
 from critic_prm.providers.provider import Request, Usage, requested_tier
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any, Literal, get_args
 
-from critic_prm.arithmetic.judge import judge_one
+from critic_prm.arithmetic.claims import judge_one
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import UsageError

@@ -11,7 +11,7 @@ from random import Random
 from typing import Literal, TypeVar
 
 from critic_prm.arithmetic import Claim, check
-from critic_prm.arithmetic.judge import judge_one
+from critic_prm.arithmetic.claims import judge_one
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.generate.policy.policy import unmarked
 

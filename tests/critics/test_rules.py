@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from critic_prm.arithmetic.judge import NOTHING, judge_one
+from critic_prm.arithmetic.claims import NOTHING, judge_one
 from critic_prm.critics.rules import connect
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 
-from critic_prm.data.trajectory import Trajectory
-
-Made = Callable[[str], list[Trajectory]]
+from tests.families import trajectories_of, unnumbered
 
 MATH = r"(?:[-\d()+/ ]|\\frac\{[^{}]*\}\{\d+\}|(?<![A-Za-z])[a-z](?![A-Za-z]))+"
 EQUATION = re.compile(f"{MATH}={MATH}")
@@ -18,7 +15,7 @@ EQUATION = re.compile(f"{MATH}={MATH}")
 
 def equation(text: str) -> str:
     """The one equation of a text, as Python writes it."""
-    text = re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text)
+    text = unnumbered(text)
     text = text.replace("$", "")
     (found,) = EQUATION.findall(text)
     found = re.sub(r"\\frac\{([^{}]*)\}\{([^{}]*)\}", r"(\1)/(\2)", found)
@@ -31,8 +28,8 @@ def root(text: str) -> float:
     return (right.real - left.real) / (left.imag - right.imag)
 
 
-def test_every_label_is_confirmed_by_the_roots_of_the_equations(two_thousand: Made) -> None:
-    for t in two_thousand("algebra"):
+def test_every_label_is_confirmed_by_the_roots_of_the_equations() -> None:
+    for t in trajectories_of("algebra"):
         gold, *roots = (root(equation(text)) for text in (t.problem, *t.texts))
         assert float(Fraction(t.gold_answer or "")) == pytest.approx(gold)
         wrong = [index for index, found in enumerate(roots) if found != pytest.approx(gold)]

@@ -12,6 +12,7 @@ import pytest
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.families.arithmetic import KINDS, VISIBLE
 from critic_prm.generate.family import generate_family
+from tests.families import trajectories_of, unnumbered
 
 NUMBER = r"(\d+(?:\.\d+)?)"
 Read = Callable[[Fraction, list[Fraction]], list[Fraction]]
@@ -134,7 +135,7 @@ def read(problem: str) -> tuple[Fraction | None, list[Fraction]]:
 
 def plain(text: str) -> str:
     """Without numbering, LaTeX, dollar signs and thousands separators."""
-    text = re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text)
+    text = unnumbered(text)
     text = text.replace("\\text{ of }", " of ").replace("\\times", "*").replace("\\", "").replace("$", "")
     return re.sub(r"(?<=[\d)]) x (?=[\d(])", " * ", text.replace("×", "*").replace("÷", "/").replace(",", ""))
 
@@ -186,8 +187,8 @@ def first_error_of_expression(trajectory: Trajectory) -> int:
 
 
 @pytest.fixture(scope="module")
-def trajectories(two_thousand: Callable[[str], list[Trajectory]]) -> list[Trajectory]:
-    return two_thousand("arithmetic")
+def trajectories() -> list[Trajectory]:
+    return trajectories_of("arithmetic")
 
 
 def test_every_label_is_confirmed_by_a_reader_of_the_words(trajectories: list[Trajectory]) -> None:

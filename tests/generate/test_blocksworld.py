@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-from critic_prm.data.trajectory import Trajectory
-
-Made = Callable[[str], list[Trajectory]]
+from tests.families import trajectories_of, unnumbered
 
 Under = dict[str, str]
 MOVE = re.compile(
@@ -27,8 +24,8 @@ def stacks(text: str) -> Under:
     return under
 
 
-def test_every_label_is_confirmed_by_a_simulator(two_thousand: Made) -> None:
-    for t in two_thousand("blocksworld"):
+def test_every_label_is_confirmed_by_a_simulator() -> None:
+    for t in trajectories_of("blocksworld"):
         start, goal = (
             stacks(text) for text in re.findall(r"\w+(?: \w+)*(?: \| \w+(?: \w+)*)*(?=\.)", described(t.problem))[:2]
         )
@@ -36,7 +33,7 @@ def test_every_label_is_confirmed_by_a_simulator(two_thousand: Made) -> None:
         world, first = dict(start), -1
         plan = []
         for index, step in enumerate(t.texts):
-            text = re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", step)
+            text = unnumbered(step)
             if done := re.match(r"(?:The goal is reached|This is the goal|Done): (.*)\.$", text):
                 claimed = stacks(done[1])
                 assert index == len(t.texts) - 1

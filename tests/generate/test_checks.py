@@ -15,27 +15,26 @@ import pytest
 
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
-from critic_prm.generate.check import Finding, checked_families, confirm
-from critic_prm.generate.checks import _solver, first_order, graphs, logic
-from critic_prm.generate.checks._solver import entails, satisfiable
-from critic_prm.generate.family import generate_family
+from critic_prm.generate.checks import first_order, graphs, logic
+from critic_prm.generate.checks.logic import entails, satisfiable
+from critic_prm.generate.family import Finding, checked_families, confirm, generate_family
 from tests.command import invoke
+from tests.families import COUNT, trajectories_of
 
 pytest.importorskip("z3", reason="z3-solver is not installed: pip install 'critic-prm[formal]'")
 pytest.importorskip("networkx", reason="networkx is not installed: pip install 'critic-prm[formal]'")
-Made = Callable[[str], list[Trajectory]]
 
 
 @pytest.mark.parametrize("name", ["first-order", "graphs", "logic"])
-def test_every_label_is_confirmed_by_a_solver(name: str, two_thousand: Made) -> None:
-    made = two_thousand(name)
-    assert list(confirm(name, made)) == made
+def test_every_label_is_confirmed_by_a_solver(name: str) -> None:
+    trajectories = trajectories_of(name)[: max(COUNT // 4, 100)] if COUNT < 10_000 else trajectories_of(name)
+    assert list(confirm(name, trajectories)) == trajectories
     assert name in checked_families()
 
 
 @pytest.mark.parametrize("name", ["first-order", "graphs", "logic"])
 def test_a_label_moved_by_one_step_is_contradicted(name: str) -> None:
-    for t in generate_family(name, 200, seed=9):
+    for t in generate_family(name, 60, seed=9):
         assert t.label is not None
         moved = replace(t, label=t.label + 1 if t.label < len(t.steps) - 1 else -1)
         with pytest.raises(CriticPrmError, match=f"{t.id} has the label {moved.label}, the solver says {t.label}"):
@@ -58,7 +57,7 @@ A, B, NOT_A, A_THEN_B, A_AND_B, A_OR_B = "A", "B", "¬A", "A → B", "A ∧ B", 
     ],
 )
 def test_entailment_of_known_cases(assumptions: list[str], conclusion: str, follows: bool) -> None:
-    z3 = _solver.z3()
+    z3 = logic.z3()
     a, b = z3.Bools("A B")
     formulas = {A: a, B: b, NOT_A: z3.Not(a), A_THEN_B: z3.Implies(a, b), A_AND_B: z3.And(a, b), A_OR_B: z3.Or(a, b)}
     given = [formulas[text] for text in assumptions]
@@ -67,7 +66,7 @@ def test_entailment_of_known_cases(assumptions: list[str], conclusion: str, foll
 
 
 def test_entailment_agrees_with_truth_tables() -> None:
-    z3, rng = _solver.z3(), Random(3)
+    z3, rng = logic.z3(), Random(3)
     atoms = z3.Bools("A B C D E")
 
     def formula(depth: int) -> tuple[Any, Callable[[tuple[bool, ...]], bool]]:
@@ -85,7 +84,7 @@ def test_entailment_agrees_with_truth_tables() -> None:
         )
 
     seen = set()
-    for _ in range(300):
+    for _ in range(150):
         given, (goal, true) = [formula(2) for _ in range(3)], formula(2)
         rows = [row for row in product((False, True), repeat=len(atoms)) if all(holds(row) for _, holds in given)]
         follows = all(true(row) for row in rows)
@@ -174,7 +173,7 @@ def test_what_cannot_be_checked_is_told_at_once(monkeypatch: pytest.MonkeyPatch)
         UsageError, match="no solver checks the family 'sorting'; those it can check are: first-order, graphs, logic"
     ):
         confirm("sorting", [])
-    _solver.z3.cache_clear()
+    logic.z3.cache_clear()
     monkeypatch.setitem(sys.modules, "z3", None)
     monkeypatch.setitem(sys.modules, "networkx", None)
     for name in ("graphs", "logic"):
@@ -185,7 +184,7 @@ def test_what_cannot_be_checked_is_told_at_once(monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture(autouse=True)
 def _solver_found_again() -> Iterator[None]:
     yield
-    _solver.z3.cache_clear()
+    logic.z3.cache_clear()
 
 
 def test_the_command_checks(tmp_path: Path) -> None:

@@ -6,8 +6,18 @@ import re
 
 import pytest
 
-from critic_prm.generate.families._inferences import from_one, from_two, mistakes, moves
-from critic_prm.generate.families._quantified import ANYONE, Statement, fact, fails, least_model, rel
+from critic_prm.generate.families._statements import (
+    ANYONE,
+    Statement,
+    fact,
+    fails,
+    from_one,
+    from_two,
+    least_model,
+    mistakes,
+    moves,
+    rel,
+)
 from critic_prm.generate.family import generate_family
 
 P, Q, R, S = 0, 1, 0, 1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 
-from critic_prm.data.trajectory import Trajectory
-from critic_prm.generate.families._propositions import ATOMS, PREDICATES
-
-Made = Callable[[str], list[Trajectory]]
+from critic_prm.generate.families._common import PREDICATES
+from critic_prm.generate.families.logic import ATOMS
+from tests.families import trajectories_of, unnumbered
 
 SENTENCES = {text: (pair[0], text == pair[0]) for pair in (*ATOMS, *PREDICATES) for text in pair}
 SYMBOL = re.compile(r"(?<![A-Za-z])¬?[A-Z](?![A-Za-z])")
@@ -65,8 +64,8 @@ def entails(premises: list[Formula], goal: Literal) -> bool:
     return not models & ~rows(("fact", [goal]), order)
 
 
-def test_every_label_is_confirmed_by_truth_tables(two_thousand: Made) -> None:
-    for t in two_thousand("logic"):
+def test_every_label_is_confirmed_by_truth_tables() -> None:
+    for t in trajectories_of("logic"):
         _, *lines, question = t.problem.split("\n")
         premises = [formula(line.split(") ", 1)[1]) for line in lines]
         (goal,) = literals(re.sub(r"^.* that ", "", question))
@@ -74,7 +73,7 @@ def test_every_label_is_confirmed_by_truth_tables(two_thousand: Made) -> None:
         assert ("yes" if entails(premises, goal) else "no") == t.gold_answer
         known = [parts[0] for kind, parts in premises if kind == "fact"]
         first = -1
-        *derivation, verdict = [re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text) for text in t.texts]
+        *derivation, verdict = [unnumbered(text) for text in t.texts]
         for index, text in enumerate(derivation):
             number = re.search(r"\((\d+)\)", text)
             assert number is not None

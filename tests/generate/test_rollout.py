@@ -22,9 +22,17 @@ from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import Came, Completion, with_provider
-from critic_prm.generate.policy.rollout import Prefixes, RolloutOptions, every_step, halving
+from critic_prm.generate.policy.rollout import (
+    Prefixes,
+    RolloutOptions,
+    dual_sided,
+    every_step,
+    halving,
+    progress_labels,
+    progress_ratios,
+    rescue_rate,
+)
 from critic_prm.generate.policy.stopping import Enough, interval, parse_rollouts, rollouts_for
-from critic_prm.generate.policy.targets import dual_sided, progress_labels, progress_ratios, rescue_rate
 from critic_prm.label.run import label
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider

@@ -23,8 +23,18 @@ from critic_prm.generate.policy import answers
 from critic_prm.generate.policy.answers import Grader, final_answer, plainly_same
 from critic_prm.generate.policy.policy import LLMPolicy, continuation, marked, unmarked, with_provider
 from critic_prm.generate.policy.problems import Problem, read_problems
-from critic_prm.generate.sample import Keep, SampleStats, parse_keep, sample
-from critic_prm.generate.tree import Growth, grow, quality, tree_rows, tree_to_json, urge
+from critic_prm.generate.sample import (
+    Growth,
+    Keep,
+    SampleStats,
+    grow,
+    parse_keep,
+    quality,
+    sample,
+    tree_rows,
+    tree_to_json,
+    urge,
+)
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 from tests.effort import times_as_long, until_async

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
-from critic_prm.data.trajectory import Trajectory
-
-Made = Callable[[str], list[Trajectory]]
+from tests.families import trajectories_of, unnumbered
 
 
 def numbers(text: str) -> list[int]:
@@ -48,11 +45,11 @@ def bubble(before: list[int], done: int) -> tuple[list[int], list[int]]:
 PASSES = {"selection": selection, "insertion": insertion, "bubble": bubble}
 
 
-def test_every_label_is_confirmed_by_making_the_passes_again(two_thousand: Made) -> None:
-    for t in two_thousand("sorting"):
+def test_every_label_is_confirmed_by_making_the_passes_again() -> None:
+    for t in trajectories_of("sorting"):
         before, first = numbers(t.problem), -1
         assert ", ".join(map(str, sorted(before))) == t.gold_answer
-        *passes, last = [re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text) for text in t.texts]
+        *passes, last = [unnumbered(text) for text in t.texts]
         for done, text in enumerate(passes):
             said, stated = (
                 re.split(r"\. The list is now |, which gives ", text)

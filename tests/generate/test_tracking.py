@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-from critic_prm.data.trajectory import Trajectory
-
-Made = Callable[[str], list[Trajectory]]
+from tests.families import trajectories_of, unnumbered
 
 State = list[tuple[str, str]] | list[str]
 
@@ -46,11 +43,11 @@ def thing(text: str) -> str:
     return words[-1] if "of" in words else words[1]
 
 
-def test_every_label_is_confirmed_by_carrying_the_events_out(two_thousand: Made) -> None:
+def test_every_label_is_confirmed_by_carrying_the_events_out() -> None:
     seen = set()
-    for t in two_thousand("tracking"):
+    for t in trajectories_of("tracking"):
         begin, *events, ask = re.split(r"(?<=[.]) (?=[A-Z])", t.problem)
-        texts = [re.sub(r"^(\*\*Step \d+\.\*\*|Step \d+:|\d+\.|\(\d+\)) ", "", text) for text in t.texts]
+        texts = [unnumbered(text) for text in t.texts]
         claims: list[object] = []
         truth: list[object] = []
         if begin.startswith("At first"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
-import critic_prm.arithmetic.judge as arithmetic_judge
+import critic_prm.arithmetic.claims as arithmetic_judge
 from critic_prm.critics import rules
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory

@@ -9,10 +9,9 @@ from typing import Any
 
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError
-from critic_prm.generate.check import Finding
-from critic_prm.generate.checks._solver import entails, satisfiable, unnumbered, z3
-from critic_prm.generate.families._phrases import RELATIONS
-from critic_prm.generate.families._propositions import PREDICATES
+from critic_prm.generate.checks.logic import entails, satisfiable, unnumbered, z3
+from critic_prm.generate.families._common import PREDICATES, RELATIONS
+from critic_prm.generate.family import Finding
 
 UNARY = {text: (pair[0], text == pair[0]) for pair in PREDICATES for text in pair}
 BINARY = {text: (pair[0], text == pair[0]) for pair in RELATIONS for text in pair}

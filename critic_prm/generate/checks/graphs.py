@@ -8,8 +8,8 @@ from typing import Any
 
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import ConfigError, InputError
-from critic_prm.generate.check import Finding
-from critic_prm.generate.checks._solver import unnumbered
+from critic_prm.generate.checks.logic import unnumbered
+from critic_prm.generate.family import Finding
 
 NAME = r"([A-Z][a-z]*)"
 

@@ -7,10 +7,8 @@ from itertools import count
 from random import Random
 from typing import NamedTuple
 
-from critic_prm.generate.families._inferences import GENERAL, Move, witness
-from critic_prm.generate.families._phrases import BINARY, RELATIONS
-from critic_prm.generate.families._propositions import PREDICATES
-from critic_prm.generate.families._quantified import ANYONE, Statement, fact, least_model, rel
+from critic_prm.generate.families._common import PREDICATES, RELATIONS
+from critic_prm.generate.families._statements import ANYONE, BINARY, GENERAL, Move, Statement, fact, least_model, rel, witness
 
 STARTS = ("fact", "fact", "some", "some", "all", "all", "each", "each", "one", "one", "rel", "toward", "from", "denied")
 

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from random import Random
 from typing import TypeAlias
 
-from critic_prm.generate.families._slips import Style, apply, draw_style, misread, slips
-from critic_prm.generate.families._stories import FACTORS, SIZES
-from critic_prm.generate.families._words import numbered
-from critic_prm.generate.family import Solution
+from critic_prm.generate.families._common import WORDS, Impossible, Run, SimulatedTask, say
+from critic_prm.generate.families._stories import FACTORS, SIZES, Style, apply, draw_style, misread, slips
 
 RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 OPERATIONS = {1: (2, 3), 2: (3, 3), 3: (4, 5), 4: (5, 6), 5: (7, 8)}
-ASK = (
-    "Compute {}.",
-    "Evaluate the expression {}.",
-    "What is the value of {}?",
-    "Work out {}.",
-    "Calculate {} step by step.",
-    "Simplify {}.",
-)
-DO = ("{eq}", "Next, {eq}", "We compute {eq}", "Now {eq}")
-REST = ("{}, which leaves {}.", "{}. The expression becomes {}.", "{}, so we have {}.", "{}. What remains: {}.")
-END = ("{}. The value is {}.", "{}, so the result is {}.", "{}. Answer: {}.")
-TRIES = 12
 
-Tree: TypeAlias = "Fraction | tuple[str, Tree, Tree]"
+Operation: TypeAlias = "tuple[str, Tree, Tree]"
+Tree: TypeAlias = "Fraction | Operation"
 
 
 def value(tree: Tree) -> Fraction:
@@ -37,12 +23,7 @@ def value(tree: Tree) -> Fraction:
     return tree if isinstance(tree, Fraction) else apply(tree[0], [value(tree[1]), value(tree[2])])
 
 
-def size(tree: Tree) -> int:
-    """Return the number of operations."""
-    return 0 if isinstance(tree, Fraction) else 1 + size(tree[1]) + size(tree[2])
-
-
-def first(tree: Tree) -> tuple[str, Tree, Tree]:
+def first(tree: Tree) -> Operation:
     """Return the operation to evaluate first: the leftmost one with two numeric operands."""
     assert not isinstance(tree, Fraction)
     for part in tree[1:]:
@@ -58,7 +39,7 @@ def swap(tree: Tree, old: Tree, new: Tree) -> Tree:
     return tree if isinstance(tree, Fraction) else (tree[0], swap(tree[1], old, new), swap(tree[2], old, new))
 
 
-def out_of_order(tree: Tree) -> list[tuple[Tree, tuple[str, Tree, Tree], str, Tree]]:
+def out_of_order(tree: Tree) -> list[tuple[Tree, Operation, str, Tree]]:
     """Find the places where a violation of the operator precedence is possible.
 
     The violations are evaluating from left to right, and reading a minus sign as if brackets followed it. Each entry is (place,
@@ -78,99 +59,74 @@ def out_of_order(tree: Tree) -> list[tuple[Tree, tuple[str, Tree, Tree], str, Tr
 
 
 @dataclass(frozen=True)
-class ExpressionTask:
+class ExpressionTask(SimulatedTask):
     """An expression and one way of writing its evaluation."""
 
+    problem: str
     tree: Tree
     style: Style
-    ask: str
-    words: tuple[tuple[str, str], ...]  # per step: its beginning and its end
+    phrases: tuple[tuple[str, str], ...]  # per step: its beginning and its end
+    numbering: str
+    form: str = "expression"
+    changes_answer = True
+    tries = 12
 
-    @property
-    def problem(self) -> str:
-        return self.ask.format(self.style.math(self._show(self.tree)))
-
-    @property
-    def facts(self) -> Mapping[str, object]:
-        return {"form": "expression"}
-
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._work({}, None)
-        assert solution is not None
-        return solution
-
-    @cached_property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        found, tree = [], self.tree
+    def kinds(self, steps: int) -> Sequence[tuple[str, ...]]:
+        kinds, tree = [], self.tree
         while not isinstance(tree, Fraction):
             node = first(tree)
-            found.append(("slip", "operator", "misread") + ("order",) * bool(out_of_order(tree)))
+            kinds.append(("slip", "operator", "misread") + ("order",) * bool(out_of_order(tree)))
             tree = swap(tree, node, value(node))
-        return tuple(found)
+        return kinds
 
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        for _ in range(TRIES):
-            solution = self._work({at: kind}, rng)
-            if solution and solution.answer != self.right.answer:
-                return solution
-        return None
-
-    def _work(self, errors: Mapping[int, str], rng: Random | None) -> Solution | None:
-        tree, texts, bounds = self.tree, [], 50 * max(SIZES[5])
-        for index, (start, end) in enumerate(self.words):
+    def solve(self, run: Run) -> str:
+        tree = self.tree
+        for start, end in self.phrases:
             node = first(tree)
             result = value(node)
-            if index in errors and rng:
-                spoilt = self._spoil(tree, node, errors[index], rng)
-                if spoilt is None:
-                    return None
-                node, result, tree = spoilt
+            if run.error:
+                node, result, tree = self._spoil(tree, node, run)
             else:
                 tree = swap(tree, node, result)
-            if not 0 < result < bounds or result.denominator != 1:
-                return None
-            equation = self.style.math(f"{self._show(node)} = {self.style.number(result)}")
-            texts.append(end.format(start.format(eq=equation), self.style.math(self._show(tree))))
-        return Solution(numbered(texts, self.style.numbering), str(tree)) if isinstance(tree, Fraction) else None
+            if not 0 < result < 50 * max(SIZES[5]) or result.denominator != 1:
+                raise Impossible
+            equation = self.style.math(f"{show(node, self.style)} = {self.style.number(result)}")
+            run.texts.append(end.format(start.format(eq=equation), self.style.math(show(tree, self.style))))
+        if not isinstance(tree, Fraction):
+            raise Impossible
+        return str(tree)
 
-    def _spoil(
-        self, tree: Tree, node: tuple[str, Tree, Tree], kind: str, rng: Random
-    ) -> tuple[tuple[str, Tree, Tree], Fraction, Tree] | None:
+    def _spoil(self, tree: Tree, node: Operation, run: Run) -> tuple[Operation, Fraction, Tree]:
         """Return the calculation as written, its result, and the remaining expression."""
         op, left, right = node
         assert isinstance(left, Fraction)
         assert isinstance(right, Fraction)
-        result = value(node)
-        if kind == "order":
+        result, rng = value(node), run.rng
+        if run.error == "order":
             place, early, sign, other = rng.choice(out_of_order(tree))
             done = value(early)
             if done <= 0:
-                return None
-            later: Tree = ("-", other, done) if sign == "before -" else (sign, done, other)
-            return early, done, swap(tree, place, later)
-        if kind == "slip":
-            wrong = slips(op, [left, right], result, rng)
-            done = rng.choice(wrong) if wrong else result
-            written: tuple[str, Tree, Tree] = node
-        elif kind == "operator":
+                raise Impossible
+            return early, done, swap(tree, place, ("-", other, done) if sign == "before -" else (sign, done, other))
+        written = node
+        if run.error == "operator":
             written = ({"+": "-", "-": "+", "*": "+", "/": rng.choice("*-")}[op], left, right)
-            done = value(written)
-        else:
-            options = misread(left, rng) if rng.random() < 0.5 else misread(right, rng)
-            if not options:
-                return None
-            other = rng.choice(options)
+        elif run.error == "misread":
+            other = run.choose(misread(left, rng) if rng.random() < 0.5 else misread(right, rng))
             written = (op, other, right) if rng.random() < 0.5 else (op, left, other)
-            done = value(written)
-        return None if done == result else (written, done, swap(tree, node, done))
+        done = run.choose(slips(op, [left, right], result, rng)) if run.error == "slip" else value(written)
+        if done == result:
+            raise Impossible
+        return written, done, swap(tree, node, done)
 
-    def _show(self, tree: Tree, rank: int = 0) -> str:
-        if isinstance(tree, Fraction):
-            return str(self.style.number(tree))
-        op, left, right = tree
-        text = f"{self._show(left, RANK[op])} {self.style.sign(op)} {self._show(right, RANK[op] + 1)}"
-        return f"({text})" if RANK[op] < rank else text
+
+def show(tree: Tree, style: Style, rank: int = 0) -> str:
+    """Write an expression with the brackets it needs."""
+    if isinstance(tree, Fraction):
+        return str(style.number(tree))
+    op, left, right = tree
+    text = f"{show(left, style, RANK[op])} {style.sign(op)} {show(right, style, RANK[op] + 1)}"
+    return f"({text})" if RANK[op] < rank else text
 
 
 def draw_expression(rng: Random, level: int) -> ExpressionTask:
@@ -180,8 +136,12 @@ def draw_expression(rng: Random, level: int) -> ExpressionTask:
         tree = _grow(rng, count, level)
         if tree is not None and 0 < value(tree) < 20 * SIZES[level][1]:
             break
-    words = [(rng.choice(DO), rng.choice(REST if step < count - 1 else END)) for step in range(count)]
-    return ExpressionTask(tree, draw_style(rng), rng.choice(ASK), tuple(words))
+    phrases = tuple(
+        (say(rng, "expressions", "do"), say(rng, "expressions", "rest" if step < count - 1 else "end")) for step in range(count)
+    )
+    style = draw_style(rng)
+    problem = rng.choice(WORDS["expressions"]["ask"]).format(style.math(show(tree, style)))
+    return ExpressionTask(problem, tree, style, phrases, style.numbering)
 
 
 def _grow(rng: Random, count: int, level: int) -> Tree | None:

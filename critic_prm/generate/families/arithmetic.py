@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from random import Random
 
-from critic_prm.generate.families import _scenes
+from critic_prm.generate.families._common import Impossible, Run, SimulatedTask, sentence
 from critic_prm.generate.families._expressions import draw_expression
-from critic_prm.generate.families._slips import Style, apply, draw_style, misread, slips, transposed
-from critic_prm.generate.families._stock import stock
-from critic_prm.generate.families._stories import Quantity, Story, values
-from critic_prm.generate.families._words import numbered, sentence
-from critic_prm.generate.family import FamilyTask, Solution
+from critic_prm.generate.families._stories import (
+    Quantity,
+    Story,
+    Style,
+    apply,
+    compare,
+    draw_style,
+    machine,
+    misread,
+    results,
+    savings,
+    shop,
+    slips,
+    stock,
+    transposed,
+    trip,
+)  # fmt: skip
+from critic_prm.generate.family import FamilyTask
 
 VISIBLE = ("slip", "dropped-term")
 """Error kinds that show as a false equation. The other kinds write true equations that are wrong for the problem."""
@@ -32,9 +45,8 @@ KINDS = {
 }
 
 STORIES: Mapping[Callable[[Random, int], Story], int] = {
-    stock: 6, _scenes.shop: 3, _scenes.compare: 3, _scenes.machine: 1, _scenes.trip: 1, _scenes.savings: 2,
+    stock: 6, shop: 3, compare: 3, machine: 1, trip: 1, savings: 2,
 }  # fmt: skip
-TRIES = 12
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
@@ -43,7 +55,7 @@ def draw(rng: Random, level: int) -> FamilyTask:
         return draw_expression(rng, level)
     while True:
         story = rng.choices(list(STORIES), list(STORIES.values()))[0](rng, level)
-        if all(result > 1 for result in values(story.nodes)):  # avoids "1 boxes"; also, an empty stock ends the story
+        if all(result > 1 for result in results(story.nodes)):  # avoids "1 boxes"; also, an empty stock ends the story
             break
     nodes = list(story.nodes)
     for i in range(1, len(nodes)):  # a product and the sum that uses it may share a step
@@ -52,7 +64,8 @@ def draw(rng: Random, level: int) -> FamilyTask:
     opening = story.opening if rng.random() < 0.25 else None
     closing = rng.choice((story.closing, story.closing, "The answer is @.", "Answer: @."))
     story = replace(story, nodes=tuple(nodes), opening=opening, closing=closing)
-    return StoryTask(story, draw_style(rng), rng.random() < 0.3)
+    style = draw_style(rng)
+    return StoryTask(story.problem, story, style, style.numbering, rng.random() < 0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +79,17 @@ class Line:
 
 
 @dataclass(frozen=True)
-class StoryTask:
+class StoryTask(SimulatedTask):
     """A story and one way of writing its solution. `closes` says whether the answer has its own step."""
 
+    problem: str
     story: Story
     style: Style
+    numbering: str
     closes: bool
-
-    @property
-    def problem(self) -> str:
-        return self.story.problem
-
-    @property
-    def facts(self) -> Mapping[str, object]:
-        return {"form": "story"}
-
-    @cached_property
-    def right(self) -> Solution:
-        solution = self._write(self._lines())
-        assert solution is not None, self.story.problem
-        return solution
+    form: str = "story"
+    changes_answer = True
+    tries = 12
 
     @cached_property
     def _groups(self) -> tuple[tuple[int, ...], ...]:
@@ -96,16 +100,15 @@ class StoryTask:
                 groups[-1] += (index,)
             else:
                 groups.append((index,))
-        return (((),) if self.story.opening else ()) + tuple(groups) + (((),) if self.closes else ())
+        return ((),) * bool(self.story.opening) + tuple(groups) + ((),) * self.closes
 
-    @cached_property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        found = [tuple({kind: None for index in group for kind in self._kinds(index)}) for group in self._groups]
+    def kinds(self, steps: int) -> Sequence[tuple[str, ...]]:
+        kinds = [tuple({kind: None for index in group for kind in self._kinds(index)}) for group in self._groups]
         if self.story.opening:
-            found[0] = ("misread",)
+            kinds[0] = ("misread",)
         if self.closes:
-            found[-1] = ("answer",)
-        return tuple(found)
+            kinds[-1] = ("answer",)
+        return kinds
 
     def _kinds(self, index: int) -> list[str]:
         node = self.story.nodes[index]
@@ -126,31 +129,24 @@ class StoryTask:
         before = self.story.nodes[index - 1] if index else None
         return before is not None and before.op == "%" and index - 1 in self.story.nodes[index].terms
 
-    def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
-        for _ in range(TRIES):
-            solution = self._try(self._groups[at], kind, rng)
-            if solution and solution.answer != self.right.answer:
-                return solution
-        return None
+    def solve(self, run: Run) -> str:
+        group = self._groups[run.at] if run.at >= 0 else ()
+        story, rng = self.story, run.rng
+        at = rng.choice([i for i in group if run.kind in self._kinds(i)]) if group else -1
+        read: tuple[Quantity, Fraction] | None = None
+        reported: Fraction | None = None
+        if run.kind == "misread" and not group:
+            assert story.opening is not None
+            quantity = story.opening[1]
+            read = quantity, run.choose(misread(quantity.value, rng))
+        elif run.kind and not group:
+            *earlier, last = results(story.nodes)
+            others = [value for node, value in zip(story.nodes, earlier, strict=False) if node.money == story.nodes[-1].money]
+            reported = rng.choice([transposed(last, rng), *others])
+        return self._write(run, self._lines(at, run, read), reported, read[1] if read else None)
 
-    def _try(self, group: tuple[int, ...], kind: str, rng: Random) -> Solution | None:
-        if group:
-            index = rng.choice([i for i in group if kind in self._kinds(i)])
-            return self._write(self._lines(error=(index, kind, rng)))
-        if kind == "misread":
-            assert self.story.opening is not None
-            quantity = self.story.opening[1]
-            read = rng.choice(misread(quantity.value, rng))
-            return self._write(self._lines(read=(quantity, read)), opening=read)
-        *earlier, last = values(self.story.nodes)
-        money = self.story.nodes[-1].money
-        others = [value for node, value in zip(self.story.nodes, earlier, strict=False) if node.money == money]
-        return self._write(self._lines(), answer=rng.choice([transposed(last, rng), *others]))
-
-    def _lines(
-        self, error: tuple[int, str, Random] | None = None, read: tuple[Quantity, Fraction] | None = None
-    ) -> list[Line] | None:
-        """Calculate all nodes, with an error at one node or a misread quantity; None if the numbers become implausible."""
+    def _lines(self, at: int, run: Run, read: tuple[Quantity, Fraction] | None) -> list[Line]:
+        """Calculate all nodes, with an error at node `at` or a misread quantity. Raises Impossible for implausible numbers."""
         lines: list[Line] = []
         for index, node in enumerate(self.story.nodes):
             shown = []
@@ -160,28 +156,27 @@ class StoryTask:
                 else:
                     shown.append((read[1] if read and term is read[0] else term.value, term.money))
             line = self._line(node.op, shown)
-            if error and error[0] == index:
-                spoilt = self._spoil(index, shown, *error[1:])
-                if spoilt is None or spoilt.result == line.result:
-                    return None
+            if index == at:
+                spoilt = self._spoil(index, shown, run)
+                if spoilt.result == line.result:
+                    raise Impossible
                 line = spoilt
             if line.result <= 1 or (line.result.denominator != 1 and not node.money):
-                return None
+                raise Impossible
             lines.append(line)
         return lines
 
     def _line(self, op: str, shown: list[tuple[Fraction, bool]]) -> Line:
         return Line(op, tuple(shown), apply(op, [value for value, _ in shown]), self.style.percent)
 
-    def _spoil(self, index: int, shown: list[tuple[Fraction, bool]], kind: str, rng: Random) -> Line | None:
+    def _spoil(self, index: int, shown: list[tuple[Fraction, bool]], run: Run) -> Line:
         """Return the line of a node with an error of this kind."""
-        node = self.story.nodes[index]
+        node, kind, rng = self.story.nodes[index], run.kind, run.rng
         line = self._line(node.op, shown)
         numbers = [value for value, _ in shown]
         match kind:
             case "slip":
-                wrong = slips(node.op, numbers, line.result, rng)
-                return replace(line, result=rng.choice(wrong)) if wrong else None
+                return replace(line, result=run.choose(slips(node.op, numbers, line.result, rng)))
             case "dropped-term":
                 return replace(line, result=line.result - rng.choice(numbers))
             case "missing-term":
@@ -190,7 +185,7 @@ class StoryTask:
                 return self._line("+", kept)
             case "operator":
                 if shown[0][1] != shown[1][1] and node.op in "*/":
-                    return None  # dollars and counts are never added, even by mistake
+                    raise Impossible  # dollars and counts are never added, even by mistake
                 return self._line({"+": "-", "-": "+", "*": "+", "/": rng.choice("*-")}[node.op], shown)
             case "percent" if node.op == "%":
                 scale = 10 if numbers[0] < 10 else Fraction(1, 10)
@@ -208,45 +203,34 @@ class StoryTask:
             earlier = node.terms[place]
             same = shown[place][1]
             assert isinstance(earlier, int)
-            others += [
-                value for n, value in zip(self.story.nodes[:earlier], values(self.story.nodes), strict=False) if n.money == same
-            ]
-        others = [value for value in others if value != numbers[place]]
-        if not others:
-            return None
-        shown[place] = (rng.choice(others), shown[place][1])
+            nodes = self.story.nodes
+            others += [value for n, value in zip(nodes[:earlier], results(nodes), strict=False) if n.money == same]
+        shown[place] = (run.choose([value for value in others if value != numbers[place]]), shown[place][1])
         return self._line(node.op, shown)
 
-    def _write(
-        self, lines: list[Line] | None, *, answer: Fraction | None = None, opening: Fraction | None = None
-    ) -> Solution | None:
-        """Write the steps. `answer` and `opening` replace the final result and the initial quantity."""
-        if lines is None:
-            return None
+    def _write(self, run: Run, lines: list[Line], answer: Fraction | None, opening: Fraction | None) -> str:
+        """Write the steps and return the answer. `answer` and `opening` replace the final result and the initial quantity."""
         story, style = self.story, self.style
-        reported = style.number(lines[-1].result if answer is None else answer, story.nodes[-1].money)
-        texts = []
         for group in self._groups:
-            said = [(story.nodes[i].say, self._equation(lines[i], story.nodes[i].money)) for i in group]
-            texts.append(" ".join(sentence(say.replace("@", equation)) for say, equation in said if equation))
-            if not all(equation for _, equation in said):
-                return None
+            parts = [story.nodes[i].say.replace("@", self._equation(lines[i], story.nodes[i].money)) for i in group]
+            run.texts.append(" ".join(map(sentence, parts)))
         if story.opening:
-            say, quantity = story.opening
+            text, quantity = story.opening
             stated = style.number(quantity.value if opening is None else opening, quantity.money)
-            texts[0] = say.replace("@", style.math(str(stated)))
+            run.texts[0] = text.replace("@", style.math(str(stated)))
+        reported = style.number(lines[-1].result if answer is None else answer, story.nodes[-1].money)
         if reported is None:
-            return None
+            raise Impossible
         closing = sentence(story.closing.replace("@", style.math(reported)))
-        texts[-1] = closing if self.closes else f"{texts[-1]} {closing}"
-        return Solution(numbered(texts, style.numbering), reported.removeprefix("\\").replace(",", ""))
+        run.texts[-1] = closing if self.closes else f"{run.texts[-1]} {closing}"
+        return reported.removeprefix("\\").replace(",", "")
 
-    def _equation(self, line: Line, money: bool) -> str | None:
+    def _equation(self, line: Line, money: bool) -> str:
         style = self.style
         terms = [style.number(value, is_money) for value, is_money in line.terms]
         result = style.number(line.result, money)
         if result is None or None in terms:
-            return None
+            raise Impossible
         words = [str(term) for term in terms]
         if line.op != "%":
             return style.math(f" {style.sign(line.op)} ".join(words) + f" = {result}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
-from critic_prm.generate.families._runs import RunTask
-from critic_prm.generate.families._words import NUMBERING, numbered, sentence
-from critic_prm.generate.family import FamilyTask, Solution
+from critic_prm.generate.families._common import WORDS, Impossible, Run, SimulatedTask, draw_numbering, say, sentence
+from critic_prm.generate.family import FamilyTask
 
 KINDS = {
     "covered": 4.0,  # moves a block that has another block on top
@@ -20,20 +19,13 @@ KINDS = {
 Stacks = tuple[tuple[str, ...], ...]
 """Each stack from bottom to top; stacks are sorted by their bottom blocks."""
 
-COLOURS = ("red", "blue", "green", "yellow", "white", "black", "orange", "purple", "grey", "brown")
 SIZES = {1: (3, 3), 2: (4, 4), 3: (5, 5), 4: (6, 6), 5: (7, 8)}
-ASK = ("Only the top block of a stack can be moved, onto the table or onto another top block. Give a plan, a move a step.",
-       "A block is moved only if nothing lies on it, and only to where nothing lies on top. Write a plan.")  # fmt: skip
-START = ("At the start the stacks, from bottom to top, are", "There are these stacks on a table (bottom to top):")
-GOAL = ("The goal is", "They are to become", "Wanted:")
-MOVES = (
-    ("Move {} onto {}.", "Move {} to the table."),
-    ("Put {} on {}.", "Put {} on the table."),
-    ("{} goes on {}.", "{} goes to the table."),
-)
-NOW = ("Now: {}.", "The stacks are now {}.", "That gives {}.")
-DONE = ("The goal is reached: {}.", "This is the goal: {}.", "Done: {}.")
 TABLE = "table"
+
+
+def shown(stacks: Stacks) -> str:
+    """Write the stacks, each from bottom to top."""
+    return " | ".join(map(" ".join, stacks))
 
 
 def tidy(stacks: Sequence[Sequence[str]]) -> Stacks:
@@ -76,64 +68,48 @@ def next_move(stacks: Stacks, goal: Stacks) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True)
-class Planning:
+class Planning(SimulatedTask):
     """Initial stacks, goal stacks, and one way of writing the plan."""
 
+    problem: str
     start: Stacks
     goal: Stacks
-    intro: tuple[str, str, str]
     moves: tuple[str, str]
     block: str
     now: str
     done: str
     numbering: str
     longest: int  # upper bound on the steps of any solution, correct or wrong
+    form: str = ""
 
-    def _show(self, stacks: Stacks) -> str:
-        return " | ".join(" ".join(stack) for stack in stacks)
+    def kinds(self, steps: int) -> Sequence[tuple[str, ...]]:
+        return [("covered", "buried", "state"), *[("covered", "buried", "state", "early")] * (steps - 2), ("state",)]
 
-    @property
-    def problem(self) -> str:
-        start, goal, ask = self.intro
-        return f"{start} {self._show(self.start)}. {goal} {self._show(self.goal)}. {ask}"
-
-    @property
-    def facts(self) -> Mapping[str, object]:
-        return {}
-
-    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
-        return (("covered", "buried", "state"),) + (("covered", "buried", "state", "early"),) * (steps - 2) + (("state",),)
-
-    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def solve(self, run: Run) -> str:
         """Plan the next move from the current stacks or, after an error, possibly continue the original plan."""
-        stacks, texts, plan = self.start, list[str](), list[tuple[str, str]]()
-        blind = self._plan if at >= 0 and rng.random() < 0.5 else None
-        while len(texts) < self.longest:
-            step = len(texts)
-            wrong = kind if step == at else ""
-            move = next_move(stacks, self.goal) if not blind else blind[step] if step < len(blind) else None
-            if wrong == "early" or move is None:
+        stacks, plan = self.start, list[tuple[str, str]]()
+        fixed = self.plan if run.at >= 0 and run.rng.random() < 0.5 else None
+        while len(run.texts) < self.longest:
+            step = len(run.texts)
+            move = next_move(stacks, self.goal) if fixed is None else fixed[step] if step < len(fixed) else None
+            if run.error == "early" or move is None:
                 break
-            if wrong in ("covered", "buried"):
-                moves = _illegal(stacks, wrong)
-                if not moves:
-                    return None
-                move = rng.choice([m for m in moves if m[0] == move[0]] or moves)
+            if run.error in ("covered", "buried"):
+                moves = _illegal(stacks, run.error)
+                move = run.choose([m for m in moves if m[0] == move[0]] or moves)
             stacks = after(stacks, *move)
-            if wrong == "state":
-                stacks = _misseen(stacks, rng)
+            if run.error == "state":
+                stacks = _misseen(stacks, run.rng)
             plan.append(move)
-            texts.append(f"{self._say(*move)} {self.now.format(self._show(stacks))}")
-        if len(texts) == self.longest:
-            return None
-        if kind == "state" and len(texts) == at:
-            stacks = _misseen(stacks, rng)  # the last step misstates the final stacks
-        elif kind == "early" and stacks != self.goal:
+            run.texts.append(f"{self._say(*move)} {self.now.format(shown(stacks))}")
+        if len(run.texts) == self.longest or (run.kind == "early" and stacks == self.goal):
+            raise Impossible
+        if run.error == "state":
+            stacks = _misseen(stacks, run.rng)  # the last step misstates the final stacks
+        elif run.kind == "early":
             stacks = self.goal
-        elif kind == "early":
-            return None
-        texts.append(self.done.format(self._show(stacks)))
-        return Solution(numbered(texts, self.numbering), ", ".join(f"{block} -> {to}" for block, to in plan))
+        run.texts.append(self.done.format(shown(stacks)))
+        return ", ".join(f"{block} -> {to}" for block, to in plan)
 
     def _say(self, block: str, to: str) -> str:
         onto, down = self.moves
@@ -141,8 +117,8 @@ class Planning:
         return sentence(down.format(name) if to == TABLE else onto.format(name, self.block.format(to)))
 
     @cached_property
-    def _plan(self) -> list[tuple[str, str]]:
-        """Return the moves of the correct plan."""
+    def plan(self) -> list[tuple[str, str]]:
+        """The moves of the correct plan."""
         stacks, plan = self.start, list[tuple[str, str]]()
         while move := next_move(stacks, self.goal):
             stacks = after(stacks, *move)
@@ -183,15 +159,17 @@ def draw(rng: Random, level: int) -> FamilyTask:
     """Draw two arrangements of the same blocks."""
     count = rng.randint(*SIZES[level])
     coloured = rng.random() < 0.4
-    blocks = rng.sample(COLOURS, count) if coloured else list("ABCDEFGHIJ"[:count])
+    blocks = rng.sample(WORDS["blocksworld"]["colours"], count) if coloured else list("ABCDEFGHIJ"[:count])
     block = rng.choice(("the {} block", "{}")) if coloured else rng.choice(("block {}", "{}"))
     while True:
         start, goal = _arrange(rng, blocks), _arrange(rng, blocks)
-        intro = (rng.choice(START), rng.choice(GOAL), rng.choice(ASK))
-        words = (rng.choice(MOVES), block, rng.choice(NOW), rng.choice(DONE), rng.choice(NUMBERING))
-        planning = Planning(start, goal, intro, *words, longest=level + 7)
-        if level < len(planning._plan) < planning.longest:
-            return RunTask(planning)
+        first, wanted, ask = (say(rng, "blocksworld", key) for key in ("start", "goal", "ask"))
+        problem = f"{first} {shown(start)}. {wanted} {shown(goal)}. {ask}"
+        moves = rng.choice(WORDS["blocksworld"]["moves"])
+        now, done = say(rng, "blocksworld", "now"), say(rng, "blocksworld", "done")
+        planning = Planning(problem, start, goal, moves, block, now, done, draw_numbering(rng), longest=level + 7)
+        if level < len(planning.plan) < planning.longest:
+            return planning
 
 
 def _arrange(rng: Random, blocks: Sequence[str]) -> Stacks:

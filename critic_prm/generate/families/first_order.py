@@ -8,12 +8,19 @@ from functools import cached_property
 from itertools import count
 from random import Random
 
+from critic_prm.generate.families._common import (
+    NAMES,
+    PREDICATES,
+    RELATIONS,
+    WORDS,
+    entailment_ends,
+    listed,
+    numbered,
+    say,
+    sentence,
+)  # fmt: skip
 from critic_prm.generate.families._derivations import grow
-from critic_prm.generate.families._inferences import Move, mistakes, moves
-from critic_prm.generate.families._phrases import RELATIONS, Phrases, draw_style
-from critic_prm.generate.families._propositions import PREDICATES
-from critic_prm.generate.families._quantified import Statement, fails
-from critic_prm.generate.families._words import NAMES, NUMBERING, listed, numbered, sentence
+from critic_prm.generate.families._statements import ANYONE, BINARY, Move, Statement, fails, mistakes, moves
 from critic_prm.generate.family import FamilyTask, Solution
 
 KINDS = {
@@ -28,22 +35,40 @@ KINDS = {
     "overreach": 1.5,  # from "someone" to "everyone"
     "verdict": 2.0,  # a correct derivation with the wrong conclusion about the statement
 }
-ASK = ("Does it follow that {}?", "Do the premises entail that {}?", "Is it a logical consequence that {}?",
-       "Can one conclude that {}?", "Must it be the case that {}?")  # fmt: skip
-GIVEN = ("Premises about a group of people:", "The following is known about some people:", "Suppose all of these are true:",
-         "Given:")  # fmt: skip
-BY_NUMBER = ("From {n}: {new}.", "By {n}: {new}.", "Because of {n}: {new}.")
-BY_WORDS = ("By {n}, since {have}: {new}.", "Since {have}, using {n}: {new}.")
-NAMING = ("{by}, let {w} be such a person: {new}.", "{by} there is such a person, say {w}: {new}.")
-YES = ("So the statement follows.", "Hence the answer is yes, it follows.", "This is the statement in question, so it follows.")
-OPPOSITE = ("This contradicts the statement, so it does not follow.", "The statement is thus false and does not follow.")
-OPEN = ("Nothing of this gives the statement, so it does not follow.",
-        "The premises do not force the statement, so it does not follow.")  # fmt: skip
 STEPS = {1: (1, 2), 2: (2, 3), 3: (3, 4), 4: (4, 5), 5: (5, 7)}
 SPARE = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
 TRIES = 6
 CONTINUED = 0.5
 """Probability that step numbers continue those of the premises, so that steps cite by number only."""
+
+
+# {0} {1} {2} are the words, {a} {b} the names. The last word is negated if the statement is, except in the form {1+}.
+AFFIRMED: Mapping[str, Sequence[str]] = WORDS["first_order"]["affirmed"]
+DENIED: Mapping[str, Sequence[str]] = {**AFFIRMED, **WORDS["first_order"]["denied"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """Names of individuals, predicates and relations, each with its negation. `style` selects a wording for each kind."""
+
+    names: Sequence[str]
+    predicates: Sequence[tuple[str, str]]
+    relations: Sequence[tuple[str, str]]
+    style: Mapping[str, int]
+
+    def text(self, s: Statement) -> str:
+        """Return the statement as text, in lower case at the start unless it starts with a name."""
+        blanks = {f"{{{letter}}}": self.names[who] for letter, who in zip("ab", s.who, strict=False)}
+        for place, word in enumerate(s.words):
+            listing = self.relations if place in BINARY.get(s.kind, ()) else self.predicates
+            pair = ("", "") if word == ANYONE else listing[word]
+            who = "" if word == ANYONE else f" who {pair[0]}"
+            blanks[f"{{{place}}}"] = pair[not s.true and place == len(s.words) - 1]
+            blanks |= {f"{{{place}+}}": pair[0], f"{{who{place}}}": who, f"{{who{place} and}}": who and f"{who} and"}
+        text = (AFFIRMED if s.true else DENIED)[s.kind][self.style[s.kind]]
+        for blank, filling in blanks.items():
+            text = text.replace(blank, filling)
+        return text
 
 
 @dataclass(frozen=True)
@@ -60,7 +85,7 @@ class FirstOrderTask:
     phrases: Phrases
     ask: str
     given: str
-    says: tuple[str, str, str]
+    steps: Mapping[str, str]
     ends: Mapping[bool | None, str]
     numbering: str | None
 
@@ -71,24 +96,25 @@ class FirstOrderTask:
 
     @property
     def facts(self) -> Mapping[str, object]:
-        return {
-            "form": "relations" if any(s.kind not in ("fact", "all", "both", "some") for s in self.premises) else "syllogisms"
-        }
+        simple = all(s.kind in ("fact", "all", "both", "some") for s in self.premises)
+        return {"form": "syllogisms" if simple else "relations"}
 
     @cached_property
     def right(self) -> Solution:
-        return self._write(self.derivation)
+        return self._write(self.derivation, self._status(self.derivation))
 
     @cached_property
     def _wrong(self) -> tuple[tuple[tuple[str, Move], ...], ...]:
         """Return the possible errors for each step of the derivation."""
-        found = []
+        errors = []
         for at in range(len(self.derivation)):
             before = self.derivation[:at]
-            known = [*self.premises, *(new for move in before for new in move.new)]
             named = [move.named for move in before if move.named is not None]
-            found.append(tuple(mistakes(known, [*self.people, *named])))
-        return tuple(found)
+            errors.append(tuple(mistakes(self._known(before), [*self.people, *named])))
+        return tuple(errors)
+
+    def _known(self, derivation: Sequence[Move]) -> list[Statement]:
+        return [*self.premises, *(new for move in derivation for new in move.new)]
 
     @cached_property
     def places(self) -> tuple[tuple[str, ...], ...]:
@@ -96,8 +122,7 @@ class FirstOrderTask:
 
     def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
         if kind == "verdict":
-            status = self._status(self.derivation)
-            return self._write(self.derivation, verdict=rng.choice([False, None]) if status else True, judged=True)
+            return self._write(self.derivation, rng.choice([False, None]) if self._status(self.derivation) else True)
         before = self.derivation[:at]
         assumed = [*self.premises, *(new for move in before if move.named is not None for new in move.new)]
         wrong = [move for found, move in self._wrong[at] if found == kind]
@@ -109,13 +134,13 @@ class FirstOrderTask:
             if any(fails(assumed, new) for new in move.new):
                 derivation = [*before, move]
                 if self._carry_on(derivation, rng):
-                    return self._write(derivation)
+                    return self._write(derivation, self._status(derivation))
         return None
 
     def _carry_on(self, derivation: list[Move], rng: Random) -> bool:
         """Continue from the wrong conclusion to the length of the correct solution."""
         while len(derivation) < len(self.derivation):
-            known = [*self.premises, *(new for move in derivation for new in move.new)]
+            known = self._known(derivation)
             named = {move.named for move in derivation if move.named is not None} - set(self.people)
             stranger = next(who for who in count(len(self.people)) if who not in named)
             found = [
@@ -133,11 +158,10 @@ class FirstOrderTask:
 
     def _status(self, derivation: Sequence[Move]) -> bool | None:
         """Return whether the statement (True), its negation (False) or neither (None) has been derived."""
-        known = {*self.premises, *(new for move in derivation for new in move.new)}
+        known = self._known(derivation)
         return True if self.goal in known else False if self.goal.kind in ("fact", "rel") and ~self.goal in known else None
 
-    def _write(self, derivation: Sequence[Move], verdict: bool | None = None, *, judged: bool = False) -> Solution:
-        status = verdict if judged else self._status(derivation)
+    def _write(self, derivation: Sequence[Move], status: bool | None) -> Solution:
         numbers = {premise: n for n, premise in enumerate(self.premises, 1)}
         first, texts = len(numbers) + 1, []
         for n, move in enumerate(derivation, first):
@@ -152,20 +176,14 @@ class FirstOrderTask:
         return Solution(steps, "yes" if status else "no")
 
     def _say(self, move: Move, numbers: Mapping[Statement, int]) -> str:
-        cited = _listed([f"({n})" for n in dict.fromkeys(numbers[s] for s in move.cites if s in numbers)])
-        have = _listed([self.phrases.text(s) for s in move.cites if s not in numbers])
-        new = _listed([self.phrases.text(s) for s in move.new])
-        alone, both, naming = self.says
+        cited = listed([f"({n})" for n in dict.fromkeys(numbers[s] for s in move.cites if s in numbers)])
+        have = listed([self.phrases.text(s) for s in move.cites if s not in numbers])
+        new = listed([self.phrases.text(s) for s in move.new])
         if move.named is not None:
             by = f"By {cited}" if cited else f"Since {have}"
-            return naming.format(by=by, w=self.phrases.names[move.named], new=new)
-        if cited and have:
-            return both.format(n=cited, have=have, new=new)
-        return alone.format(n=cited, new=new) if cited else f"Since {have}: {new}."
-
-
-def _listed(words: Sequence[str]) -> str:
-    return listed(words) if words else ""
+            return self.steps["naming"].format(by=by, w=self.phrases.names[move.named], new=new)
+        template = self.steps["by_words" if have else "by_number"] if cited else "Since {have}: {new}."
+        return template.format(n=cited, have=have, new=new)
 
 
 def draw(rng: Random, level: int) -> FamilyTask:
@@ -179,19 +197,14 @@ def draw(rng: Random, level: int) -> FamilyTask:
         if goal is not None:
             break
     strangers = max([len(people) + 3, *(1 + move.named for move in derivation if move.named is not None)])
-    style = draw_style(rng)
-    phrases = Phrases(
-        rng.sample(NAMES, strangers),
-        rng.sample(range(len(PREDICATES)), predicates),
-        rng.sample(range(len(RELATIONS)), relations),
-        style,
-    )
-    says = (rng.choice(BY_NUMBER), rng.choice(BY_WORDS), rng.choice(NAMING))
-    ends = {True: rng.choice(YES), False: rng.choice(OPPOSITE), None: rng.choice(OPEN)}
-    numbering = None if rng.random() < CONTINUED else rng.choice([style for style in NUMBERING if not style.startswith("(")])
-    return FirstOrderTask(
-        premises, goal, derivation, people, phrases, rng.choice(ASK), rng.choice(GIVEN), says, ends, numbering
-    )
+    style = {kind: rng.randrange(len(templates)) for kind, templates in AFFIRMED.items()}
+    phrases = Phrases(rng.sample(NAMES, strangers), rng.sample(PREDICATES, predicates), rng.sample(RELATIONS, relations), style)
+    steps = {key: say(rng, "first_order", key) for key in ("by_number", "by_words", "naming")}
+    ends = entailment_ends(rng, "first_order")
+    styles = [style for style in WORDS["shared"]["numbering"] if not style.startswith("(")]
+    numbering = None if rng.random() < CONTINUED else rng.choice(styles)
+    ask, given = rng.choice(WORDS["entailment"]["ask"]), say(rng, "first_order", "given")
+    return FirstOrderTask(premises, goal, derivation, people, phrases, ask, given, steps, ends, numbering)
 
 
 def _goal(rng: Random, premises: Sequence[Statement], derivation: Sequence[Move], people: Sequence[int]) -> Statement | None:

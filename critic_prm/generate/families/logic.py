@@ -6,21 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from critic_prm.generate.families._propositions import (
-    ATOMS,
+from critic_prm.generate.families._common import (
+    NAMES,
     PREDICATES,
-    Everyone,
-    Literal,
-    Premise,
-    Sentences,
-    Symbols,
-    Table,
-    Wording,
-)
-from critic_prm.generate.families._words import NAMES, NUMBERING, listed, numbered, sentence
+    WORDS,
+    draw_numbering,
+    entailment_ends,
+    listed,
+    numbered,
+    say,
+    sentence,
+)  # fmt: skip
 from critic_prm.generate.family import FamilyTask, Solution
+
+ATOMS: Sequence[tuple[str, str]] = [tuple(pair) for pair in WORDS["entailment"]["atoms"]]
+"""Statements and their negations."""
 
 KINDS = {
     "converse": 4.0,  # from "if A then B" and B to A
@@ -30,18 +32,119 @@ KINDS = {
     "sign": 1.0,  # the correct rule with the opposite conclusion
     "verdict": 3.0,  # a correct derivation with the wrong conclusion about the statement
 }
-ASK = ("Does it follow that {}?", "Do the premises entail that {}?", "Is it a logical consequence that {}?",
-       "Can one conclude that {}?", "Must it be the case that {}?")  # fmt: skip
-GIVEN = ("Premises:", "The following is known:", "Suppose all of these are true:", "Given:")
-FROM = ("Since {have}, premise ({n}) gives: {new}.", "By ({n}), since {have}: {new}.",
-        "Premise ({n}) applies because {have}. So {new}.", "We know that {have}. With ({n}) we get: {new}.")  # fmt: skip
-YES = ("So the statement follows.", "Hence the answer is yes, it follows.", "This is the statement in question, so it follows.")
-OPPOSITE = ("This is the opposite of the statement, so it does not follow.", "The statement is thus false and does not follow.")
-OPEN = ("Nothing more can be derived that bears on the statement, so it does not follow.",
-        "The premises leave the statement open, so it does not follow.")  # fmt: skip
 STEPS = {1: (1, 2), 2: (2, 3), 3: (3, 4), 4: (4, 5), 5: (5, 7)}
 SPARE = {1: 2, 2: 2, 3: 3, 4: 3, 5: 3}
 TRIES = 10
+
+
+class Literal(NamedTuple):
+    """An atom, given by its number, or its negation."""
+
+    atom: int
+    true: bool = True
+
+    def __invert__(self) -> Literal:
+        return Literal(self.atom, not self.true)
+
+
+class Premise(NamedTuple):
+    """A premise. `kind` is "fact" (the last literal), "if" (all others together imply the last) or "or" (at least one of both
+    holds).
+    """
+
+    kind: str
+    literals: tuple[Literal, ...]
+
+
+class Wording(Protocol):
+    """How literals and premises are written."""
+
+    def literal(self, literal: Literal) -> str: ...
+    def premise(self, premise: Premise) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Symbols:
+    """Writes each atom as a letter."""
+
+    letters: str
+
+    def literal(self, literal: Literal) -> str:
+        return ("" if literal.true else "¬") + self.letters[literal.atom]
+
+    def premise(self, premise: Premise) -> str:
+        *before, last = [self.literal(literal) for literal in premise.literals]
+        if premise.kind == "if":
+            return f"{before[0] if len(before) == 1 else '(' + ' ∧ '.join(before) + ')'} → {last}"
+        return f"{before[0]} ∨ {last}" if before else last
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Writes each atom as a sentence; holds the sentence and its negation per atom."""
+
+    atoms: Sequence[tuple[str, str]]
+
+    def literal(self, literal: Literal) -> str:
+        return self.atoms[literal.atom][not literal.true]
+
+    def premise(self, premise: Premise) -> str:
+        *before, last = [self.literal(literal) for literal in premise.literals]
+        if premise.kind == "if":
+            return f"If {' and '.join(before)}, then {last}."
+        return sentence(f"{before[0]}, or {last}, or both." if before else f"{last}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Everyone:
+    """Writes atoms as predicates: facts are about one person, the other premises about everyone."""
+
+    person: str
+    predicates: Sequence[tuple[str, str]]
+
+    def _predicate(self, literal: Literal) -> str:
+        return self.predicates[literal.atom][not literal.true]
+
+    def literal(self, literal: Literal) -> str:
+        return f"{self.person} {self._predicate(literal)}"
+
+    def premise(self, premise: Premise) -> str:
+        *before, last = premise.literals
+        conditions = [self._predicate(literal) for literal in before]
+        if premise.kind == "if" and not last.true and last.atom % 2:
+            return f"No one who {' and '.join(conditions)} {self._predicate(~last)}."
+        if premise.kind == "if":
+            return f"Everyone who {' and '.join(conditions)} {self._predicate(last)}."
+        return f"Everyone {conditions[0]}, or {self._predicate(last)}, or both." if before else f"{self.literal(last)}."
+
+
+class Table:
+    """Truth table over `atoms` atoms. A proposition is an integer with one bit per row, set where the proposition is true."""
+
+    def __init__(self, atoms: int) -> None:
+        self.all = (1 << (1 << atoms)) - 1
+        self._atoms = [sum(1 << row for row in range(1 << atoms) if row >> atom & 1) for atom in range(atoms)]
+
+    def literal(self, literal: Literal) -> int:
+        rows = self._atoms[literal.atom]
+        return rows if literal.true else self.all & ~rows
+
+    def premise(self, premise: Premise) -> int:
+        *before, last = [self.literal(literal) for literal in premise.literals]
+        if premise.kind == "or":
+            return before[0] | last
+        rows = self.all
+        for one in before:
+            rows &= one
+        return (self.all & ~rows) | last
+
+    def models(self, premises: Sequence[Premise]) -> int:
+        """Return the rows in which all premises hold."""
+        rows = self.all
+        for premise in premises:
+            rows &= self.premise(premise)
+        return rows
+
 
 table = cache(Table)
 
@@ -96,7 +199,7 @@ def fallacies(premises: Sequence[Premise], known: Sequence[Literal], kind: str) 
 
 @dataclass(frozen=True)
 class EntailmentTask:
-    """Premises, a statement, and the derivation of the correct solution. `says` holds the templates of its steps."""
+    """Premises, a statement, and the derivation of the correct solution. `phrases` holds the templates of its steps."""
 
     premises: tuple[Premise, ...]
     goal: Literal
@@ -106,7 +209,7 @@ class EntailmentTask:
     form: str
     ask: str
     given: str
-    says: tuple[str, ...]
+    phrases: tuple[str, ...]
     ends: Mapping[bool | None, str]
     numbering: str
 
@@ -121,7 +224,7 @@ class EntailmentTask:
 
     @cached_property
     def right(self) -> Solution:
-        return self._write(self.derivation)
+        return self._write(self.derivation, self._status(self.derivation))
 
     @property
     def _given(self) -> list[Literal]:
@@ -137,7 +240,7 @@ class EntailmentTask:
 
     def plant(self, at: int, kind: str, rng: Random) -> Solution | None:
         if kind == "verdict":
-            return self._write(self.derivation, verdict=rng.choice(self._wrong_verdicts()))
+            return self._write(self.derivation, rng.choice([False, None] if self._status(self.derivation) else [True]))
         models = table(self.atoms).models(self.premises)
         before = self.derivation[:at]
         known = [*self._given, *(move.new for move in before)]
@@ -147,7 +250,7 @@ class EntailmentTask:
         for _ in range(TRIES if wrong else 0):
             derivation = [*before, rng.choice(wrong)]
             if self._carry_on(derivation, known, rng):
-                return self._write(derivation)
+                return self._write(derivation, self._status(derivation))
         return None
 
     def _carry_on(self, derivation: list[Move], known: Sequence[Literal], rng: Random) -> bool:
@@ -167,15 +270,11 @@ class EntailmentTask:
         known = {*self._given, *(move.new for move in derivation)}
         return True if self.goal in known else False if ~self.goal in known else None
 
-    def _wrong_verdicts(self) -> list[bool | None]:
-        return [False, None] if self._status(self.derivation) else [True]
-
-    def _write(self, derivation: Sequence[Move], verdict: bool | str | None = "") -> Solution:
-        status = self._status(derivation) if isinstance(verdict, str) else verdict
+    def _write(self, derivation: Sequence[Move], status: bool | None) -> Solution:
         texts = []
-        for say, move in zip(self.says, derivation, strict=False):
+        for phrase, move in zip(self.phrases, derivation, strict=False):
             have = listed([self.wording.literal(literal) for literal in move.have])
-            texts.append(sentence(say.format(have=have, n=move.premise + 1, new=self.wording.literal(move.new))))
+            texts.append(sentence(phrase.format(have=have, n=move.premise + 1, new=self.wording.literal(move.new))))
         texts.append(self.ends[status])
         return Solution(numbered(texts, self.numbering), "yes" if status else "no")
 
@@ -198,28 +297,19 @@ def draw(rng: Random, level: int) -> FamilyTask:
         goal = last if aim == "follows" else ~last if aim == "refuted" else Literal(rng.choice(open_atoms), rng.random() < 0.7)
         break
     form = rng.choice(("symbols", "sentences", "everyone"))
-    wording: Wording = (
-        Symbols("".join(rng.sample("ABCDEFGHKLMNPQRSTUVW", atoms)))
-        if form == "symbols"
-        else Sentences(rng.sample(range(len(ATOMS)), atoms))
-        if form == "sentences"
-        else Everyone(rng.choice(NAMES), rng.sample(range(len(PREDICATES)), atoms))
-    )
-    ends = {True: rng.choice(YES), False: rng.choice(OPPOSITE), None: rng.choice(OPEN)}
-    says = tuple(rng.choice(FROM) for _ in range(10))
+    wording: Wording
+    if form == "symbols":
+        wording = Symbols("".join(rng.sample("ABCDEFGHKLMNPQRSTUVW", atoms)))
+    elif form == "sentences":
+        wording = Sentences(rng.sample(ATOMS, atoms))
+    else:
+        wording = Everyone(rng.choice(NAMES), rng.sample(PREDICATES, atoms))
+    ends = entailment_ends(rng, "logic")
+    phrases = tuple(say(rng, "logic", "step") for _ in range(10))
+    ask, given, numbering = rng.choice(WORDS["entailment"]["ask"]), say(rng, "logic", "given"), draw_numbering(rng)
     return EntailmentTask(
-        tuple(premises),
-        goal,
-        tuple(derivation),
-        atoms,
-        wording,
-        form,
-        rng.choice(ASK),
-        rng.choice(GIVEN),
-        says,
-        ends,
-        rng.choice(NUMBERING),
-    )
+        tuple(premises), goal, tuple(derivation), atoms, wording, form, ask, given, phrases, ends, numbering
+    )  # fmt: skip
 
 
 def _grow(rng: Random, steps: int, spare: int) -> tuple[list[Premise], list[Move], int] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from critic_prm.generate.families._runs import RunTask
-from critic_prm.generate.families._words import NUMBERING, numbered
-from critic_prm.generate.family import FamilyTask, Solution
+from critic_prm.generate.families._common import Impossible, Run, SimulatedTask, draw_numbering, say
+from critic_prm.generate.family import FamilyTask
 
 KINDS = {
     "place": 4.0,  # a number ends up at least one place from its correct position
@@ -20,51 +19,33 @@ KINDS = {
 }
 SIZES = {1: (4, 4), 2: (5, 5), 3: (6, 6), 4: (7, 7), 5: (8, 9)}
 HIGHEST = {1: 20, 2: 50, 3: 99, 4: 300, 5: 999}
-ASK = ("Sort the list {} in ascending order by {} sort.", "Use {1} sort to put {0} in ascending order.",
-       "Sort {} from the smallest to the largest with {} sort, showing the list after every pass.")  # fmt: skip
-LISTED = ("{}: {}.", "{}. The list is now {}.", "{}, which gives {}.")
-DONE = ("The sorted list is {}.", "Result: {}.", "So in order they are {}.")
-
 List = list[int]
+Pass = tuple[str, List]
+"""The text of a pass and the list after it."""
 
 
-def selection(numbers: List, done: int) -> tuple[str, List]:
-    """Swap the smallest remaining number with the first remaining one."""
-    at = min(range(done, len(numbers)), key=numbers.__getitem__)
-    return _select(numbers, done, at)
-
-
-def _select(numbers: List, done: int, at: int) -> tuple[str, List]:
+def selection(numbers: List, done: int, at: int | None = None) -> Pass:
+    """Swap the number at `at`, by default the smallest remaining one, with the first remaining one."""
+    if at is None:
+        at = min(range(done, len(numbers)), key=numbers.__getitem__)
     new = list(numbers)
     new[done], new[at] = new[at], new[done]
-    if at == done:
-        return f"The smallest of the rest is {new[done]}, which is in its place", new
-    return f"The smallest of the rest is {new[done]}; it changes places with {numbers[done]}", new
+    rest = ", which is in its place" if at == done else f"; it changes places with {numbers[done]}"
+    return f"The smallest of the rest is {new[done]}{rest}", new
 
 
-def insertion(numbers: List, done: int) -> tuple[str, List]:
-    """Insert the next number among those before it."""
+def insertion(numbers: List, done: int, at: int | None = None) -> Pass:
+    """Insert the next number among those before it: at its place, or at place `at`."""
     number, before = numbers[done + 1], numbers[: done + 1]
-    at = sum(other <= number for other in before)
-    return _insert(numbers, done, at)
+    if at is None:
+        at = sum(other <= number for other in before)
+    goes = "stays where it is" if at == len(before) else f"goes behind {before[at - 1]}" if at else "goes to the front"
+    return f"{number} {goes}", [*before[:at], number, *before[at:], *numbers[done + 2 :]]
 
 
-def _insert(numbers: List, done: int, at: int) -> tuple[str, List]:
-    number, before = numbers[done + 1], numbers[: done + 1]
-    where = "to the front" if at == 0 else f"behind {before[at - 1]}"
-    new = [*before[:at], number, *before[at:], *numbers[done + 2 :]]
-    return f"{number} stays where it is" if at == len(before) else f"{number} goes {where}", new
-
-
-def bubbles(numbers: List, done: int) -> tuple[str, List]:
-    """One pass of swaps of adjacent numbers."""
-    return _bubble(numbers, done, -1)
-
-
-def _bubble(numbers: List, done: int, left_out: int) -> tuple[str, List]:
-    """Run the pass without swap number `left_out` (0-based)."""
-    new, swaps = list(numbers), list[str]()
-    count = 0
+def bubble(numbers: List, done: int, left_out: int | None = None) -> Pass:
+    """Run one pass of swaps of adjacent numbers, without swap number `left_out` (0-based)."""
+    new, swaps, count = list(numbers), list[str](), 0
     for i in range(len(new) - 1 - done):
         if new[i] > new[i + 1]:
             if count != left_out:
@@ -74,76 +55,59 @@ def _bubble(numbers: List, done: int, left_out: int) -> tuple[str, List]:
     return f"Swaps in this pass: {', '.join(swaps) or 'none'}", new
 
 
-PASSES: Mapping[str, Callable[[List, int], tuple[str, List]]] = {
-    "selection": selection,
-    "insertion": insertion,
-    "bubble": bubbles,
-}
+PASSES: Mapping[str, Callable[..., Pass]] = {"selection": selection, "insertion": insertion, "bubble": bubble}
 
 
 @dataclass(frozen=True)
-class Sorting:
-    """A list, a sorting algorithm, and one way of writing the passes."""
+class Sorting(SimulatedTask):
+    """A list, a sorting algorithm (`form`), and one way of writing the passes."""
 
+    problem: str
     numbers: tuple[int, ...]
-    how: str
-    ask: str
+    form: str
     brackets: str
     listed: str
     done: str
     numbering: str
 
-    @property
-    def problem(self) -> str:
-        return self.ask.format(self._show(list(self.numbers)), self.how)
-
-    @property
-    def facts(self) -> Mapping[str, object]:
-        return {"form": self.how}
-
-    def _show(self, numbers: List) -> str:
-        return self.brackets.format(", ".join(map(str, numbers)))
-
-    def places(self, steps: int) -> tuple[tuple[str, ...], ...]:
+    def kinds(self, steps: int) -> Sequence[tuple[str, ...]]:
         within = ("place", "choice", "lost", "twice", "changed")
-        return (within,) * min(2, steps - 1) + ((*within, "early"),) * (steps - 3) + (("lost", "twice", "changed", "place"),)
+        return [*[within] * min(2, steps - 1), *[(*within, "early")] * (steps - 3), ("lost", "twice", "changed", "place")]
 
-    def run(self, at: int, kind: str, rng: Random) -> Solution | None:
+    def solve(self, run: Run) -> str:
         """Run all passes from the current list; the last step states the result."""
-        numbers, texts, done = list(self.numbers), list[str](), 0
-        passes = len(numbers) - 1
-        while done < passes:
-            wrong = kind if len(texts) == at else ""
-            if wrong == "early":
-                break
-            said, new = PASSES[self.how](numbers, done)
-            if wrong == "choice":
-                chosen = self._choose(numbers, done, rng)
-                if chosen is None or chosen[1] == new:
-                    return None
-                said, new = chosen
-            elif wrong:
-                new = _spoil(new, wrong, rng)
-            texts.append(self.listed.format(said, self._show(new)))
+        numbers, done = list(self.numbers), 0
+        while done < len(numbers) - 1 and run.error != "early":
+            text, new = PASSES[self.form](numbers, done)
+            if run.error == "choice":
+                text, chosen = PASSES[self.form](numbers, done, self._wrong_choice(numbers, done, run))
+                if chosen == new:
+                    raise Impossible
+                new = chosen
+            elif run.error:
+                new = _spoil(new, run.error, run.rng)
+            run.texts.append(self.listed.format(text, _show(self.brackets, new)))
             numbers, done = new, done + 1
-            passes = len(numbers) - 1
-            if self.how == "bubble" and said.endswith("none"):
+            if text.endswith("none"):
                 break
-        if kind == "early" and numbers == sorted(numbers):
-            return None
-        if len(texts) == at and kind != "early":
-            numbers = _spoil(numbers, kind, rng)
-        texts.append(self.done.format(self._show(numbers)))
-        return Solution(numbered(texts, self.numbering), ", ".join(map(str, numbers)))
+        if run.kind == "early" and numbers == sorted(numbers):
+            raise Impossible
+        if run.error and run.kind != "early":
+            numbers = _spoil(numbers, run.kind, run.rng)
+        run.texts.append(self.done.format(_show(self.brackets, numbers)))
+        return ", ".join(map(str, numbers))
 
-    def _choose(self, numbers: List, done: int, rng: Random) -> tuple[str, List] | None:
-        """Run the pass with the wrong number, at the wrong position, or with a missing swap."""
-        if self.how == "selection":
-            return _select(numbers, done, rng.randrange(done, len(numbers)))
-        if self.how == "insertion":
-            return _insert(numbers, done, rng.randint(0, done + 1))
-        swaps = _bubble(numbers, done, -1)[0].count("/")
-        return _bubble(numbers, done, rng.randrange(swaps)) if swaps else None
+    def _wrong_choice(self, numbers: List, done: int, run: Run) -> int:
+        """Draw the wrong number, the wrong position, or the missing swap of a pass."""
+        if self.form == "selection":
+            return run.rng.randrange(done, len(numbers))
+        if self.form == "insertion":
+            return run.rng.randint(0, done + 1)
+        return run.choose(range(bubble(numbers, done)[0].count("/")))
+
+
+def _show(brackets: str, numbers: Sequence[int]) -> str:
+    return brackets.format(", ".join(map(str, numbers)))
 
 
 def _spoil(numbers: List, kind: str, rng: Random) -> List:
@@ -165,6 +129,8 @@ def _spoil(numbers: List, kind: str, rng: Random) -> List:
 def draw(rng: Random, level: int) -> FamilyTask:
     """Draw distinct numbers, so that the correct list after each pass is unique."""
     numbers = tuple(rng.sample(range(1, HIGHEST[level] + 1), rng.randint(*SIZES[level])))
-    how = rng.choice(list(PASSES))
-    words = (rng.choice(("[{}]", "{}", "({})")), rng.choice(LISTED), rng.choice(DONE), rng.choice(NUMBERING))
-    return RunTask(Sorting(numbers, how, rng.choice(ASK), *words))
+    form = rng.choice(list(PASSES))
+    brackets, listed, done = (say(rng, "sorting", key) for key in ("brackets", "listed", "done"))
+    numbering = draw_numbering(rng)
+    problem = say(rng, "sorting", "ask").format(_show(brackets, numbers), form)
+    return Sorting(problem, numbers, form, brackets, listed, done, numbering)

@@ -127,7 +127,7 @@ class Grader:
             self._worker = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "critic_prm.generate.policy._mathworker",
+                "critic_prm.generate.policy.answers",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
@@ -213,3 +213,30 @@ def _numbers(text: str) -> set[Fraction]:
     except ZeroDivisionError:
         return set()
     return {value, value / 100} if percent else {value}
+
+
+def main() -> None:
+    """Answer comparisons from stdin until it closes."""
+    from importlib import import_module
+
+    math_verify = import_module("math_verify")
+    parse, verify = math_verify.parse, math_verify.verify
+
+    for line in sys.stdin:
+        answer, gold = json.loads(line)
+        try:
+            # math-verify's own timeouts are off: the parent enforces the time limit without relying on signals.
+            pair = [parse(_mathematics(text), parsing_timeout=None) for text in (gold, answer)]
+            same = all(pair) and bool(verify(*pair, timeout_seconds=None))
+        except Exception:  # model output is arbitrary: an answer that cannot be compared counts as wrong
+            same = False
+        print(json.dumps(same), flush=True)
+
+
+def _mathematics(text: str) -> str:
+    """Wrap a bare answer in dollar signs; math-verify reads LaTeX only inside them."""
+    return text if "$" in text or "\\boxed" in text else f"${text}$"
+
+
+if __name__ == "__main__":
+    main()
