@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from critic_prm.arithmetic.lexer import lex
-from critic_prm.arithmetic.parser import PLAIN, Reading, Unreadable, Value, distance, divide, parse, say, subtract
+from critic_prm.arithmetic.lexer import Value, lex
+from critic_prm.arithmetic.parser import PLAIN, Reading, Unreadable, distance, divide, parse, say, subtract
 from critic_prm.arithmetic.sides import Side, chains, sides
 
 Agreement = Literal["always", "nearly", "never", "sometimes"]

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from critic_prm.arithmetic.algebra import Notes, agreement, follow, letters, onward, remember
-from critic_prm.arithmetic.lexer import SPOKEN, Token, words
-from critic_prm.arithmetic.parser import PLAIN, Reading, Shape, Unreadable, Value, distance, parse, say
+from critic_prm.arithmetic.lexer import SPOKEN, Token, Value, words
+from critic_prm.arithmetic.parser import PLAIN, Reading, Shape, Unreadable, distance, parse, say
 from critic_prm.arithmetic.sides import Chain, Side, chains, sides
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.trajectory import Trajectory

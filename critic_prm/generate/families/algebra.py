@@ -94,7 +94,10 @@ def clear(equation: Equation, kind: str, rng: Random) -> Equation | None:
 
 def expand(equation: Equation, kind: str, rng: Random) -> Equation | None:
     """Expand the brackets."""
-    fits = {"sign": lambda factor: factor < 0, "bracket": lambda factor: factor not in (1, -1)}.get(kind, lambda factor: True)
+
+    def fits(factor: Number) -> bool:
+        return factor < 0 if kind == "sign" else factor not in (1, -1) if kind == "bracket" else True
+
     brackets = [(s, i) for s, side in enumerate(equation) for i, part in enumerate(side) if part.bracket and fits(part.factor)]
     if kind and not brackets:
         return None
