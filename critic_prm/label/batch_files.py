@@ -54,26 +54,25 @@ async def statuses(judging: JudgeOptions, which: int | None) -> list[str]:
     lines: list[str] = []
     with _open(judging.db) as ledger:
         for batch in _wanted(ledger, which, "running"):
-            async with _desk(ledger, batch, judging) as desk:
-                remote = await desk.look(batch)
+            async with _manager(ledger, batch, judging) as manager:
+                remote = await manager.look(batch)
             if remote is None:
                 lines.append(f"{batch.called}: no answer from the provider")
                 continue
             through = f", {remote.done:,} done, {remote.failed:,} failed" if remote.done + remote.failed else ""
-            ready = (
-                "; `critic-prm batch fetch`, or the labelling command again, takes it in" if remote.state != "running" else ""
-            )
+            ended = remote.state != "running"
+            ready = "; `critic-prm batch fetch`, or the labelling command again, imports the results" if ended else ""
             lines.append(f"{batch.called}: {batch.requests:,} requests, {remote.status}{through}{ready}")
-    return lines or ["no batch runs"]
+    return lines or ["no batch is running"]
 
 
 async def cancel_batch(judging: JudgeOptions, which: int) -> str:
     """Cancel a running batch."""
     with _open(judging.db) as ledger:
         (batch,) = _wanted(ledger, which, "running")
-        async with _desk(ledger, batch, judging) as desk:
-            remote = await desk.cancel(batch)
-    return f"{batch.called}: {remote.status}; what was done by then comes in with `critic-prm batch fetch {batch.id}`"
+        async with _manager(ledger, batch, judging) as manager:
+            remote = await manager.cancel(batch)
+    return f"{batch.called}: {remote.status}; `critic-prm batch fetch {batch.id}` imports what was done by then"
 
 
 async def fetch_batches(judging: JudgeOptions, which: int | None) -> list[str]:
@@ -81,14 +80,14 @@ async def fetch_batches(judging: JudgeOptions, which: int | None) -> list[str]:
     lines: list[str] = []
     with _open(judging.db).alone() as ledger:
         for batch in _wanted(ledger, which, "running"):
-            async with _desk(ledger, batch, judging) as desk:
-                desk.say = lines.append
-                remote = await desk.look(batch)
+            async with _manager(ledger, batch, judging) as manager:
+                manager.say = lines.append
+                remote = await manager.look(batch)
                 if remote is not None and remote.state != "running":
-                    await desk.take_in(batch, remote)
+                    await manager.take_in(batch, remote)
                 else:
                     lines.append(f"{batch.called}: {remote.status if remote else 'no answer from the provider'}")
-    return lines or ["no batch runs"]
+    return lines or ["no batch is running"]
 
 
 def forget_batch(db: Path, which: int) -> str:
@@ -96,7 +95,7 @@ def forget_batch(db: Path, which: int) -> str:
     with _open(db).alone() as ledger:
         (batch,) = _wanted(ledger, which, "running", "sending", "exported")
         ledger.end(batch.id, "unsent", status=batch.status, failure="forgotten")
-    return f"{batch.called}: forgotten; what it asked may be asked again"
+    return f"{batch.called}: forgotten; its requests may be sent again"
 
 
 def import_file(
@@ -110,18 +109,18 @@ def import_file(
     """Import a file of results and return a summary. Raises InputError if the file does not belong to this cache."""
     provider = open_provider(judge) if judge is not None else None
     if requests is not None and provider is None:
-        raise UsageError("--requests needs --judge provider/MODEL: whose replies these are")
+        raise UsageError("--requests needs --judge provider/MODEL, the judge that answered")
     with (Ledger(judging.db) if requests is not None else _open(judging.db)).alone() as ledger:
         if requests is not None and provider is not None:
             register(ledger, requests, provider, salt)
-        taken = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider, judging.trust)
-    parts = [f"{taken.outcomes['ok']:,} replies added", f"{taken.again:,} were there already"]
-    failed = {name: count for name, count in taken.outcomes.most_common() if name != "ok"}
+        summary = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider, judging.trust)
+    parts = [f"{summary.outcomes['ok']:,} replies added", f"{summary.again:,} were there already"]
+    failed = {name: count for name, count in summary.outcomes.most_common() if name != "ok"}
     if failed:
-        said = ", ".join(f"{name} {count:,}" for name, count in failed.items())
-        parts.append(f"{sum(failed.values()):,} that are no whole reply, to be asked again ({said})")
-    if taken.strangers:
-        parts.append(f"{taken.strangers:,} answer nothing that this cache asked ({', '.join(taken.names)}, ...), left out")
+        counts = ", ".join(f"{name} {count:,}" for name, count in failed.items())
+        parts.append(f"{sum(failed.values()):,} incomplete replies, to be requested again ({counts})")
+    if summary.strangers:
+        parts.append(f"{summary.strangers:,} match no request of this cache ({', '.join(summary.names)}, ...), left out")
     return "; ".join(parts)
 
 
@@ -142,7 +141,7 @@ def _wanted(ledger: Ledger, which: int | None, *states: str) -> list[Batch]:
     return found
 
 
-def _desk(ledger: Ledger, batch: Batch, judging: JudgeOptions) -> BatchManager:
+def _manager(ledger: Ledger, batch: Batch, judging: JudgeOptions) -> BatchManager:
     provider = _provider(ledger, batch, judging)
     prices = abilities(batch.provider, batch.model).prices
 
@@ -197,21 +196,21 @@ class _Writer:
     ledger: Ledger
     sink: RecordWriter
     batch: int
-    told: Exported
+    exported: Exported
     rows: dict[str, PendingRequest] = field(default_factory=dict)
 
     async def __call__(self, question: PendingRequest) -> Answer:
         try:
             answer, asked = verdict_so_far(self.client, self.ledger, question)
         except ReplyPending:
-            self.told.away += 1
+            self.exported.away += 1
             raise
         if answer is not None:
-            self.told.failed += 1
+            self.exported.failed += 1
             return answer
         if asked.key not in self.rows and not self.ledger.holds(self.batch, asked.key):
             self.sink.write(request_row(self.client.provider, asked))
-            self.told.requests += 1
+            self.exported.requests += 1
             self.rows[asked.key] = asked
             if len(self.rows) >= PART:
                 self.flush()
@@ -235,22 +234,22 @@ async def export(
 ) -> Exported:
     """Write every request that labelling would send now to `out`, keeping those of one trajectory together. Requests that
     depend on their replies are written by the next export, after an import. Nothing is sent."""
-    told = Exported()
-    for broken_off in ledger.batches("writing"):
-        ledger.drop(broken_off.id)
+    exported = Exported()
+    for unfinished in ledger.batches("writing"):
+        ledger.drop(unfinished.id)
     batch = ledger.begin(client.provider, "writing")
     with RecordWriter(out) as sink:
-        writer = client.elsewhere = _Writer(client, ledger, sink, batch, told)
+        writer = client.elsewhere = _Writer(client, ledger, sink, batch, exported)
         for trajectory in trajectories:
             with suppress(ReplyPending):
                 await judgements(critic, [trajectory], samples)
         writer.flush()
     # The file is committed only here, so an interrupted export leaves no pending batch.
-    if told.requests:
+    if exported.requests:
         ledger.note(batch, state="exported", file=str(out))
     else:
         ledger.drop(batch)
-    return told
+    return exported
 
 
 def import_results(
@@ -276,26 +275,25 @@ def import_results(
             opened[name] = provider or open_provider(origin.provider("the judge of a request", name))
         return opened[name]
 
-    taken = ImportSummary()
+    summary = ImportSummary()
     lines = _results(source, complain)
     while part := list(islice(lines, PART)):
-        store(ledger, provider_of, part, spend, taken)
-    if not taken.new and not taken.again:
+        store(ledger, provider_of, part, spend, summary)
+    if not summary.new and not summary.again:
         what = (
-            f"none of its {taken.strangers:,} results answers a request of this cache ({', '.join(taken.names)}, ...)"
-            if taken.strangers
-            else "it holds no result of a batch"
+            f"none of its {summary.strangers:,} results matches a request of this cache ({', '.join(summary.names)}, ...)"
+            if summary.strangers
+            else "it has no results of a batch"
         )
-        mend = "it is of another job or cache: name that cache with --db, or its requests with --requests"
-        raise InputError(source, what, mend)
-    return taken
+        raise InputError(source, what, "if it belongs to another cache, name that with --db, or its requests with --requests")
+    return summary
 
 
 def _results(source: str, complain: Callable[[object], None]) -> Iterator[Result]:
     for record in read_records(source, on_error="skip", complain=complain):
         result = read_result(record.data)
         if result is None:
-            complain(InputError(record.where, "this is no result of a batch", "a result has a custom_id and a response"))
+            complain(InputError(record.where, "this is not a result of a batch", "a result has a custom_id and a response"))
         else:
             yield result
 
@@ -318,13 +316,13 @@ def _requests(source: str, salt: str) -> Iterator[PendingRequest]:
         wire, custom = row.get("body") or row.get("params"), str(row.get("custom_id"))
         sample = custom.rpartition("-")[2]
         if not isinstance(wire, dict) or not sample.isdecimal():
-            raise InputError(record.where, "this is no request of a batch", "name what `critic-prm batch export` wrote")
+            raise InputError(record.where, "this is not a request of a batch", "name what `critic-prm batch export` wrote")
         question = _question(wire, int(sample), salt)
         if custom_id(question.key, question.sample) != custom:
             raise InputError(
                 record.where,
-                f"the custom_id {custom!r} is not that of the request beside it",
-                "the file was changed, or exported with a --salt: give the same one",
+                f"custom_id {custom!r} does not match the request in its line",
+                "if the file was exported with a --salt, give the same one",
             )
         yield question
 

@@ -22,7 +22,7 @@ from critic_prm.label.run import judgements
 from critic_prm.label.sampling import Samples
 from critic_prm.providers.provider import Provider, Usage
 
-FIRST_LOOK = 0.25
+FIRST_POLL = 0.25
 """Seconds until the first poll of a batch; each later interval is 1.5 times as long, up to a minute."""
 
 
@@ -42,15 +42,15 @@ class Job:
     show: Say
     stop: asyncio.Event
     most: int | None = None
-    _lines: list[_Line] = field(default_factory=list)
+    _judges: list[_Judge] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Raises UsageError for a provider without a batch API, ConfigError for a missing key."""
         for client in self.clients:
-            desk = BatchManager(self.ledger, client.provider, _spend(client), self.say, self._sleep)
-            most = min(self.most or desk.api.most_requests, desk.api.most_requests)
-            gatherer = client.elsewhere = BatchBuilder(client, self.ledger, desk.api, most)
-            self._lines.append(_Line(client, desk, gatherer, most))
+            manager = BatchManager(self.ledger, client.provider, _spend(client), self.say, self._sleep)
+            most = min(self.most or manager.api.most_requests, manager.api.most_requests)
+            builder = client.elsewhere = BatchBuilder(client, self.ledger, manager.api, most)
+            self._judges.append(_Judge(client, manager, builder, most))
 
     async def run(self, trajectories: Callable[[], Iterable[Trajectory]], *, wait: bool) -> None:
         """Send batches until labelling finds every reply in the cache.
@@ -58,18 +58,18 @@ class Job:
         Raises Pending if it would have to wait and `wait` is false, ConfigError or BudgetError if it cannot go on, and
         Interrupted.
         """
-        for line in self._lines:
-            await line.desk.recover()
+        for judge in self._judges:
+            await judge.manager.recover()
         await self._collect()
         while True:
             await self._gather(trajectories())
-            waiting = {batch for line in self._lines for batch in line.away}
+            waiting = {batch for judge in self._judges for batch in judge.away}
             if not waiting:
                 self._stop_if_held()
-                if not any(line.gatherer.added for line in self._lines):
+                if not any(judge.builder.added for judge in self._judges):
                     return self._count()
             self._check_reachable(waiting)
-            self._tell_strays(waiting)
+            self._report_unneeded(waiting)
             if not wait:
                 raise self._pending(waiting)
             await self._wait(waiting)
@@ -77,51 +77,51 @@ class Job:
     def _count(self) -> None:
         """Count the replies obtained through batches as paid. Labelling reads them from the cache like any other reply, and
         they must be counted only once."""
-        for line in self._lines:
-            whole = line.desk.taken.outcomes["ok"]
-            line.client.counts.update(paid=whole, incomplete=line.desk.taken.new - whole)
-            line.client.counts["cached"] = -whole
+        for judge in self._judges:
+            whole = judge.manager.taken.outcomes["ok"]
+            judge.client.counts.update(paid=whole, incomplete=judge.manager.taken.new - whole)
+            judge.client.counts["cached"] = -whole
 
     def settle(self) -> None:
         """Mark the job as finished, so that a later run retries what failed."""
-        for line in self._lines:
-            self.ledger.settle(line.client.provider)
+        for judge in self._judges:
+            self.ledger.settle(judge.client.provider)
 
     async def close(self) -> None:
-        for line in self._lines:
-            await line.desk.api.close()
+        for judge in self._judges:
+            await judge.manager.api.close()
         self.ledger.close()
 
     async def _gather(self, trajectories: Iterable[Trajectory]) -> None:
         """Put every request that can be made now into a batch, and send each batch as soon as it is full."""
-        for line in self._lines:
-            line.begin()
+        for judge in self._judges:
+            judge.begin()
         for place, trajectory in enumerate(trajectories):
             with suppress(ReplyPending):
                 await judgements(self.critic, [trajectory], self.samples)
-            for line in self._lines:
-                await self._order(line, line.gatherer.take_full())
-            if any(line.gatherer.held for line in self._lines):
+            for judge in self._judges:
+                await self._send(judge, judge.builder.take_full())
+            if any(judge.builder.held for judge in self._judges):
                 break
             if place % 64 == 0:
                 await asyncio.sleep(0)
-                self._heed()
-        for line in self._lines:
-            await self._order(line, line.gatherer.finish())
+                self._check_stopped()
+        for judge in self._judges:
+            await self._send(judge, judge.builder.finish())
 
-    async def _order(self, line: _Line, batches: Iterable[int]) -> None:
+    async def _send(self, judge: _Judge, batches: Iterable[int]) -> None:
         for batch in batches:
-            await send(self.ledger, line.desk.api, batch, self.say, self._sleep)
-            line.away.add(batch)
+            await send(self.ledger, judge.manager.api, batch, self.say, self._sleep)
+            judge.away.add(batch)
 
     async def _collect(self) -> set[int]:
-        return {batch for line in self._lines for batch in await line.desk.collect()}
+        return {batch for judge in self._judges for batch in await judge.manager.collect()}
 
     async def _wait(self, waiting: set[int]) -> None:
         """Wait until all these batches have ended, polling at growing intervals."""
-        left, pause = set(waiting), FIRST_LOOK
+        left, pause = set(waiting), FIRST_POLL
         while left:
-            self.show(self._described(left))
+            self.show(self._waiting_text(left))
             await self._sleep(pause)
             pause = min(1.5 * pause, LONGEST_WAIT)
             left -= await self._collect()
@@ -130,38 +130,38 @@ class Job:
             if batch.id in waiting and self.ledger.counts(batch.id).get("cancelled"):
                 raise BudgetError(f"{batch.called} was cancelled; run the same command again to order the rest of it")
 
-    def _described(self, left: Iterable[int]) -> str:
-        said = []
+    def _waiting_text(self, left: Iterable[int]) -> str:
+        texts = []
         for number in sorted(left):
             batch = self.ledger.batch(number)
-            seen = next((line.desk.seen[number] for line in self._lines if number in line.desk.seen), None)
+            seen = next((judge.manager.seen[number] for judge in self._judges if number in judge.manager.seen), None)
             counts = f", {seen.done:,} done, {seen.failed:,} failed" if seen and seen.done + seen.failed else ""
-            said.append(f"{batch.called}: {batch.requests:,} requests, {batch.status}{counts}")
-        more = f" and {len(said) - 3} more" if len(said) > 3 else ""
-        return "waiting for " + "; ".join(said[:3]) + more
+            texts.append(f"{batch.called}: {batch.requests:,} requests, {batch.status}{counts}")
+        more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
+        return "waiting for " + "; ".join(texts[:3]) + more
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep; raises Interrupted if the run is to stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stop.wait()
-        self._heed()
+        self._check_stopped()
 
-    def _heed(self) -> None:
+    def _check_stopped(self) -> None:
         if self.stop.is_set():
             raise Interrupted
 
     def _stop_if_held(self) -> None:
-        for line in self._lines:
-            if held := line.gatherer.held:
-                requests, usd = self.ledger.committed(line.client.provider)
+        for judge in self._judges:
+            if held := judge.builder.held:
+                requests, usd = self.ledger.committed(judge.client.provider)
                 raise BudgetError(
                     f"stopped by {held}, with {requests:,} requests in batches, ${usd:.4f}; run again with a larger limit to"
                     " go on, nothing is paid twice"
                 )
 
     def _check_reachable(self, waiting: set[int]) -> None:
-        mine = {batch.id for line in self._lines for batch in line.desk.batches()}
+        mine = {batch.id for judge in self._judges for batch in judge.manager.batches()}
         for number in waiting - mine:
             batch = self.ledger.batch(number)
             raise ConfigError(
@@ -169,12 +169,12 @@ class Job:
                 f" --base-url to wait for it, or give it up with `critic-prm batch forget {number}`"
             )
 
-    def _tell_strays(self, waiting: set[int]) -> None:
+    def _report_unneeded(self, waiting: set[int]) -> None:
         """Report running batches with requests that this command does not need."""
-        for line in self._lines:
-            for batch in line.desk.batches("running"):
-                if batch.id not in waiting | line.told:
-                    line.told.add(batch.id)
+        for judge in self._judges:
+            for batch in judge.manager.batches("running"):
+                if batch.id not in waiting | judge.reported:
+                    judge.reported.add(batch.id)
                     self.say(
                         f"{batch.called} holds {batch.requests:,} requests that this command does not ask (another input,"
                         f" prompt or option); its replies will be kept; `critic-prm batch cancel {batch.id}` ends it"
@@ -190,27 +190,27 @@ class Job:
 
 
 @dataclass
-class _Line:
+class _Judge:
     """The state of one judge: its client, its batch manager and builder, and the running batches with requests of this job."""
 
     client: Client
-    desk: BatchManager
-    gatherer: BatchBuilder
+    manager: BatchManager
+    builder: BatchBuilder
     most: int
-    told: set[int] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
         """Prepare for a pass over the input. If a batch alone exceeded the account's token queue, use half its size as the
         limit."""
         self.client.look_again()
         refused = [
-            batch.requests // 2 for batch in self.desk.batches("ended") if batch.failure == TOO_LARGE and not batch.settled
+            batch.requests // 2 for batch in self.manager.batches("ended") if batch.failure == TOO_LARGE and not batch.settled
         ]
-        self.gatherer.start(max(min([self.most, *refused]), 1))
+        self.builder.start(max(min([self.most, *refused]), 1))
 
     @property
     def away(self) -> set[int]:
-        return self.gatherer.away
+        return self.builder.away
 
 
 def _spend(client: Client) -> Callable[[Provider, Usage], float]:

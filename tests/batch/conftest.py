@@ -31,7 +31,7 @@ def office(shared_office: Office, monkeypatch: pytest.MonkeyPatch) -> Office:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-key-000000")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test-key-000000")
-    monkeypatch.setattr(job, "FIRST_LOOK", 0.02)
+    monkeypatch.setattr(job, "FIRST_POLL", 0.02)
     monkeypatch.setattr(send, "NEAR_GRACE", 0.05)
     monkeypatch.setattr(send, "FIRST_WAIT", 0.02)
     return shared_office

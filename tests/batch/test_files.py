@@ -121,10 +121,10 @@ def test_damaged_and_doubled_lines_and_strangers(openai: Bench) -> None:
     damaged = [lines[0], lines[0], stranger, b"not JSON", b'{"a": 1}', *lines[1:], lines[3][:100]]
     path.write_bytes(b"\n".join(damaged))
     assert openai.run("batch", "import", str(path)) == 3
-    assert "30 replies added; 1 were there already; 1 answer nothing that this cache asked" in openai.said
+    assert "30 replies added; 1 were there already; 1 match no request of this cache" in openai.said
     assert "results.jsonl:35: the last line is cut off after 100 characters" in openai.said
     assert "results.jsonl:4: this is no JSON" in openai.said
-    assert "results.jsonl:5: this is no result of a batch" in openai.said
+    assert "results.jsonl:5: this is not a result of a batch" in openai.said
 
 
 def test_results_of_another_job(openai: Bench) -> None:
@@ -133,7 +133,7 @@ def test_results_of_another_job(openai: Bench) -> None:
     other, openai.db = openai.db, openai.folder / "other.db"
     openai.label("--limit", "1", "--salt", "another")
     assert openai.run("batch", "import", str(path)) == 1
-    assert "none of its 30 results answers a request of this cache" in openai.said
+    assert "none of its 30 results matches a request of this cache" in openai.said
     assert openai.sql("SELECT count(*) FROM reply") == [1]
     # with the requests beside it, it can be taken in: the names say which is which
     options = ("--requests", str(openai.folder / "requests.jsonl"), "--judge", openai.judge)
@@ -149,7 +149,7 @@ def test_requests_that_were_changed_are_refused(openai: Bench) -> None:
     openai.db = openai.folder / "other.db"
     options = ("--requests", str(openai.folder / "requests.jsonl"), "--judge", openai.judge)
     assert openai.run("batch", "import", str(path), *options) == 1
-    assert "is not that of the request beside it; the file was changed, or exported with a --salt" in openai.said
+    assert "does not match the request in its line; if the file was exported with a --salt, give the same one" in openai.said
     assert openai.run("batch", "import", str(path), *options, "--salt", "x") == 0
 
 
@@ -178,7 +178,7 @@ def test_vllms_way_of_failing(openai: Bench) -> None:
     path = openai.folder / "results.jsonl"
     path.write_bytes(orjson.dumps(failed))
     assert openai.run("batch", "import", str(path)) == 0
-    assert "1 that are no whole reply, to be asked again (row 1)" in openai.said
+    assert "1 incomplete replies, to be requested again (row 1)" in openai.said
     assert openai.sql("SELECT failure, http_status FROM attempt") == [("row", 400)]
 
 
