@@ -20,7 +20,7 @@ from critic_prm import registry
 from critic_prm.cli import build, main
 from critic_prm.cli.recipe import ELSEWHERE, HOLDS
 from critic_prm.critics.open import open_critic
-from critic_prm.data.trust import Origin
+from critic_prm.data.trust import Origin, read_toml
 from critic_prm.engine.batch.ledger import Ledger
 from critic_prm.engine.entries import PendingRequest
 from critic_prm.engine.options import JudgeOptions
@@ -611,3 +611,19 @@ def test_a_registry_loads_its_own_modules_only(name: str) -> None:
     if "/" not in name:
         with pytest.raises(UsageError):
             open_provider(f"{name}/x")
+
+
+@pytest.mark.parametrize(
+    "key", ["a" + ".a" * 20_000, "[" + "a." * 20_000 + "a]", '"a" . ' * 100 + "b", "x = {" + "a." * 90 + "b"]
+)
+def test_keys_of_many_parts_are_refused_before_they_are_parsed(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(f"{key} = 1\n")
+    with pytest.raises(ValueError, match="more than 64 dotted parts"):
+        read_toml(path)
+
+
+def test_long_texts_with_dots_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text('a.b."c.d" = "' + "So it goes. " * 5_000 + '"\ne = "' + "." * 10_000 + "x" * 500_000 + '"\n')
+    assert read_toml(path)["a"]["b"].keys() == {"c.d"}

@@ -59,7 +59,7 @@ def build(
 
     from critic_prm.data.hashing import parse_shares
     from critic_prm.datasets.build import DatasetOptions, build_dataset
-    from critic_prm.datasets.table import print_dataset
+    from critic_prm.datasets.describe import print_dataset
 
     options = DatasetOptions(
         gold=gold,

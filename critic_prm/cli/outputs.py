@@ -54,7 +54,7 @@ def check_output(
     run with the identity `resumes`. Raises InputError if it is an SQLite database. Paths that are not regular files are not
     checked.
     """
-    from critic_prm.data.records.parts import refuse_database
+    from critic_prm.data.records.writing import refuse_database
     from critic_prm.errors import UsageError
 
     target = Path(os.path.realpath(out))
@@ -119,7 +119,7 @@ def _claimed(outs: list[str], run: Mapping[str, Any]) -> Iterator[None]:
     """
     import orjson
 
-    from critic_prm.data.records.parts import before_keep, write_whole
+    from critic_prm.data.records.writing import before_keep, write_whole
 
     targets = {Path(os.path.realpath(out)) for out in outs}
     claim = orjson.dumps({"run": run, "unfinished": True}, option=orjson.OPT_APPEND_NEWLINE)

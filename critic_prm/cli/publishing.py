@@ -32,7 +32,7 @@ def stats(
     """
     import json
 
-    from critic_prm.datasets.stats import print_statistics, statistics
+    from critic_prm.datasets.describe import print_statistics, statistics
 
     summary = statistics(files)
     if as_json:
@@ -40,7 +40,7 @@ def stats(
     else:
         print_statistics(summary, safe_console())
     if plot is not None:
-        from critic_prm.datasets.plot import plot_statistics
+        from critic_prm.datasets.describe import plot_statistics
 
         plot_statistics(summary, plot)
         typer.echo(f"drawn to {plot}", err=True)
@@ -59,7 +59,7 @@ def card(
 
     Example: critic-prm dataset card dataset --name my-labels --license mit
     """
-    from critic_prm.datasets.card import About, write_card
+    from critic_prm.datasets.describe import About, write_card
 
     path = write_card(folder, About(name, license_, tuple(language or ())))
     typer.echo(f"wrote {path}", err=True)
@@ -85,7 +85,7 @@ def export(
     """
     from critic_prm.cli.selecting import tell
     from critic_prm.data.formats.convert import Options
-    from critic_prm.datasets.card import About
+    from critic_prm.datasets.describe import About
     from critic_prm.datasets.export import export as run
     from critic_prm.datasets.export import export_lines
 

@@ -93,7 +93,7 @@ def _labels(folder: Path, trajectories: int, seed: int) -> None:
 
 def _training_set(console: Console, folder: Path, seed: int) -> None:
     from critic_prm.datasets.build import DatasetOptions, build_dataset
-    from critic_prm.datasets.table import print_dataset
+    from critic_prm.datasets.describe import print_dataset
 
     options = DatasetOptions(split=(0.8, 0.1, 0.1), seed=seed)
     summary = build_dataset([folder / "arithmetic.labels.jsonl"], folder / "dataset", options)

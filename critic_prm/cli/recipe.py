@@ -14,8 +14,7 @@ from typing import Any, Literal, get_args
 import orjson
 
 from critic_prm.critics.open import critic_in_file
-from critic_prm.data.toml_files import read_toml
-from critic_prm.data.trust import Origin, is_below
+from critic_prm.data.trust import Origin, is_below, read_toml
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.policy import prompt_names
 from critic_prm.providers.models import ANY_TIER, Prices, abilities

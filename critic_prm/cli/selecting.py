@@ -54,7 +54,7 @@ def consensus(
 
     Example: critic-prm dataset consensus judge.jsonl mc.jsonl -o agreed.jsonl
     """
-    from critic_prm.datasets.acceptance import acceptance_lines
+    from critic_prm.datasets.balance import acceptance_lines
     from critic_prm.datasets.consensus import ConsensusOptions
     from critic_prm.datasets.consensus import consensus as run
     from critic_prm.errors import UsageError
@@ -117,8 +117,7 @@ def filter_(
 
     Example: critic-prm dataset filter labels.jsonl --ok --complete -o kept.jsonl
     """
-    from critic_prm.datasets.filters import filter_rows, rule_lines
-    from critic_prm.datasets.rules import FilterOptions, preset_rules
+    from critic_prm.datasets.filters import FilterOptions, filter_rows, preset_rules, rule_lines
 
     asked = FilterOptions(
         status=status,
@@ -161,8 +160,8 @@ def dedupe(
 
     Example: critic-prm dataset dedupe labels.jsonl -o unique.jsonl
     """
-    from critic_prm.datasets.dedupe import DedupeOptions
-    from critic_prm.datasets.dedupe import dedupe as run
+    from critic_prm.datasets.duplicates import DedupeOptions
+    from critic_prm.datasets.duplicates import dedupe as run
 
     options = DedupeOptions(by=by, near=None if exact else near, across_labels=across_labels)  # type: ignore[arg-type]
     report = run(source, out, options, _listing(out, removed))
@@ -192,8 +191,8 @@ def decontaminate(
 
     Example: critic-prm dataset decontaminate in.jsonl --against math500.jsonl
     """
-    from critic_prm.datasets.decontaminate import decontaminate as run
-    from critic_prm.datasets.overlap import Thresholds
+    from critic_prm.datasets.duplicates import Thresholds
+    from critic_prm.datasets.duplicates import decontaminate as run
 
     report = run(source, against, out, Thresholds(near, contained, passage), _listing(out, removed), literal=literal)
     problems = report["problems"]
@@ -230,7 +229,7 @@ def mix(
 
 def tell(report: dict[str, Any], out: str | Path, more: Iterable[str]) -> None:
     """Print the report of a dataset command to stderr."""
-    from critic_prm.datasets.account import lines
+    from critic_prm.datasets.rows import lines
 
     for line in (*lines(report, out), *more):
         typer.echo(line, err=True)

@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from critic_prm import registry
 from critic_prm.data.critic import Critic
-from critic_prm.data.toml_files import read_toml
-from critic_prm.data.trust import Origin, exists
+from critic_prm.data.trust import Origin, exists, read_toml
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
 

@@ -1,16 +1,45 @@
-"""Restrict the names and paths a file may refer to; the command line and Python code may name anything."""
+"""Read configuration files safely: bound TOML, and restrict the names and paths that a file may refer to.
+
+The command line and Python code may name anything.
+"""
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from critic_prm import registry
 from critic_prm.errors import InputError
 
 LONGEST = 100
 """Maximum number of characters of a rejected value shown in an error."""
+
+MOST_BYTES, MOST_PARTS = 1 << 20, 64
+"""Maximum size of a TOML file, and of the dotted parts of a key: tomllib needs quadratic time for a key of many parts."""
+
+_LONG_KEY = re.compile(
+    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){MOST}""".replace("MOST", str(MOST_PARTS))
+)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises OSError, and ValueError for any invalid content, including a file of more than 1 MB,
+    deep nesting, keys of many parts, and numbers of thousands of digits."""
+    with Path(path).open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+    text = content.decode()
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key has more than {MOST_PARTS} dotted parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,11 @@ from critic_prm.data.formats import convert as formats
 from critic_prm.data.formats.convert import Dropped, Options, Report
 from critic_prm.data.label_rows import labelled_from_json, without_labels
 from critic_prm.data.records.reading import RecordWriter
+from critic_prm.data.records.writing import new_folder
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.datasets.account import DatasetStats, write_report
-from critic_prm.datasets.card import FEATURES, SPLITS, About, card
-from critic_prm.datasets.folder import new_folder
-from critic_prm.datasets.rows import Row, read_rows
-from critic_prm.datasets.stats import statistics
-from critic_prm.datasets.targets import Targets, from_gold, from_label
+from critic_prm.datasets.build import Targets, from_gold, from_label
+from critic_prm.datasets.describe import FEATURES, SPLITS, About, card, statistics
+from critic_prm.datasets.rows import DatasetStats, Row, read_rows, write_report
 from critic_prm.errors import InputError, UsageError
 
 Samples = Literal["first", "all"]

@@ -10,8 +10,7 @@ from typing import Any
 
 from critic_prm.data.hashing import unit
 from critic_prm.data.records.reading import RecordWriter
-from critic_prm.datasets.account import DatasetStats, write_report
-from critic_prm.datasets.rows import read_rows, spool
+from critic_prm.datasets.rows import DatasetStats, read_rows, spool, write_report
 from critic_prm.errors import InputError, UsageError
 
 

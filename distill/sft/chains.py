@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias, get_args
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.label_rows import labelled_from_json
 from critic_prm.data.trajectory import Trajectory
+from critic_prm.datasets.filters import Critiques, FilterOptions, JudgementRule, judgement_rules
 from critic_prm.datasets.rows import Row
-from critic_prm.datasets.rules import Critiques, FilterOptions, JudgementRule, judgement_rules
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Message, Reply
 from critic_prm.styles.prompt import Question, Style, expect, open_style, questions

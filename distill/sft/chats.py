@@ -15,12 +15,11 @@ import orjson
 from critic_prm.data.hashing import SPLITS, check_shares, problem_key, split_of
 from critic_prm.data.label_rows import without_labels
 from critic_prm.data.records.reading import encode
+from critic_prm.data.records.writing import new_folder
 from critic_prm.data.trajectory import trajectory_to_json
-from critic_prm.datasets.account import fingerprint
 from critic_prm.datasets.balance import Thinning
-from critic_prm.datasets.folder import new_folder
-from critic_prm.datasets.rows import Row, read_rows
-from critic_prm.datasets.rules import CHARACTERS_A_TOKEN
+from critic_prm.datasets.filters import CHARACTERS_A_TOKEN
+from critic_prm.datasets.rows import Row, fingerprint, read_rows
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.provider import Reply
 from critic_prm.styles.prompt import Style, open_style, style_in_data

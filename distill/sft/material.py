@@ -12,7 +12,7 @@ from critic_prm.data.hashing import problem_key, split_of
 from critic_prm.data.records.reading import Record, read_records
 from critic_prm.data.trajectory import Trajectory, trajectory_from_json
 from critic_prm.data.trust import Origin
-from critic_prm.datasets.account import fingerprint
+from critic_prm.datasets.rows import fingerprint
 from critic_prm.errors import InputError
 from critic_prm.styles.prompt import Style, open_style
 from distill.sft.chains import Stored

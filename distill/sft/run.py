@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic_prm.datasets.folder import new_folder
+from critic_prm.data.records.writing import new_folder
 from critic_prm.errors import InputError, UsageError
 from distill.card import judge_card
 from distill.sft.chats import ChatOptions, Counting

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from critic_prm.data.records.reading import read_records, write_records
-from critic_prm.datasets.agreement import Agreed, Said, said, same_first_error, same_on_confident
+from critic_prm.datasets.balance import bin_name, inverse_propensity, stratum
 from critic_prm.datasets.build import DatasetOptions, build_dataset
-from critic_prm.datasets.consensus import ConsensusOptions, consensus
-from critic_prm.datasets.propensity import bin_name, inverse_propensity, stratum
+from critic_prm.datasets.consensus import Agreed, ConsensusOptions, Said, consensus, said, same_first_error, same_on_confident
 from critic_prm.datasets.rows import read_rows
 from critic_prm.errors import InputError, UsageError
 

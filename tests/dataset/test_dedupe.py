@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from critic_prm.data.records.reading import read_records, write_records
-from critic_prm.datasets.dedupe import DedupeOptions, dedupe
-from critic_prm.datasets.near import Signatures, bands, neighbours, signature, similarity
-from critic_prm.datasets.words import masked, shingles, words
+from critic_prm.datasets.duplicates import DedupeOptions, dedupe
+from critic_prm.datasets.similarity import Signatures, bands, masked, neighbours, shingles, signature, similarity, words
 from critic_prm.errors import UsageError
 
 LEXICON = [f"{a}{b}" for a in ("ba", "ko", "mi", "ru", "te", "zu", "la", "po") for b in ("rin", "dal", "mos", "ket", "vun")]

@@ -17,7 +17,7 @@ from critic_prm.data.formats.convert import Options, read_trajectories
 from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.datasets.build import DatasetOptions, build_dataset
-from critic_prm.datasets.card import About, write_card
+from critic_prm.datasets.describe import About, write_card
 from critic_prm.datasets.export import export, targets
 from critic_prm.errors import InputError, UsageError
 

@@ -10,9 +10,7 @@ import pytest
 from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.label_rows import labelled_from_json
 from critic_prm.data.records.reading import read_records, write_records
-from critic_prm.datasets.critiques import fault, loops
-from critic_prm.datasets.filters import filter_rows, rule_lines
-from critic_prm.datasets.rules import FilterOptions, preset_rules, reply_tokens
+from critic_prm.datasets.filters import FilterOptions, fault, filter_rows, loops, preset_rules, reply_tokens, rule_lines
 from critic_prm.errors import InputError, UsageError
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.records.reading import write_records
-from critic_prm.datasets.plot import plot_statistics
-from critic_prm.datasets.stats import statistics
+from critic_prm.datasets.describe import plot_statistics, statistics
 from critic_prm.errors import ConfigError
 
 

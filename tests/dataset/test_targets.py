@@ -8,7 +8,7 @@ import pytest
 
 from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.datasets.targets import Targets, from_gold, from_label
+from critic_prm.datasets.build import Targets, from_gold, from_label
 from critic_prm.errors import InputError
 
 WORDS = {"+": "correct", "-": "incorrect", "0": "neutral"}

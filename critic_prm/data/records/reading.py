@@ -13,8 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from critic_prm.data.records.containers import PARQUET, chain, chunks, name_of, open_input, peek
-from critic_prm.data.records.parts import write_whole
-from critic_prm.data.records.writer import RecordWriter, encode, write_records
+from critic_prm.data.records.writing import RecordWriter, encode, write_records, write_whole
 from critic_prm.errors import InputError
 
 __all__ = [
@@ -53,7 +52,7 @@ def read_records(path: str | Path, *, on_error: OnError = "stop", complain: Comp
     and skipped. Only lines can be skipped: a broken JSON array or multi-line object ends the stream.
     """
     if peek(path).startswith(PARQUET):
-        from critic_prm.data.records.parquet import read_parquet
+        from critic_prm.data.records.containers import read_parquet
 
         name = name_of(path)
         for number, row in enumerate(read_parquet(path), 1):

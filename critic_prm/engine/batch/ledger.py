@@ -21,7 +21,7 @@ from uuid import uuid4
 import orjson
 from sqlite_utils import Database, Migrations
 
-from critic_prm.data.records.parts import LOCK_FILE
+from critic_prm.data.records.writing import LOCK_FILE
 from critic_prm.engine.cache import Attempt, Cache, Entry, connect
 from critic_prm.engine.entries import PendingRequest
 from critic_prm.errors import InputError, UsageError

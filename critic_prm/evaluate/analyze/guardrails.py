@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from critic_prm.data.toml_files import read_toml
+from critic_prm.data.trust import read_toml
 from critic_prm.errors import InputError, UsageError
 from critic_prm.evaluate.analyze.analysis import Table, names, numbers_of
 

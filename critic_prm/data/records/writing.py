@@ -1,21 +1,132 @@
-"""Write JSON records to a file that appears under its name only when it is complete or the run ends early."""
+"""Write files atomically: under a temporary name, renamed when complete, under a lock."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from errno import ENOLCK, ENOTSUP
+from fcntl import LOCK_EX, LOCK_NB, flock
+from glob import escape
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol
 
 import orjson
 
 from critic_prm import signals
-from critic_prm.data.records.containers import extra
-from critic_prm.data.records.parts import Part
-from critic_prm.errors import InputError
+from critic_prm.data.records.containers import extra, write_parquet
+from critic_prm.errors import InputError, UsageError
+
+SQLITE = b"SQLite format 3"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+LOCK_FILE = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""How a lock file is opened: a link that somebody put there is not followed, a pipe is not waited for, nothing is cut."""
+
+
+before_keep: ContextVar[Callable[[Path], None] | None] = ContextVar("before_keep", default=None)
+"""Called with the path of each file just before it appears under its final name, while the lock is still held."""
+
+
+class Part:
+    """A temporary file beside `target`. Write to `stream`; `keep` renames the file to the target, `drop` removes it.
+
+    The target is locked until then; the kernel releases the lock if the process dies. Raises UsageError if another run is
+    writing the target, InputError if the target is an SQLite database such as a cache, and OSError.
+    """
+
+    def __init__(self, target: Path, name: str = "") -> None:
+        self.target, name = target, name or str(target)
+        refuse_database(target, name)
+        self._lock: int | None = _locked(_beside(target, "lock"), name)
+        try:
+            # left by a killed process: the lock shows that nobody else is writing here now
+            for left in target.parent.glob(f".{escape(target.name)}.{'[0-9a-f]' * 16}.part*"):
+                with suppress(OSError):
+                    left.unlink()
+            self.path = _beside(target, f"{token_hex(8)}.part")
+            self.stream = os.fdopen(os.open(self.path, _NEW, 0o666), "wb", buffering=1 << 20)
+        except BaseException:
+            self._release()
+            raise
+
+    def keep(self) -> None:
+        """Move the finished file to the target."""
+        self.stream.close()
+        if (announce := before_keep.get()) is not None:
+            announce(self.target)
+        self.path.replace(self.target)
+        self._release()
+
+    def drop(self) -> None:
+        """Remove the temporary file, unless it was kept."""
+        if self._lock is not None:
+            with suppress(OSError):
+                self.stream.close()
+            self.path.unlink(missing_ok=True)
+            self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            _beside(self.target, "lock").unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+
+def write_whole(path: str | Path, content: bytes) -> None:
+    """Write a small file atomically. An existing symlink is replaced, not followed. A device or pipe is written directly.
+    Raises as Part does."""
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)
+        return
+    part = Part(target, str(path))
+    try:
+        part.stream.write(content)
+        part.keep()
+    finally:
+        part.drop()
+
+
+def refuse_database(target: Path, name: str) -> None:
+    """Raise InputError if `target` is an SQLite database: replacing a cache would lose all its replies."""
+    if not target.is_file():
+        return
+    with target.open("rb") as stream:
+        if stream.read(len(SQLITE)) == SQLITE:
+            raise InputError(
+                name, "this is an SQLite database, perhaps a cache; it is not overwritten", "choose another output"
+            )
+
+
+def _beside(target: Path, ending: str) -> Path:
+    return target.with_name(f".{target.name}.{ending}")
+
+
+def _locked(path: Path, name: str) -> int:
+    """Lock the file at `path`; the holder removes it. Raises UsageError if another run holds the lock."""
+    while True:
+        held = os.open(path, LOCK_FILE, 0o666)
+        try:
+            flock(held, LOCK_EX | LOCK_NB)
+            if os.path.samestat(os.fstat(held), os.lstat(path)):
+                return held
+        except FileNotFoundError:
+            pass  # removed by its holder between opening and locking
+        except BlockingIOError:
+            os.close(held)
+            raise UsageError(f"{name} is being written by another run; let it finish or choose another output") from None
+        except OSError as error:
+            if error.errno in (ENOLCK, ENOTSUP):  # a file system without locks
+                return held
+            os.close(held)
+            raise
+        os.close(held)
 
 
 class _Sink(Protocol):
@@ -131,8 +242,6 @@ class RecordWriter:
         return stream  # type: ignore[no-any-return]
 
     def _to_parquet(self, part: Part) -> None:
-        from critic_prm.data.records.parquet import write_parquet
-
         columns = part.path.with_name(part.path.name + ".parquet")
         try:
             write_parquet(part.path, columns)
@@ -165,3 +274,42 @@ def write_records(path: str | Path, rows: Iterable[Any]) -> int:
         for row in rows:
             writer.write(row)
     return writer.rows
+
+
+@contextmanager
+def new_folder(out: str | Path, mark: str, noun: str) -> Iterator[Path]:
+    """Yield an empty folder to fill. It is renamed to `out` if the block succeeds and removed if it fails.
+
+    An existing `out` is replaced if it is an empty folder or contains the file `mark`. Raises UsageError for anything else
+    there, calling it `noun`, and InputError if `out` cannot be written.
+    """
+    target = Path(out)
+    if target.exists() and not (target / mark).is_file() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} exists and is no {noun}; choose a new folder")
+    work = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(work, ignore_errors=True)
+    signals.note(str(target), "was not written")
+    try:
+        work.mkdir(parents=True)
+        yield work
+        _put(work, target)
+        signals.note(str(target), "is complete")
+    except OSError as error:
+        raise InputError(str(target), f"cannot be written: {error.strerror or error}", "choose another folder") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _put(work: Path, target: Path) -> None:
+    """Move the finished folder to the target. An earlier one is moved aside, and removed last or restored on failure."""
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    try:
+        work.rename(target)
+    except OSError:
+        if old.exists():
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
