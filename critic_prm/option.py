@@ -1,10 +1,32 @@
-"""Describe how the command line shows a field of a settings class, where its type, default and docstring do not say it."""
+"""Describe the fields of settings classes: how the command line shows them, their docstrings, and values given as text.
+
+A plug-in, such as a provider, a critic or a student, may have options of its own: a frozen dataclass `Options` in its module.
+
+    @dataclass(frozen=True)
+    class Options:
+        engine: Annotated[dict[str, Any], Option(envvar="CRITIC_PRM_VLLM_ENGINE")] = field(default_factory=dict)
+        \"\"\"Arguments of `vllm.LLM` as JSON.\"\"\"
+
+    options = parse_options(load("provider", "vllm"), ["engine={\"max_model_len\": 8192}"], "provider vllm")
+
+On the command line, that is `--option engine=...`. `options_help` describes the options of a plug-in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import ast
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from critic_prm.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +49,108 @@ class Option:
     """Converts the text on the command line to the field's value. Raises UsageError."""
     hidden: bool = False
     """The field is set in Python only and is not an option."""
+
+
+def docstrings(cls: type) -> dict[str, str]:
+    """The docstring under each field of a class, from its source."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        source = getattr(sys.modules[base.__module__], "__file__", None)
+        if source is None or not is_dataclass(base):
+            continue
+        body = next(node.body for node in _parsed(source).body if isinstance(node, ast.ClassDef) and node.name == base.__name__)
+        for statement, after in pairwise(body):
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                match after:
+                    case ast.Expr(value=ast.Constant(value=str(text))):
+                        found[statement.target.id] = " ".join(text.split())
+    return found
+
+
+@cache
+def _parsed(source: str) -> ast.Module:
+    return ast.parse(Path(source).read_text("utf-8"))
+
+
+def parse_options(plugin: Any, given: Sequence[str], what: str) -> Any:
+    """Return the plug-in's `Options` with the values of texts like "key=value"; None for a plug-in without options.
+
+    Numbers, true and false, and the values of a Literal are written as such, None as `none`, tuples with commas, and anything
+    else as JSON. `what` names the plug-in in errors. Raises UsageError for an unknown key and a value that does not fit.
+    """
+    options = _declared(plugin)
+    values: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        name = key.strip().replace("-", "_")
+        if name not in options or not equals:
+            known = ", ".join(f"{one}=..." for one in options) or "none"
+            raise UsageError(f"{what} has no option {text!r}; its options: {known}")
+        values[name] = _converted(*options[name], value.strip(), f"{what}: option {name}")
+    for name, (kind, option) in options.items():
+        if name not in values and option.envvar and (text := os.environ.get(option.envvar)):
+            values[name] = _converted(kind, option, text, option.envvar)
+    return plugin.Options(**values) if options else None
+
+
+def options_help(plugin: Any) -> list[tuple[str, str]]:
+    """Return ("key=default", description) of each option of a plug-in."""
+    options = _declared(plugin)
+    if not options:
+        return []
+    help_of = docstrings(plugin.Options)
+    defaults = {
+        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(plugin.Options)
+    }
+    return [
+        (f"{name}={'' if defaults[name] in (None, MISSING) else defaults[name]}", help_of.get(name, "")) for name in options
+    ]
+
+
+def _declared(plugin: Any) -> dict[str, tuple[Any, Option]]:
+    """The type and metadata of each field of a plug-in's `Options`; empty if it declares none."""
+    cls = vars(plugin).get("Options")
+    if not (isinstance(cls, type) and is_dataclass(cls)):
+        return {}
+    found = {}
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        found[name] = kind, next((note for note in notes if isinstance(note, Option)), Option())
+    return found
+
+
+def _converted(kind: Any, option: Option, text: str, what: str) -> Any:
+    try:
+        value = option.parse(text) if option.parse else _parsed_as(kind, text)
+    except ValueError:
+        shown = " or ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else getattr(kind, "__name__", str(kind))
+        raise UsageError(f"{what} is {text!r}; it must be {shown}") from None
+    low, high = option.min, option.max
+    if isinstance(value, int | float) and ((low is not None and value < low) or (high is not None and value > high)):
+        bounds = " and ".join(
+            f"{word} {bound:g}" for word, bound in (("at least", low), ("at most", high)) if bound is not None
+        )
+        raise UsageError(f"{what} is {value}; it must be {bounds}")
+    return value
+
+
+def _parsed_as(kind: Any, text: str) -> Any:
+    """Convert a text to a type. Raises ValueError."""
+    if get_origin(kind) in (Union, UnionType):
+        parts = get_args(kind)
+        if NoneType in parts and text.lower() == "none":
+            return None
+        return _parsed_as(next(part for part in parts if part is not NoneType), text)
+    choices = {"true": True, "false": False} if kind is bool else {str(value): value for value in get_args(kind)}
+    if kind is bool or get_origin(kind) is Literal:
+        if text not in choices:
+            raise ValueError(text)
+        return choices[text]
+    if get_origin(kind) is tuple:
+        return tuple(_parsed_as(get_args(kind)[0], part.strip()) for part in text.split(",") if part.strip())
+    if kind in (str, int, float, Path):
+        return kind(text)
+    value = json.loads(text)
+    if not isinstance(value, get_origin(kind) or kind):
+        raise ValueError(text)
+    return value

@@ -1,16 +1,29 @@
-"""Find and import providers, formats, critics and other plug-in modules, and find shipped data files."""
+"""Find and import providers, formats, critics and other plug-ins, of this package and of installed ones; find shipped files.
+
+Another package adds an implementation with an entry point in the group of its kind, for example in its pyproject.toml:
+
+    [project.entry-points."critic_prm.providers"]
+    mistral = "my_package.mistral"
+
+The module is what a file in `critic_prm/providers/` would be. The groups are `critic_prm.` and the last part of the packages in
+KINDS: `critic_prm.formats`, `critic_prm.critics`, `critic_prm.students`, `critic_prm.losses` and so on.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +52,18 @@ KINDS: Mapping[str, Kind] = {
 
 def names(kind: str) -> list[str]:
     """The names of all implementations of `kind`, sorted, with hyphens for underscores. Nothing is imported."""
-    return list(_names(kind))
+    return sorted({*_packaged(kind), *_installed(kind)})
 
 
 @cache
-def load(kind: str, name: str) -> ModuleType:
-    """Import the implementation called `name`. Raises UsageError that lists the available names."""
-    if name.replace("_", "-") not in _names(kind):
-        raise UsageError(f"no {kind} is called {name!r}; available: {', '.join(names(kind))}")
-    return import_module(f"{KINDS[kind].package}.{name.replace('-', '_')}")
+def load(kind: str, name: str) -> Any:
+    """Import the implementation called `name`: a module. Raises UsageError that lists the available names."""
+    name = name.replace("_", "-")
+    if name in _packaged(kind):
+        return import_module(f"{KINDS[kind].package}.{name.replace('-', '_')}")
+    if name in _installed(kind):
+        return _installed(kind)[name].load()
+    raise UsageError(f"no {kind} is called {name!r}; available: {', '.join(names(kind))}")
 
 
 def resource(name: str) -> Path:
@@ -57,11 +73,30 @@ def resource(name: str) -> Path:
 
 
 @cache
-def _names(kind: str) -> tuple[str, ...]:
+def _packaged(kind: str) -> frozenset[str]:
     spec = find_spec(KINDS[kind].package)
     folders = spec.submodule_search_locations if spec else None
     found = (path for folder in folders or () for path in Path(folder).glob("[!_]*.py") if _defines(path, KINDS[kind].marker))
-    return tuple(sorted(path.stem.replace("_", "-") for path in found))
+    return frozenset(path.stem.replace("_", "-") for path in found)
+
+
+@cache
+def _installed(kind: str) -> Mapping[str, EntryPoint]:
+    group = f"critic_prm.{KINDS[kind].package.rpartition('.')[2]}"
+    return {entry.name.replace("_", "-"): entry for entry in _entry_points() if entry.group == group}
+
+
+@cache
+def _entry_points() -> tuple[EntryPoint, ...]:
+    """The entry points for this package. importlib.metadata, which is slow to import, is needed only where there are any."""
+    folders = (Path(folder) for folder in sys.path if Path(folder).is_dir())
+    files = [file for folder in folders for file in folder.glob("*-info/entry_points.txt")]
+    files = [file for file in files if b"[critic_prm." in file.read_bytes()]
+    if not files:
+        return ()
+    from importlib.metadata import PathDistribution
+
+    return tuple(entry for file in files for entry in PathDistribution(file.parent).entry_points)
 
 
 def _defines(path: Path, marker: str) -> bool:

@@ -26,15 +26,11 @@ A command takes a settings object, and its options are the fields of the object'
 
 from __future__ import annotations
 
-import ast
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache, cached_property, wraps
 from inspect import Parameter, cleandoc, signature
-from itertools import pairwise
 from keyword import iskeyword
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -42,7 +38,7 @@ import typer
 from typer.models import CommandInfo
 
 from critic_prm.cli.outputs import guarded
-from critic_prm.option import Option
+from critic_prm.option import Option, docstrings
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +168,7 @@ def _settings_of(annotation: Any) -> tuple[type, Fields] | None:
 
 @cache
 def _settings(cls: type) -> list[_Setting]:
-    hints, help_of, found, panel = get_type_hints(cls, include_extras=True), _docstrings(cls), [], None
+    hints, help_of, found, panel = get_type_hints(cls, include_extras=True), docstrings(cls), [], None
     for one in fields(cls):
         hint, notes = hints[one.name], ()
         if get_origin(hint) is Annotated:
@@ -182,27 +178,6 @@ def _settings(cls: type) -> list[_Setting]:
         default = one.default if one.default_factory is MISSING else one.default_factory()
         found.append(_Setting(one.name, hint, default, option, help_of.get(one.name, ""), panel))
     return found
-
-
-def _docstrings(cls: type) -> dict[str, str]:
-    """The docstring under each field of a class, from its source."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        source = getattr(sys.modules[base.__module__], "__file__", None)
-        if source is None or not is_dataclass(base):
-            continue
-        body = next(node.body for node in _parsed(source).body if isinstance(node, ast.ClassDef) and node.name == base.__name__)
-        for statement, after in pairwise(body):
-            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                match after:
-                    case ast.Expr(value=ast.Constant(value=str(text))):
-                        found[statement.target.id] = " ".join(text.split())
-    return found
-
-
-@cache
-def _parsed(source: str) -> ast.Module:
-    return ast.parse(Path(source).read_text("utf-8"))
 
 
 def _options(cls: type, shown: Fields, defaults: object = None, above: str | None = None) -> Iterator[Parameter]:

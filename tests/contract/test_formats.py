@@ -192,7 +192,7 @@ TOY = Path(__file__).parent / "toy"
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the folder with one more format."""
     monkeypatch.setattr(critic_prm.data.formats, "__path__", [*critic_prm.data.formats.__path__, str(TOY)])
-    monkeypatch.setattr(registry, "_names", registry._names.__wrapped__)
+    monkeypatch.setattr(registry, "_packaged", registry._packaged.__wrapped__)
     monkeypatch.setattr(critic_prm.data.formats.__spec__, "submodule_search_locations", critic_prm.data.formats.__path__)
 
 
