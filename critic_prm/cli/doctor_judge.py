@@ -230,7 +230,7 @@ def _sent(wire: Wire) -> Finding:
     return Finding("sent", "ok", orjson.dumps(parameters).decode())
 
 
-QUESTION = (
+GOLDEN_QUESTION = (
     Message("system", "You examine solutions. Answer with one word."),
     Message("user", "Problem: What is 17 + 25?\nStep 1: 17 + 25 = 42.\nIs step 1 correct?"),
 )
@@ -241,7 +241,7 @@ FAR = 0.02
 
 def question(provider: Provider) -> Wire:
     """Return the body of the golden request. Raises UsageError if the model gives no log-probabilities."""
-    return provider.wire(Request(QUESTION, Sampling(temperature=0.0, max_tokens=1, logprobs=ALTERNATIVES)))
+    return provider.wire(Request(GOLDEN_QUESTION, Sampling(temperature=0.0, max_tokens=1, logprobs=ALTERNATIVES)))
 
 
 def compare(path: Path, name: str, reply: Reply) -> Finding:
@@ -276,8 +276,8 @@ def _read(path: Path) -> dict[str, float]:
         found: Any = orjson.loads(path.read_bytes())["p"]
         return {str(token): float(p) for token, p in found.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        mend = "name a file that `doctor --golden` wrote, or none yet"
-        raise InputError(str(path), "these are no golden scores", mend) from error
+        fix = "name a file that `doctor --golden` wrote, or one that does not exist yet"
+        raise InputError(str(path), "this file has no golden scores", fix) from error
 
 
 def _shown(p: dict[str, float]) -> str:

@@ -17,7 +17,7 @@ from critic_prm.critics.open import critic_in_file
 from critic_prm.data.trust import Origin, is_below, read_toml
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.policy import prompt_names
-from critic_prm.providers.models import ANY_TIER, Prices, abilities
+from critic_prm.providers.models import abilities, parse_prices
 from critic_prm.providers.provider import Usage, service_tier
 from critic_prm.registry import resource
 from critic_prm.styles.prompt import style_names
@@ -208,25 +208,15 @@ def costs(recipe: Recipe, order: Order, items: int) -> list[Cost]:
             raise InputError(recipe.file or recipe.name, problem, "look at `requests` and [assumed]") from None
         model = getattr(order, stage.asks)
         provider, _, name = (model or "").partition("/")
-        told = order.policy_options if stage.asks == "policy" else order.judge_options
-        prices = _told_prices(told) or abilities(provider, name).prices
-        usd = prices.cost(Usage(tokens_in, tokens_out, tier=_told_tier(told))) if prices else None
+        options = dict(pairwise(order.policy_options if stage.asks == "policy" else order.judge_options))
+        try:
+            prices = parse_prices(options["--prices"])
+        except (KeyError, UsageError):  # the command that gets an invalid value reports it
+            prices = abilities(provider, name).prices
+        usage = Usage(tokens_in, tokens_out, tier=service_tier(options.get("--service-tier")))
+        usd = prices.cost(usage) if prices else None
         found.append(Cost(stage.name, stage.asks, requests, tokens_in, tokens_out, usd))
     return found
-
-
-def _told_prices(options: Sequence[str]) -> Prices | None:
-    """Return the prices in --prices, if given. Invalid values are ignored here and reported when the command runs."""
-    for name, value in pairwise(options):
-        if name == "--prices" and re.fullmatch(r"[\d.]+,[\d.]+(,[\d.]+)*", value):
-            price_in, price_out = (float(part) for part in value.split(",")[:2])
-            return Prices(price_in, price_out, tiers={ANY_TIER: 1.0})
-    return None
-
-
-def _told_tier(options: Sequence[str]) -> str:
-    """Return the service tier requested by the options."""
-    return next((service_tier(value) for name, value in pairwise(options) if name == "--service-tier"), "")
 
 
 def _values(recipe: Recipe, order: Order) -> dict[str, str]:
@@ -393,14 +383,14 @@ def check(recipe: Recipe, order: Order) -> None:
     pretended = replace(order, out=Path(OUT), source=INPUT, settings=dict.fromkeys(order.settings, USER))
     for step in steps_of(recipe, pretended):
         where = f"stage {step.stage.name!r}"
-        for command, option, value in _values(step.arguments[: len(step.stage.run)], origin, where):
+        for command, option, value in _string_options(step.arguments[: len(step.stage.run)], origin, where):
             holds = ELSEWHERE.get((command, option), HOLDS.get(option))
             if not _allowed(holds, value, origin, order.out):
                 shown = value.replace(INPUT, "{input}").replace(OUT, "{out}").replace(USER, "{...}")
                 raise origin.refusal(f"{where}: {option} of {command}", shown, _MAY[holds])
 
 
-def _values(arguments: Sequence[str], origin: Origin, where: str) -> Iterator[tuple[str, str, str]]:
+def _string_options(arguments: Sequence[str], origin: Origin, where: str) -> Iterator[tuple[str, str, str]]:
     """Yield command, option and value of every string option on a command line; other values belong to flags or numbers."""
     from critic_prm.cli import build
 

@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import orjson
 import pytest
 
-from critic_prm.cli.doctor_judge import QUESTION
+from critic_prm.cli.doctor_judge import GOLDEN_QUESTION
 from critic_prm.data.trajectory import Step, Trajectory
 from tests.effort import PATIENCE, until
 from tests.vllm.tiny_model import make_judge
@@ -147,7 +147,7 @@ def likeliest(judge: Path) -> dict[str, float]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     words = AutoTokenizer.from_pretrained(judge)
-    messages = [{"role": message.role, "content": message.content} for message in QUESTION]
+    messages = [{"role": message.role, "content": message.content} for message in GOLDEN_QUESTION]
     text = words.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     with torch.no_grad():
         prompt = torch.tensor([words.encode(text, add_special_tokens=False)])
