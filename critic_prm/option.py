@@ -88,8 +88,8 @@ def parse_options(plugin: Any, given: Sequence[str], what: str) -> Any:
             raise UsageError(f"{what} has no option {text!r}; its options: {known}")
         values[name] = _converted(*options[name], value.strip(), f"{what}: option {name}")
     for name, (kind, option) in options.items():
-        if name not in values and option.envvar and (text := os.environ.get(option.envvar)):
-            values[name] = _converted(kind, option, text, option.envvar)
+        if name not in values and option.envvar and (setting := os.environ.get(option.envvar)):
+            values[name] = _converted(kind, option, setting, option.envvar)
     return plugin.Options(**values) if options else None
 
 

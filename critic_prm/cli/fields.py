@@ -96,9 +96,8 @@ class LazyCommand(typer.core.TyperCommand):
     """A command whose options are built when they are first needed, so that the help of all commands is fast."""
 
     def __init__(self, info: CommandInfo) -> None:
-        self._info = info
-        function = info.callback
-        assert function is not None
+        assert info.callback is not None
+        self._function = function = info.callback
         name = info.name or function.__name__.replace("_", "-")
         text = one_line_paragraphs(info.help or function.__doc__)
         super().__init__(name, help=text, rich_help_panel=info.rich_help_panel or None, rich_markup_mode="rich")
@@ -107,14 +106,14 @@ class LazyCommand(typer.core.TyperCommand):
     def built(self) -> Any:
         """The command with its options."""
         app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-        app.command(self.name)(guarded(expanded(self._info.callback)))
-        command = typer.main.get_command(app)
+        app.command(self.name)(guarded(expanded(self._function)))
+        command: Any = typer.main.get_command(app)
         for parameter in command.params:
             parameter.show_envvar = False  # one rule in the epilog covers all of them
         return command
 
     @property
-    def params(self) -> list[Any]:
+    def params(self) -> Any:
         return self.built.params
 
     @params.setter
@@ -170,9 +169,7 @@ def _settings_of(annotation: Any) -> tuple[type, Fields] | None:
 def _settings(cls: type) -> list[_Setting]:
     hints, help_of, found, panel = get_type_hints(cls, include_extras=True), docstrings(cls), [], None
     for one in fields(cls):
-        hint, notes = hints[one.name], ()
-        if get_origin(hint) is Annotated:
-            hint, *notes = get_args(hint)
+        hint, *notes = get_args(hints[one.name]) if get_origin(hints[one.name]) is Annotated else (hints[one.name],)
         option = next((note for note in notes if isinstance(note, Option)), Option())
         panel = option.panel or panel
         default = one.default if one.default_factory is MISSING else one.default_factory()

@@ -355,5 +355,5 @@ def register(app: typer.Typer) -> None:
     """Add these commands to a Typer group."""
     for command in (sample, rollout, tree):
         app.command(rich_help_panel=PANEL)(command)
-    for command in (perturb, agent):
-        app.command(rich_help_panel=RUNS)(command)
+    for other in (perturb, agent):
+        app.command(rich_help_panel=RUNS)(other)

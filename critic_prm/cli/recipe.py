@@ -17,7 +17,7 @@ from critic_prm.critics.open import critic_in_file
 from critic_prm.data.trust import Origin, is_below, read_toml
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.policy import prompt_names
-from critic_prm.providers.models import abilities, parse_prices
+from critic_prm.providers.models import Prices, abilities, parse_prices
 from critic_prm.providers.provider import Usage, service_tier
 from critic_prm.registry import resource
 from critic_prm.styles.prompt import style_names
@@ -209,6 +209,7 @@ def costs(recipe: Recipe, order: Order, items: int) -> list[Cost]:
         model = getattr(order, stage.asks)
         provider, _, name = (model or "").partition("/")
         options = dict(pairwise(order.policy_options if stage.asks == "policy" else order.judge_options))
+        prices: Prices | None
         try:
             prices = parse_prices(options["--prices"])
         except (KeyError, UsageError):  # the command that gets an invalid value reports it
