@@ -32,7 +32,7 @@ from critic_prm.critics.open import open_critic
 from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.engine.options import JudgeOptions, RayOptions
-from critic_prm.engine.ray.session import NAMESPACE, ray_module
+from critic_prm.engine.ray.workers import NAMESPACE, ray_module
 from critic_prm.label.run import RunStats, label_into
 
 STORE = 80 << 20
@@ -142,7 +142,7 @@ def same(machines: Machines, count: int) -> Iterator[str]:
         pool = pool_of(critic)
         if rows >= count // 4 and not done:
             done.append("worker")
-            os.kill(pool.places[next(iter(pool._lines))][1], signal.SIGKILL)
+            os.kill(pool.places[next(iter(pool.workers))][1], signal.SIGKILL)
         if rows >= count * 3 // 5 and len(done) == 1:
             done.append("node")
             machines.lose_second()
@@ -164,7 +164,7 @@ def _lost(ran: Ran) -> int:
 
 
 def pool_of(critic: Any) -> Any:
-    return critic.client.provider.pool if hasattr(critic, "client") else critic.pool
+    return critic.pool if critic.client is None else critic.client.provider.pool
 
 
 def scale(machines: Machines, count: int) -> Iterator[str]:
@@ -248,7 +248,7 @@ def wire(machines: Machines, count: int) -> Iterator[str]:
 def _answer_size() -> int:
     import urllib.request
 
-    from critic_prm.engine.ray.worker_actor import Outcome
+    from critic_prm.engine.ray.workers import Outcome
     from critic_prm.providers.provider import RawReply
 
     with Server("--latency", "0") as server:
@@ -320,7 +320,7 @@ def data(machines: Machines, count: int) -> Iterator[str]:
         pool = pool_of(critic)
         if rows >= count // 3 and not dead:
             dead.append(rows)
-            os.kill(pool.places[next(iter(pool._lines))][1], signal.SIGKILL)
+            os.kill(pool.places[next(iter(pool.workers))][1], signal.SIGKILL)
 
     with Server("--latency", "0.5") as server:
         ran = go(count, server.url, 2, 64, spoil=spoil)

@@ -13,8 +13,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import RayOptions
-from critic_prm.engine.ray.connection import Lost
-from critic_prm.engine.ray.pool import Needs, Pool
+from critic_prm.engine.ray.workers import Needs, Pool, WorkerLost
 from critic_prm.errors import ConfigError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -27,14 +26,14 @@ AHEAD = 2
 """Batches in flight per worker, so that a worker never waits for the driver."""
 
 
-def connect(name: str, cluster: RayOptions) -> RemoteCritic:
+def connect(name: str, options: RayOptions) -> RemoteCritic:
     """Open a local critic, `rules` or a verifier folder, distributed over the workers of a cluster.
 
     The critic is also opened in this process, for its name in label files and to report errors early.
     """
     inner = open_critic(name)
     return RemoteCritic(
-        inner, Pool(cluster, partial(_open, name), Needs(gpus=cluster.worker_gpus or 0.0)), AHEAD * cluster.workers
+        inner, Pool(options, partial(_open, name), Needs(gpus=options.worker_gpus or 0.0)), AHEAD * options.workers
     )
 
 
@@ -62,7 +61,7 @@ class RemoteCritic(Critic):
         for _ in range(TRIES):
             try:
                 judgements: list[Judgement] = await self.pool.do((list(trajectories), sample))
-            except Lost:
+            except WorkerLost:
                 continue
             return judgements
         raise ConfigError(
@@ -88,14 +87,8 @@ class Computing:
 
     critic: Critic
 
-    async def do(self, job: str, item: tuple[list[Trajectory], int]) -> list[Judgement]:
+    async def do(self, item: tuple[list[Trajectory], int]) -> list[Judgement]:
         return await self.critic.judge(*item)
-
-    def state(self) -> Any:
-        return None
-
-    def gone(self, job: str) -> None:
-        """Called when the driver cancels a job; nothing needs to be cleaned up."""
 
     async def close(self) -> None:
         await self.critic.close()

@@ -20,7 +20,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.options import JudgeOptions, RayOptions
-from critic_prm.engine.ray.session import NAMESPACE, ray_module
+from critic_prm.engine.ray.workers import NAMESPACE, ray_module
 from critic_prm.label.run import RunStats, label_into
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -130,6 +130,6 @@ def run(tmp_path: Path) -> Run:
 
 def together(*runs: Any) -> Any:
     async def all_of() -> Any:
-        return await asyncio.gather(*runs)
+        return await asyncio.gather(*runs, return_exceptions=True)
 
     return all_of()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sqlite3
@@ -16,9 +17,9 @@ from bench.server import Behaviour, Judge
 from critic_prm.critics.remote import RemoteCritic
 from critic_prm.data.critic import Critic
 from critic_prm.engine.options import JudgeOptions, RayOptions
-from critic_prm.engine.ray import session
+from critic_prm.engine.ray import workers
 from critic_prm.engine.ray.provider import RemoteProvider
-from critic_prm.errors import ConfigError
+from critic_prm.errors import BudgetError, ConfigError
 from critic_prm.label.run import RunStats
 from tests.cluster.conftest import Nodes, Run, together
 from tests.effort import until_async
@@ -39,7 +40,7 @@ def pool_of(critic: Any) -> Any:
 def kill_one(critic: Any) -> None:
     """End the process of a worker that is at work."""
     pool = pool_of(critic)
-    os.kill(pool.places[next(iter(pool._lines))][1], signal.SIGKILL)
+    os.kill(pool.places[next(iter(pool.workers))][1], signal.SIGKILL)
 
 
 async def test_the_label_file_is_that_of_one_process(two: Nodes, judge: Judge, run: Run) -> None:
@@ -67,19 +68,29 @@ async def test_what_the_cache_can_answer_needs_no_cluster(judge: Judge, run: Run
     def refuse(cluster: RayOptions) -> None:
         raise AssertionError("Ray was started")
 
-    monkeypatch.setattr(session, "join", refuse)
+    monkeypatch.setattr(workers, "join", refuse)
     run.done -= 1
     spread = await run.go("openai/bench", run.judging(judge, TWO), 5)
     assert spread.rows == first.rows
 
 
 async def test_a_limit_of_requests_holds_for_all_workers_and_jobs(two: Nodes, judge: Judge, run: Run) -> None:
-    """40 requests a second, asked for by two jobs with a worker each: 80 requests take two seconds and not one."""
-    jobs = [run.go("openai/bench", run.judging(judge, RayOptions(workers=1), rpm=2400, salt=salt), 40) for salt in ("a", "b")]
-    await together(*jobs)
-    stats = judge.seen.stats()
-    assert stats["requests"] == 80
-    assert stats["seconds"] >= 79 / 40 - 0.3
+    """One request a minute, asked for by two jobs with a worker each: one of their 8 requests is sent, the others wait."""
+    critics: list[Any] = []
+
+    async def stop(critic: Critic, tally: RunStats) -> None:
+        critics.append(critic)
+        await until_async(lambda: len(critics) == 2 and sum(each.client.gate.out for each in critics) == 7)
+        await asyncio.sleep(0.3)
+        critic.client.halt(BudgetError("enough"))  # type: ignore[union-attr]
+
+    jobs = [
+        run.go("openai/bench", run.judging(judge, RayOptions(workers=1), rpm=1, salt=salt, max_connections=4), 4, stop)
+        for salt in ("a", "b")
+    ]
+    outcomes = await together(*jobs)
+    assert all(isinstance(outcome, BudgetError) for outcome in outcomes)
+    assert judge.seen.stats()["requests"] == 1
 
 
 async def test_solutions_are_spread_and_what_a_lost_worker_had_is_judged_by_another(two: Nodes, judge: Judge, run: Run) -> None:
@@ -106,7 +117,7 @@ async def test_rollouts_are_made_by_workers(two: Nodes, judge: Judge, run: Run) 
 async def test_a_worker_that_cannot_be_placed_says_what_the_cluster_has(
     two: Nodes, judge: Judge, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("critic_prm.engine.ray.pool.PATIENCE", 0.5)
+    monkeypatch.setattr("critic_prm.engine.ray.workers.PATIENCE", 0.5)
     with pytest.raises(ConfigError, match=r"1 CPU and 4 GPU.* of 0 GPUs free.*--workers"):
         await run.go("openai/bench", run.judging(judge, RayOptions(workers=1, worker_gpus=4.0)), 3)
 
@@ -124,7 +135,7 @@ def test_options_name_the_cluster() -> None:
 def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"critic-prm\[ray\]"):
-        session.ray_module()
+        workers.ray_module()
 
 
 async def test_a_lost_worker_node_and_gate_cost_what_they_had_in_hand(two: Nodes, judge: Judge, run: Run) -> None:
@@ -140,7 +151,7 @@ async def test_a_lost_worker_node_and_gate_cost_what_they_had_in_hand(two: Nodes
         two.lose_second()
         await until_async(lambda: bodies.total() >= 240)
         gate: Any = critic.client.gate  # type: ignore[attr-defined]
-        os.kill((await gate._line.desk.here.remote())[1], signal.SIGKILL)
+        os.kill(await gate.actor.process.remote(), signal.SIGKILL)
 
     spread = await run.go("openai/bench", run.judging(judge, TWO), 300, sabotage)
     assert spread.rows == one.rows

@@ -1,15 +1,22 @@
-"""Put uncached requests into batches, or return their pending or final state."""
+"""Put uncached requests into batches, and create each batch exactly once at the provider."""
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
+import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
 
-from critic_prm.engine.batch.ledger import PART, Ledger, Try
+from critic_prm.engine.batch.ledger import PART, Batch, Ledger, Try
 from critic_prm.engine.client import Answer, Client, stored_answer
 from critic_prm.engine.entries import PendingRequest, with_doubled_limit
-from critic_prm.errors import ConfigError, Failure, ProviderError
-from critic_prm.providers.batches import BatchAPI, custom_id
+from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, Failure, ProviderError
+from critic_prm.providers.addresses import is_near
+from critic_prm.providers.batches import BatchAPI, Remote, custom_id
 from critic_prm.providers.provider import Usage
 
 UNSENT, UNRUN, PASSING = ("unsent", "cancelled"), ("expired", "missing"), ("transient", "throttle", "run", "quota")
@@ -106,8 +113,8 @@ class BatchBuilder:
             return await self._probe(question)
         line = len(self.api.line(custom_id(question.key, question.sample), question.wire)) + 1
         if line + sum(map(len, self.api.frame)) > self.api.most_bytes:
-            said = f"the request alone has {line:,} bytes, and a batch may have {self.api.most_bytes:,}"
-            return Answer(question.key, failure=ProviderError(said, "row"))
+            message = f"the request alone has {line:,} bytes, and a batch may have {self.api.most_bytes:,}"
+            return Answer(question.key, failure=ProviderError(message, "row"))
         most_usd = self.client.money.most(question.wire, batch=True)
         if self.held or (held := self._beyond(most_usd)):
             self.held = self.held or held
@@ -202,8 +209,8 @@ def _outcome(client: Client, ledger: Ledger, question: PendingRequest, before: l
         return None
     last = next(one.outcome for one in reversed(before) if one.outcome not in UNSENT)
     if last in UNRUN:
-        said = f"not run in {outcomes[last]} batches ({last})"
-        return Answer(question.key, failure=ProviderError(said, "transient"), cached=True)
+        message = f"not run in {outcomes[last]} batches ({last})"
+        return Answer(question.key, failure=ProviderError(message, "transient"), cached=True)
     return _stored(client, ledger, question.key)
 
 
@@ -220,3 +227,145 @@ def _failure(name: str) -> Failure:
     """Convert an attempt's name to a Failure. Attempts named after finish reasons have a raw body and are handled before."""
     known: dict[str, Failure] = {"throttle": "throttle", "transient": "transient", "row": "row", "run": "run", "quota": "quota"}
     return known.get(name, "transient")
+
+
+Outcome = TypeVar("Outcome")
+Say = Callable[[str], None]
+Sleep = Callable[[float], Awaitable[None]]
+
+GRACE, NEAR_GRACE = 60.0, 0.5
+"""Seconds after which a create call that was interrupted counts as not received if the provider lists no such batch. NEAR_GRACE
+applies to a server on this machine or network."""
+
+PATIENCE = 3600.0
+"""Seconds for which the same call may keep failing before the run stops. Running the command again resumes."""
+
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+
+
+async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep = asyncio.sleep) -> None:
+    """Create a batch that is ready at the provider.
+
+    Raises ConfigError or BudgetError when the provider refuses; the batch is then dropped, unless it may have been created.
+    """
+    row = ledger.batch(batch)
+    with tempfile.TemporaryDirectory(prefix="critic-prm-") as folder:
+        path = Path(folder) / f"critic-prm-{row.token[:12]}.jsonl"
+        _write(path, ledger, api, batch)
+        calls = _Calls(row, say, sleep)
+
+        async def order() -> Remote:
+            ledger.note(batch, state="sending", sent=time.time())
+            try:
+                return await api.create(path, file, row.token)
+            except ProviderError as error:
+                if not may_pass(error):
+                    ledger.note(batch, state="ready")  # the provider refused the call, so no batch was created
+                raise
+
+        async def ordered() -> Remote | None:
+            return await find(ledger, api, batch, sleep)
+
+        try:
+            file = await calls.repeated(lambda: api.upload(path, row.token), "an uploaded file")
+            newest = await calls.repeated(api.newest, "a look at its batches")
+            ledger.note(batch, file=file, newest=newest)
+            remote = await calls.repeated(order, "a new batch", ordered)
+        except (ConfigError, BudgetError):
+            if ledger.batch(batch).state != "sending":
+                ledger.drop(batch)
+            raise
+    ledger.note(batch, state="running", remote=remote.id, status=remote.status)
+    say(f"{ledger.batch(batch).called}: {row.requests:,} requests ordered")
+
+
+async def recover(ledger: Ledger, api: BatchAPI, batch: Batch, say: Say, sleep: Sleep = asyncio.sleep) -> None:
+    """Recover a batch that an earlier run left unfinished.
+
+    A batch that was never sent is dropped; its requests go into a new one. A batch that may have been created is looked for.
+    """
+    if batch.state in ("gathering", "ready"):
+        ledger.drop(batch.id)
+        return
+    calls = _Calls(batch, say, sleep)
+    found = await calls.repeated(lambda: find(ledger, api, batch.id, sleep), "a look at its batches")
+    if found is None:
+        ledger.drop(batch.id)
+        say(f"{batch.called}: the order had not arrived when the run before was ended; its requests are gathered again")
+    else:
+        ledger.note(batch.id, state="running", remote=found.id, status=found.status)
+        say(f"{ledger.batch(batch.id).called}: found again")
+
+
+async def find(ledger: Ledger, api: BatchAPI, batch: int, sleep: Sleep) -> Remote | None:
+    """Find the remote batch of a create call whose outcome is unknown. None if the call cannot have been received.
+
+    An uncertain match is accepted until the batch's results confirm or refute it.
+    """
+    row = ledger.batch(batch)
+    grace = NEAR_GRACE if is_near(row.base_url) else GRACE
+    known = {other.remote for other in ledger.batches() if other.remote} | set(row.not_ours.split())
+    while True:
+        left = row.sent + grace - time.time()
+        candidates = await api.find(row.file, row.token, row.newest, row.requests, row.sent)
+        candidates = [(remote, sure) for remote, sure in candidates if remote.id not in known]
+        if candidates:
+            remote, sure = min(candidates, key=lambda one: (not one[1], one[0].made))
+            ledger.note(batch, sure=int(sure))
+            return remote
+        if left <= 0:
+            return None
+        await sleep(min(left, 5.0))
+
+
+def may_pass(error: ProviderError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.failure in ("throttle", "transient")
+
+
+def stop_for(error: ProviderError, who: str) -> CriticPrmError:
+    """Convert a permanent failure of a call to the error that stops the run."""
+    message = f"{who}: {error}; batches that were ordered go on, run the same command again to pick them up"
+    return BudgetError(message) if error.failure == "quota" else ConfigError(message)
+
+
+class _Calls:
+    """Retry calls about one batch, with growing pauses, while failures are temporary."""
+
+    def __init__(self, batch: Batch, say: Say, sleep: Sleep) -> None:
+        self._batch, self._say, self._sleep = batch, say, sleep
+
+    async def repeated(
+        self,
+        call: Callable[[], Awaitable[Outcome]],
+        what: str,
+        done_already: Callable[[], Awaitable[Outcome | None]] | None = None,
+    ) -> Outcome:
+        """Return the result of `call`. If a failed call may have taken effect, `done_already` checks before the next try."""
+        pause, until = FIRST_WAIT, time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await call()
+            except ProviderError as error:
+                failed = error
+            if not may_pass(failed):
+                raise stop_for(failed, self._batch.called)
+            wait = failed.retry_after if failed.retry_after is not None else pause
+            if time.monotonic() + wait > until:
+                raise stop_for(failed, self._batch.called)
+            self._say(f"{self._batch.called}: waiting {wait:.1f} s for {what} ({failed})")
+            await self._sleep(wait)
+            pause = min(2 * pause, LONGEST_WAIT)
+            if done_already is not None and failed.failure == "transient":
+                found = await self.repeated(done_already, "a look at its batches")
+                if found is not None:
+                    return found
+
+
+def _write(path: Path, ledger: Ledger, api: BatchAPI, batch: int) -> None:
+    head, joint, tail = api.frame
+    with path.open("wb") as stream:
+        stream.write(head)
+        for place, question in enumerate(ledger.questions(batch)):
+            stream.write((joint if place else b"") + api.line(custom_id(question.key, question.sample), question.wire))
+        stream.write(tail)
