@@ -149,6 +149,7 @@ class WorkerActor:
     def __init__(self) -> None:
         self._work: Work | None = None
         self._tasks: dict[int, asyncio.Task[Outcome]] = {}
+        self._closed = asyncio.Event()
 
     async def here(self) -> tuple[str, int]:
         """Return the worker's host and process id, as soon as it is placed."""
@@ -176,14 +177,15 @@ class WorkerActor:
             task.cancel()
             raise
 
-    async def until_lost(self) -> None:
-        """Never return. A driver that awaits this learns at once that the worker is lost."""
-        await asyncio.Event().wait()
+    async def until_closed(self) -> None:
+        """Return when the worker is closed. A driver that awaits this learns at once that the worker is lost."""
+        await self._closed.wait()
 
     async def close(self) -> None:
         """Close connections and unload models."""
         if self._work is not None:
             await self._work.close()
+        self._closed.set()
 
     async def _complete(self, item: Any) -> Outcome:
         try:
@@ -347,7 +349,8 @@ class Pool:
                 self.places[slot] = await self._begin(actor, opener)
                 worker = self.workers[slot] = Worker(actor)
                 self._available.set()
-                await actor.until_lost.remote()
+                await actor.until_closed.remote()
+                return
             except CriticPrmError as error:
                 if not self.workers:
                     self._give_up(error)
