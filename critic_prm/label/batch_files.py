@@ -13,11 +13,9 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter, read_records
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
-from critic_prm.engine.batch.builder import ReplyPending, verdict_so_far
-from critic_prm.engine.batch.import_results import ImportSummary, store
+from critic_prm.engine.batch.collect import BatchManager, ImportSummary, read_result, store_results
 from critic_prm.engine.batch.ledger import PART, Batch, Ledger
-from critic_prm.engine.batch.manager import BatchManager
-from critic_prm.engine.batch.results import read_result
+from critic_prm.engine.batch.submit import ReplyPending, verdict_so_far
 from critic_prm.engine.client import Answer, Client
 from critic_prm.engine.entries import PendingRequest
 from critic_prm.engine.options import JudgeOptions
@@ -55,7 +53,7 @@ async def statuses(judging: JudgeOptions, which: int | None) -> list[str]:
     with _open(judging.db) as ledger:
         for batch in _wanted(ledger, which, "running"):
             async with _manager(ledger, batch, judging) as manager:
-                remote = await manager.look(batch)
+                remote = await manager.poll(batch)
             if remote is None:
                 lines.append(f"{batch.called}: no answer from the provider")
                 continue
@@ -82,9 +80,9 @@ async def fetch_batches(judging: JudgeOptions, which: int | None) -> list[str]:
         for batch in _wanted(ledger, which, "running"):
             async with _manager(ledger, batch, judging) as manager:
                 manager.say = lines.append
-                remote = await manager.look(batch)
+                remote = await manager.poll(batch)
                 if remote is not None and remote.state != "running":
-                    await manager.take_in(batch, remote)
+                    await manager.import_batch(batch, remote)
                 else:
                     lines.append(f"{batch.called}: {remote.status if remote else 'no answer from the provider'}")
     return lines or ["no batch is running"]
@@ -119,8 +117,8 @@ def import_file(
     if failed:
         counts = ", ".join(f"{name} {count:,}" for name, count in failed.items())
         parts.append(f"{sum(failed.values()):,} incomplete replies, to be requested again ({counts})")
-    if summary.strangers:
-        parts.append(f"{summary.strangers:,} match no request of this cache ({', '.join(summary.names)}, ...), left out")
+    if summary.unknown:
+        parts.append(f"{summary.unknown:,} match no request of this cache ({', '.join(summary.names)}, ...), left out")
     return "; ".join(parts)
 
 
@@ -278,11 +276,11 @@ def import_results(
     summary = ImportSummary()
     lines = _results(source, complain)
     while part := list(islice(lines, PART)):
-        store(ledger, provider_of, part, spend, summary)
+        store_results(ledger, provider_of, part, spend, summary)
     if not summary.new and not summary.again:
         what = (
-            f"none of its {summary.strangers:,} results matches a request of this cache ({', '.join(summary.names)}, ...)"
-            if summary.strangers
+            f"none of its {summary.unknown:,} results matches a request of this cache ({', '.join(summary.names)}, ...)"
+            if summary.unknown
             else "it has no results of a batch"
         )
         raise InputError(source, what, "if it belongs to another cache, name that with --db, or its requests with --requests")

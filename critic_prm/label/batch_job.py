@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.batch.builder import BatchBuilder, ReplyPending
+from critic_prm.engine.batch.collect import TOO_LARGE, BatchManager
 from critic_prm.engine.batch.ledger import Ledger
-from critic_prm.engine.batch.manager import TOO_LARGE, BatchManager
-from critic_prm.engine.batch.send import LONGEST_WAIT, Say, send
+from critic_prm.engine.batch.submit import LONGEST_WAIT, BatchBuilder, ReplyPending, Say, send
 from critic_prm.engine.client import Client
 from critic_prm.errors import BudgetError, ConfigError, Interrupted, Pending
 from critic_prm.label.run import judgements
@@ -78,8 +77,8 @@ class Job:
         """Count the replies obtained through batches as paid. Labelling reads them from the cache like any other reply, and
         they must be counted only once."""
         for judge in self._judges:
-            whole = judge.manager.taken.outcomes["ok"]
-            judge.client.counts.update(paid=whole, incomplete=judge.manager.taken.new - whole)
+            whole = judge.manager.summary.outcomes["ok"]
+            judge.client.counts.update(paid=whole, incomplete=judge.manager.summary.new - whole)
             judge.client.counts["cached"] = -whole
 
     def settle(self) -> None:

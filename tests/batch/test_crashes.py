@@ -128,7 +128,7 @@ def test_an_order_of_unknown_fate_outlives_a_provider_that_is_gone(bench: Bench,
     with monkeypatch.context() as patch:
         patch.setattr(api, "create", taken)
         patch.setattr(api, "find", gone)
-        patch.setattr("critic_prm.engine.batch.send.PATIENCE", 0.1)
+        patch.setattr("critic_prm.engine.batch.submit.PATIENCE", 0.1)
         assert bench.label("--batch") == 4
     assert "run the same command again to pick them up" in bench.said
     assert bench.sql("SELECT state FROM batch") == ["sending"]
@@ -206,7 +206,7 @@ def test_results_that_break_off_are_fetched_again(bench: Bench, monkeypatch: pyt
             yield line
 
     monkeypatch.setattr(api, "results", breaking)
-    monkeypatch.setattr("critic_prm.engine.batch.import_results.PART", 8)
+    monkeypatch.setattr("critic_prm.engine.batch.collect.PART", 8)
     assert bench.label("--batch", "--wait") == 0
     assert "its results could not be fetched" in bench.said
     assert bench.sql("SELECT count(*) FROM reply") == [30]

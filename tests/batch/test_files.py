@@ -10,7 +10,7 @@ import pytest
 
 from bench.batch import answer
 from bench.batch_server import Fate
-from critic_prm.engine.batch.results import read_result
+from critic_prm.engine.batch.collect import read_result
 from critic_prm.providers.batches import Result
 from tests.batch.conftest import Bench
 

@@ -16,8 +16,7 @@ from critic_prm.critics.llm import with_provider
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine import retries
 from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
-from critic_prm.engine.batch.import_results import _row
-from critic_prm.engine.batch.results import read_result
+from critic_prm.engine.batch.collect import _row, read_result
 from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Attempt, Cache, Entry
 from critic_prm.engine.client import Client, ClientSettings

@@ -13,7 +13,7 @@ import pytest
 
 from bench.runs import command, environment, write_input
 from bench.server import Behaviour, Judge, serving
-from critic_prm.engine.batch.results import read_result
+from critic_prm.engine.batch.collect import read_result
 from critic_prm.engine.retries import REFUSED, HealthMonitor
 from critic_prm.errors import ProviderError
 from critic_prm.providers.anthropic import AnthropicProvider

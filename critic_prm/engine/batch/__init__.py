@@ -1,6 +1,8 @@
 """Send requests through a provider's batch API or a file, and import the replies into the cache.
 
-`BatchBuilder` is a miss handler: set on the client, it collects the requests that the cache cannot answer instead of sending
-them one by one. `BatchManager` polls the batches and imports their results into the same cache that online runs use.
-Labelling is replayed over the same input until the cache answers every request.
+Labelling is replayed over the same input until the cache answers every request; critics do not know about batches.
+In each pass, `submit.BatchBuilder` takes the place of the client's online requests (`Client.elsewhere`): it puts a request that
+the cache cannot answer into a batch and raises ReplyPending, which ends that trajectory's turn in this pass.
+Between passes, `collect.BatchManager` imports the results of ended batches into the cache that online runs use, too, and
+`ledger.Ledger` records every step in the cache file, so a crash loses no batch and creates none twice.
 """

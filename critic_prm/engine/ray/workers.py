@@ -322,7 +322,8 @@ class Pool:
             await self._starting
         with suppress(TimeoutError, Exception):  # a worker that is lost at this moment has nothing left to close
             async with asyncio.timeout(FAREWELL):
-                await asyncio.gather(*(_of(worker.actor.close.remote()) for worker in self.workers.values()))
+                farewells = [_of(worker.actor.close.remote()) for worker in self.workers.values()]
+                await asyncio.gather(*farewells, return_exceptions=True)
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
