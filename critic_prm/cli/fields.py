@@ -37,7 +37,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import typer
 from typer.models import CommandInfo
 
-from critic_prm.cli.outputs import guarded
+from critic_prm.cli.outputs import guarded, with_parameters
 from critic_prm.option import Option, docstrings
 
 
@@ -140,19 +140,16 @@ def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
     settings = {name: parsed for name, one in own.parameters.items() if (parsed := _settings_of(one.annotation))}
     if not settings:
         return command
-    flat: dict[str, Parameter] = {}
+    flat: list[Parameter] = []
     for name, parameter in own.parameters.items():
-        for option in _options(*settings[name]) if name in settings else [parameter]:
-            flat.setdefault(option.name, option.replace(kind=Parameter.KEYWORD_ONLY))
+        flat += _options(*settings[name]) if name in settings else [parameter]
 
     @wraps(command)
     def run(**given: Any) -> Any:
         objects = {name: _instance(*parsed, given) for name, parsed in settings.items()}
         return command(**{name: given[name] for name in own.parameters if name not in settings}, **objects)
 
-    run.__signature__ = own.replace(parameters=list(flat.values()))  # type: ignore[attr-defined]
-    run.__annotations__ = {name: parameter.annotation for name, parameter in flat.items()}
-    return run
+    return with_parameters(run, flat)
 
 
 def _settings_of(annotation: Any) -> tuple[type, Fields] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -74,40 +74,46 @@ def _is_of(out: str | Path, run: Mapping[str, Any] | None) -> bool:
     import orjson
 
     try:
-        said = orjson.loads(Path(f"{out}.run.json").read_bytes())
+        report = orjson.loads(Path(f"{out}.run.json").read_bytes())
     except (OSError, ValueError):
         return False
-    return run is not None and isinstance(said, dict) and said.get("run") == run
+    return run is not None and isinstance(report, dict) and report.get("run") == run
+
+
+def with_parameters(command: Callable[..., Any], parameters: Iterable[Parameter]) -> Callable[..., Any]:
+    """Give a function of keyword arguments the parameters that typer turns into options."""
+    named = {one.name: one.replace(kind=Parameter.KEYWORD_ONLY) for one in reversed([*parameters])}
+    signed: Any = command
+    signed.__signature__ = Signature([*reversed(named.values())])
+    signed.__annotations__ = {name: one.annotation for name, one in named.items()}
+    return command
 
 
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command that checks the output files it writes, with the option --overwrite."""
-    told = signature(command, eval_str=True)
-    written = [name for name in OUTPUTS if name in told.parameters and _metavar(told.parameters[name]) not in FOLDERS]
+    own = signature(command, eval_str=True)
+    written = [name for name in OUTPUTS if name in own.parameters and _metavar(own.parameters[name]) not in FOLDERS]
     if not written:
         return command
-    arguments = [name for name, one in told.parameters.items() if any(_is_argument(part) for part in get_args(one.annotation))]
+    arguments = [name for name, parameter in own.parameters.items() if _is_argument(parameter)]
 
     @wraps(command)
     def run(**given: Any) -> Any:
         overwrite = given.pop("overwrite") or _OWNED.get()
-        which = {"command": command.__name__}
-        which |= {name: _plain(given[name]) for name in (*arguments, *JUDGES) if given.get(name) is not None}
+        identity = {"command": command.__name__}
+        identity |= {name: _plain(given[name]) for name in (*arguments, *JUDGES) if given.get(name) is not None}
         outs = [str(given[name]) for name in written if given[name] is not None]
-        token = _RUN.set(which)
+        token = _RUN.set(identity)
         try:
             if not given.get("dry_run"):
-                _check(written, given, overwrite, which)
-            with _claimed(outs, which):
+                _check(written, given, overwrite, identity)
+            with _claimed(outs, identity):
                 return command(**given)
         finally:
             _RUN.reset(token)
 
     option = Parameter("overwrite", Parameter.KEYWORD_ONLY, default=False, annotation=Overwrite)
-    parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in told.parameters.values()]
-    run.__signature__ = told.replace(parameters=[*parameters, option])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in [*parameters, option]}
-    return run
+    return with_parameters(run, [*own.parameters.values(), option])
 
 
 @contextmanager
@@ -148,29 +154,29 @@ def _withdraw(outs: list[str], claim: bytes) -> None:
         place.unlink()
 
 
-def _check(written: list[str], given: Mapping[str, Any], overwrite: bool, which: Mapping[str, Any]) -> None:
-    inputs = [one for name, value in given.items() if name not in OUTPUTS for one in _paths(name, value)]
+def _check(written: list[str], given: Mapping[str, Any], overwrite: bool, identity: Mapping[str, Any]) -> None:
+    inputs = [path for name, value in given.items() if name not in OUTPUTS for path in _paths(name, value)]
     main = next((given[name] for name in written if given[name] is not None), None)
-    resumed = main is not None and _is_of(main, which)  # the run's other outputs belong to its main output
+    resumed = main is not None and _is_of(main, identity)  # the run's other outputs belong to its main output
     for name in written:
         if given[name] is not None:
-            check_output(given[name], inputs, overwrite or resumed, which)
+            check_output(given[name], inputs, overwrite or resumed, identity)
 
 
 def _paths(name: str, value: Any) -> list[str]:
     """Return the existing files that a parameter's value names; the cache is included even if it does not exist yet."""
     values = value if isinstance(value, list | tuple) else [value]
-    texts = [str(one) for one in values if isinstance(one, str | Path) and str(one) not in ("", "-")]
+    texts = [str(item) for item in values if isinstance(item, str | Path) and str(item) not in ("", "-")]
     return [text for text in texts if name == "db" or Path(text).is_file()]
 
 
 def _plain(value: Any) -> Any:
-    return [str(one) for one in value] if isinstance(value, list | tuple) else str(value)
+    return [str(item) for item in value] if isinstance(value, list | tuple) else str(value)
 
 
 def _metavar(parameter: Parameter) -> str | None:
     return next((part.metavar for part in get_args(parameter.annotation) if hasattr(part, "metavar")), None)
 
 
-def _is_argument(part: Any) -> bool:
-    return isinstance(part, typer.models.ArgumentInfo)
+def _is_argument(parameter: Parameter) -> bool:
+    return any(isinstance(part, typer.models.ArgumentInfo) for part in get_args(parameter.annotation))
