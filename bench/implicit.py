@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.linear import DEV_SHARE, measure, normal, read, without_problems_of
+from distill.settings import TrainingSettings
 from distill.students.implicit import BETA, Implicit
-from distill.training.settings import TrainingSettings
 
 DEV_SOURCES = ("mr_gsm8k_subset", "roscoe_gsm8k", "stepverify_teachers", "parc_gsm8k")
 

@@ -28,8 +28,8 @@ import torch
 from distill.layouts import make_encoder
 from distill.scoring.model import PrefixCachedRunner
 from distill.scoring.scorer import TransformerScorer, scorer_of
+from distill.settings import TrainingSettings
 from distill.training.network import open_network, open_tokenizer, plain_model
-from distill.training.settings import TrainingSettings
 from distill.types import Item
 
 

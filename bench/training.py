@@ -134,10 +134,10 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
 
     from distill.data import Row
     from distill.losses.loss import open_loss
+    from distill.settings import TrainingSettings
     from distill.students.transformer import encoder_for, prepare_rows
     from distill.training.loop import ProcessGroup, StepTask, fit, halves, make_optimizer, micro_tokens, one_step
     from distill.training.network import open_network, open_tokenizer
-    from distill.training.settings import TrainingSettings
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     with (folder / "rows.jsonl").open(encoding="utf-8") as lines:

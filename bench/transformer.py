@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from bench.linear import load, measure, write_training_set
+from distill.settings import TrainingSettings
 from distill.students.hybrid import Hybrid
-from distill.training.settings import TrainingSettings
 
 SOURCES = ("mr_*", "mrben_math", "mrben_physics", "parc_*", "*prm800k*", "prmbench_*", "stepverify_*", "*_gsm8k")
 

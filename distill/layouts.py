@@ -152,7 +152,7 @@ def make_encoder(tokenizer: Any, layout: str, max_length: int, *, chat_template:
 
     tag = alone(form.tag)
     if not len(tag):
-        raise UsageError(f"the base's tokenizer has no tokens for {form.tag!r}; choose another --context-format")
+        raise UsageError(f"the base's tokenizer has no tokens for {form.tag!r}; choose another --layout")
     begin = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
     end = None if causal else tokenizer.sep_token_id
     ids_of = [np.array([] if token is None else [token], dtype=np.int32) for token in (begin if form.begin else None, end)]

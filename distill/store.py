@@ -15,7 +15,8 @@ import orjson
 from critic_prm import signals
 from critic_prm.errors import CriticPrmError, InputError
 from distill.decision import calibration_from_json
-from distill.types import DEFAULT, LoadOptions, open_student, student_names
+from distill.settings import DEFAULT, LoadOptions
+from distill.types import open_student, student_names
 from distill.verifier import Verifier, fingerprint
 
 FORMAT = "critic-prm-verifier"

@@ -141,8 +141,8 @@ def load_verifier(
     Raises InputError if something is missing, damaged or of a newer format version, UsageError for an option that the verifier
     does not support, and ConfigError for a missing package, device or server.
     """
+    from distill.settings import LoadOptions
     from distill.store import read_verifier
-    from distill.types import LoadOptions
 
     return read_verifier(Path(path), LoadOptions(backend, dtype, device, base_url))
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from critic_prm.cli import chatting, publishing, selecting
+from critic_prm.cli import publishing, selecting, sft
 from critic_prm.terminal import safe_console
 
 app = typer.Typer(help="Build training sets from labels.", no_args_is_help=True)
@@ -82,4 +82,4 @@ for _name in ("consensus", "filter", "dedupe", "decontaminate", "mix"):
     app.command(_name)(getattr(selecting, "filter_" if _name == "filter" else _name))
 for _name in ("stats", "card", "export"):
     app.command(_name)(getattr(publishing, _name))
-app.command("sft")(chatting.sft)
+app.command("sft")(sft.sft)

@@ -327,7 +327,7 @@ HOLDS: Mapping[str, Holds] = {
     **dict.fromkeys(
         (
             *("after_error", "aggregation", "alternatives", "author", "backup", "balance", "bound", "by", "class_by"),
-            *("class_weights", "context_format", "critiques", "cut", "difficulty", "discount", "domain_weights", "dtype"),
+            *("class_weights", "layout", "critiques", "cut", "difficulty", "discount", "domain_weights", "dtype"),
             *("effort", "format", "freeze", "from_", "human_steps", "k", "keep", "kept", "kind", "kinds", "language", "later"),
             *("license_", "lora", "loss", "match", "method", "n", "neutral", "objective", "pick", "preset", "prior"),
             *("progress", "reward", "salt", "samples", "schedule", "search", "split", "stop", "subset", "target", "to"),

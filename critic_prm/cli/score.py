@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from critic_prm import signals
 from critic_prm.cli.options import InputOptions, TrustOptions
 from critic_prm.engine.options import RayOptions
+from distill.settings import DEFAULT, LoadOptions
 
-HOW = "How a transformer verifier is computed"
+if TYPE_CHECKING:
+    import asyncio
+
+    from critic_prm.data.records.reading import RecordWriter
 
 
 def score(
@@ -19,19 +23,9 @@ def score(
         str, typer.Argument(metavar="INPUT", help="Trajectories in any format that `convert` reads; - is stdin.")
     ],
     out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Label file to write; - is stdout.")] = "-",
-    backend: Annotated[
-        str, typer.Option(help="Backend of a transformer verifier: torch, onnx (after `export`) or vllm.", rich_help_panel=HOW)
-    ] = "torch",
-    dtype: Annotated[
-        str, typer.Option(help="fp32, bf16, or auto: bf16 on a GPU that supports it.", rich_help_panel=HOW)
-    ] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or a device such as cuda:1.", rich_help_panel=HOW)] = "auto",
-    base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", help="URL of a vLLM server that serves the verifier folder.", rich_help_panel=HOW),
-    ] = None,
     *,
     reading: InputOptions,
+    loading: LoadOptions,
     ray: RayOptions,
     judging: TrustOptions,
 ) -> None:
@@ -39,45 +33,48 @@ def score(
 
     Reads trajectories (INPUT). Writes each row with `p_correct` (per step, null if unjudged) and `first_error`; a verifier with
     several heads adds `spread`, the disagreement of its heads. The output is a label file without critiques, which `rank`,
-    `report` and `analyze` read.
+    `report` and `analyze` read. A run report is written to FILE.run.json.
 
     Example: critic-prm score verifier solutions.jsonl -o scored.jsonl
     """
-    from critic_prm.cli.running import Input
-    from critic_prm.critics.open import open_critic
+    from critic_prm.cli.running import Input, clients_of, run_watched
     from critic_prm.data.critic import Critic
-    from critic_prm.data.label_rows import label_row
-    from critic_prm.data.records.reading import RecordWriter
     from critic_prm.engine.options import on_workers
     from critic_prm.errors import UsageError
-    from critic_prm.label.run import label
-    from distill.verifier import load_verifier
+    from critic_prm.label.run import RunStats, label_into
 
-    plain = (backend, dtype, device, base_url) == ("torch", "auto", "auto", None)
-    if ray.engine != "local" and not plain:
-        raise UsageError("--backend, --dtype, --device and --base-url are for a verifier in this process, not for a cluster")
+    opened: Critic
     judging = on_workers(judging, ray)
+    if loading == DEFAULT:
+        from critic_prm.critics.open import open_critic
+
+        opened = open_critic(critic, judging)
+    else:
+        from distill.verifier import load_verifier
+
+        if ray.engine != "local":
+            raise UsageError(
+                "--backend, --dtype, --device and --base-url open a verifier in this process; leave out --engine ray"
+            )
+        opened = load_verifier(critic, **asdict(loading))
     rows = Input(source, reading)
+    tally = RunStats(total=rows.estimated_rows())
 
-    def as_asked() -> Critic:
-        return load_verifier(critic, backend=backend, dtype=dtype, device=device, base_url=base_url)
+    async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
+        await label_into(_ScoreRows(sink), rows, opened, tally, workers=judging.max_connections, stop=stop)
+        tally.skipped = len(rows.skipped)
 
-    async def run() -> int:
-        failed = 0
-        opened: Critic = open_critic(critic, judging) if plain else as_asked()
-        try:
-            with RecordWriter(out) as sink:
-                async for trajectory, found in label(rows, opened, workers=judging.max_connections):
-                    row = label_row(trajectory, found, opened.card)
-                    spreads = [verdict.spread for j in found.judgements for verdict in j.verdicts]
-                    if any(spread is not None for spread in spreads):
-                        row["spread"] = spreads
-                    del row["judgements"]
-                    failed += found.status != "ok"
-                    sink.write(row)
-            typer.echo(f"{sink.rows} trajectories scored" + (f", {failed} without a judgement" if failed else ""), err=True)
-        finally:
-            await opened.close()
-        return 3 if failed or rows.skipped.count else 0
+    raise typer.Exit(run_watched(body, out, tally, opened.client, opened.close, opened.stats, clients_of(opened)))
 
-    raise typer.Exit(signals.run(run()))
+
+@dataclass(frozen=True, slots=True)
+class _ScoreRows:
+    """Writes label rows without their judgements, with the spread of the heads if there are several."""
+
+    sink: RecordWriter
+
+    def write(self, row: dict[str, Any]) -> None:
+        spread = [verdict.get("spread") for judgement in row.pop("judgements") for verdict in judgement["verdicts"]]
+        if any(value is not None for value in spread):
+            row["spread"] = spread
+        self.sink.write(row)

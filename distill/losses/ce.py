@@ -12,7 +12,7 @@ from distill.losses.soft import counts as counts
 from distill.losses.soft import cross_entropy
 
 if TYPE_CHECKING:
-    from distill.training.settings import TrainingSettings
+    from distill.settings import TrainingSettings
 
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()

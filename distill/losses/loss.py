@@ -13,7 +13,7 @@ from distill.data import Row, require_step_labels
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from distill.training.settings import TrainingSettings
+    from distill.settings import TrainingSettings
 
 Want: TypeAlias = Literal["labels", "votes", "outcomes"]
 """What a loss learns from: P(correct) per step, votes (k of n) per step, or one outcome per solution."""

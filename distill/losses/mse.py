@@ -11,7 +11,7 @@ from distill.losses.loss import Outputs, Targets, Want
 from distill.losses.soft import counts as counts
 
 if TYPE_CHECKING:
-    from distill.training.settings import TrainingSettings
+    from distill.settings import TrainingSettings
 
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()

@@ -10,7 +10,7 @@ from torch import Tensor
 from distill.losses.loss import Outputs, Targets, Want
 
 if TYPE_CHECKING:
-    from distill.training.settings import TrainingSettings
+    from distill.settings import TrainingSettings
 
 WANTS: Want = "labels"
 START: tuple[float, ...] = ()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distill.types import Floats, Item, LoadOptions, Runner
+from distill.settings import LoadOptions
+from distill.types import Floats, Item, Runner
 
 if TYPE_CHECKING:
     from distill.layouts import Encoder

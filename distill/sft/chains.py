@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.label_rows import labelled_from_json
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.datasets.filters import Critiques, FilterOptions, JudgementRule, judgement_rules
+from critic_prm.datasets.filters import FilterOptions, JudgementRule, judgement_rules
 from critic_prm.datasets.rows import Row
-from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Message, Reply
 from critic_prm.styles.prompt import Question, Style, expect, open_style, questions
 from critic_prm.styles.reader import read_reply, write_reply
+from distill.settings import ChainOptions
 
-Against = Literal["auto", "gold", "votes"]
 Stored: TypeAlias = Callable[[str], Reply | None]
 """Looks up the stored reply of a key; None if there is none."""
 Count: TypeAlias = Callable[[str], int]
@@ -24,41 +23,6 @@ Count: TypeAlias = Callable[[str], int]
 
 STAGES = ("readable", "label", "complete", "critiques", "format", "length", "chains a solution")
 """The filters that a chain must pass, in this order: ThinkPRM's conditions (arXiv 2504.16828) and further defects."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChainOptions:
-    """Which judgements are worth learning."""
-
-    against: Against = "auto"
-    """The label that a chain must match: "gold", the "votes" of the row's judgements, or "auto" (gold if the row has it)."""
-    min_agreement: float = 0.5
-    """Votes count if at least this share of the ok judgements names the label's first error."""
-    critiques: Critiques = "all"
-    """Critiques that must be sound: those of "all" steps, of the "error" step, or none ("off").
-
-    An unsound critique is empty, copied, repetitive, or shorter than `min_words`.
-    """
-    min_words: int = 3
-    """Minimum words of a sound critique."""
-    max_tokens: int = 4096
-    """Maximum tokens of the answer."""
-
-    def check(self) -> None:
-        """Raise UsageError for an invalid value."""
-        if self.against not in get_args(Against):
-            raise UsageError(f"--against is {self.against!r}; it is one of {', '.join(get_args(Against))}")
-        if not 0 <= self.min_agreement <= 1:
-            raise UsageError(f"--min-agreement is {self.min_agreement:g}; it is a share of the judgements, from 0 to 1")
-        if self.max_tokens < 1:
-            raise UsageError(f"--max-tokens is {self.max_tokens}; it must be at least 1")
-        self.rules()
-
-    def rules(self) -> dict[str, JudgementRule]:
-        """Return the rules of `dataset filter` that a chain must pass, by stage."""
-        options = FilterOptions(complete=True, matches_gold=True, critiques=self.critiques, min_words=self.min_words)
-        options.check()
-        return judgement_rules(options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +100,7 @@ def candidates(
     Without `stored`, the answer is written from the critiques in the format of the style. With `stored`, it is the original
     reply up to its last verdict.
     """
-    row, rules = one.row, options.rules()
+    row, rules = one.row, _rules(options)
     shown = bool((row.data.get("critic") or {}).get("reference"))
     for judgement in one.judgements:
         if judgement.status != "ok":
@@ -159,6 +123,13 @@ def candidates(
                 yield Candidate("length", "reply too long")
             else:
                 yield Candidate("", "", chats)
+
+
+def _rules(options: ChainOptions) -> dict[str, JudgementRule]:
+    """Return the rules of `dataset filter` that a chain must pass, by stage."""
+    rules = FilterOptions(complete=True, matches_gold=True, critiques=options.critiques, min_words=options.min_words)
+    rules.check()
+    return judgement_rules(rules)
 
 
 def _published(row: Row) -> Iterator[Judgement]:

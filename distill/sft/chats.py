@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import orjson
 
-from critic_prm.data.hashing import SPLITS, check_shares, problem_key, split_of
+from critic_prm.data.hashing import SPLITS, problem_key, split_of
 from critic_prm.data.label_rows import without_labels
 from critic_prm.data.records.reading import encode
 from critic_prm.data.records.writing import new_folder
@@ -23,37 +23,13 @@ from critic_prm.datasets.rows import Row, fingerprint, read_rows
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.provider import Reply
 from critic_prm.styles.prompt import Style, open_style, style_in_data
-from distill.sft.chains import STAGES, Candidate, ChainOptions, Chat, Count, Judged, Stored, candidates, judged, style_of
+from distill.settings import ChatOptions
+from distill.sft.chains import STAGES, Candidate, Chat, Count, Judged, Stored, candidates, judged, style_of
 
 FORMAT = "critic-prm chats 1"
 MARK = "sft.json"
 SOLUTIONS = "dev.solutions.jsonl"
 """File with the labelled solutions of dev, whether or not one of their chains was kept; judges are measured on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatOptions:
-    """How to convert judgements to chats."""
-
-    style: str | None = None
-    """Style in which the student will be asked; None for the style in which the judge was asked."""
-    chain: ChainOptions = field(default_factory=ChainOptions)
-    """Which judgements to keep."""
-    chains: int = 1
-    """Maximum chains per solution, 0 for all."""
-    balance: bool = True
-    """Thin the train split until as many answers find an error as do not."""
-    split: tuple[float, float, float] = (0.9, 0.05, 0.05)
-    """Shares of train, dev and test."""
-    seed: int = 0
-    """Seed of the split and of the thinning."""
-
-    def check(self) -> None:
-        """Raise UsageError for an invalid value."""
-        self.chain.check()
-        check_shares(self.split)
-        if self.chains < 0:
-            raise UsageError(f"--chains is {self.chains}; it must be at least 1, or 0 for all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +102,6 @@ def build_chats(
     Raises InputError for unreadable rows and if nothing is left, UsageError for invalid options.
     """
     options = options or ChatOptions()
-    options.check()
     run = _Run(options, counting, stored, _barred(exclude))
     run.thinning = Thinning("first-error" if options.balance else "none", options.seed)
     with new_folder(out, MARK, "folder of chats") as work:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from critic_prm.data.records.writing import new_folder
 from critic_prm.errors import InputError, UsageError
 from distill.card import judge_card
+from distill.settings import TrainingSettings
 from distill.sft.chats import ChatOptions, Counting
 from distill.sft.material import Material, Talk, read_material, tally
-from distill.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from distill.sft.asking import Answerer

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row, TrainingSet, labelled
 from distill.decision import Floats, logit, sigmoid
+from distill.settings import DEFAULT, LoadOptions, TrainingSettings
 from distill.students import linear
 from distill.students.frozen_lm import StepFeatures
-from distill.training.settings import TrainingSettings
-from distill.types import DEFAULT, Item, LoadOptions, Trained, require_default
+from distill.types import Item, Trained, require_default
 
 if TYPE_CHECKING:
     from distill.students.frozen_lm import FrozenLM

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import InputError, UsageError
 from distill.data import TrainingSet
-from distill.training.settings import TrainingSettings
-from distill.types import DEFAULT, Item, LoadOptions, Scorer, Trained, require_default
+from distill.settings import DEFAULT, LoadOptions, TrainingSettings
+from distill.types import Item, Scorer, Trained, require_default
 
 if TYPE_CHECKING:
     from distill.decision import Floats

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from distill.data import Row, TrainingSet, labelled, require_step_labels
 from distill.decision import Floats, sigmoid
 from distill.features import steps as features
+from distill.settings import DEFAULT, LoadOptions
 from distill.students.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
-from distill.types import DEFAULT, Item, LoadOptions, Trained, require_default
+from distill.types import Item, Trained, require_default
 
 _WORD = re.compile(r"[a-z]+|\\[a-z]+|\d+(?:\.\d+)?|[^\sa-z\d]")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

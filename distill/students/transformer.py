@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
 from distill.data import Row, TrainingSet
-from distill.training.settings import TrainingSettings
-from distill.types import DEFAULT, LoadOptions, Scorer, Trained
+from distill.settings import DEFAULT, LoadOptions, TrainingSettings
+from distill.types import Scorer, Trained
 
 if TYPE_CHECKING:
     from distill.layouts import Encoded, Encoder

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from critic_prm.errors import InputError
 from distill.losses.loss import Outputs
+from distill.settings import TrainingSettings
 from distill.training.batches import Batch, Prepared, in_order
 from distill.training.network import (
     MEND,
@@ -27,7 +28,6 @@ from distill.training.network import (
     quiet,
     remove_dropout,
 )
-from distill.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from distill.layouts import Encoder

@@ -19,9 +19,9 @@ from distill.losses.loss import Outputs, Targets, open_loss
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distill.settings import TrainingSettings
     from distill.training.batches import Prepared
     from distill.training.loop import StepNetwork
-    from distill.training.settings import TrainingSettings
 
 EVERY = 20
 """Optimizer steps between two updates from the trusted set."""

@@ -20,10 +20,10 @@ from critic_prm.metrics.scores import auroc, brier
 from distill.data import Row
 from distill.decision import choose_threshold
 from distill.losses.loss import Loss, Outputs, Targets, open_loss
+from distill.settings import TrainingSettings, default_lr
 from distill.training.batches import Batch, Indices, Prepared, in_order, micro, move, plan
 from distill.training.checkpoint import Checkpoints, State
 from distill.training.domains import DomainWeights
-from distill.training.settings import TrainingSettings, default_lr
 
 ANCHOR = 0.5
 """Strength of the pull of a head towards its initial weights: lambda of ActPRM (arXiv 2504.10559).

@@ -19,8 +19,8 @@ from critic_prm.errors import ConfigError, InputError, UsageError
 from distill.layouts import Encoded
 from distill.losses.loss import Outputs
 from distill.scoring.attention import use_attention
+from distill.settings import TrainingSettings, parse_lora
 from distill.training.batches import Batch, collate, pack
-from distill.training.settings import TrainingSettings, parse_lora
 
 LABELS = {0: "incorrect", 1: "correct"}
 HEADS = "heads.safetensors"

@@ -67,7 +67,7 @@ def test_score_gives_the_rows_back_with_scores(verifier: Path, tmp_path: Path, c
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert command("score", verifier, source, "-o", out) == 0
-    assert "700 trajectories scored" in capsys.readouterr().err
+    assert "700 rows in" in capsys.readouterr().err
     scored = [json.loads(line) for line in out.read_text().splitlines()]
     opened = load_verifier(verifier)
     for row, before in zip(scored, rows, strict=True):
@@ -94,7 +94,7 @@ def test_scored_rows_can_be_ranked_as_they_are(tmp_path: Path, capsys: pytest.Ca
     assert command("score", "rules", source, "-o", out) == 0
     assert command("rank", out, "--json") == 0
     assert command("report", out, "-o", tmp_path / "page.html") == 0
-    assert "2 trajectories scored" in capsys.readouterr().err
+    assert "2 rows in" in capsys.readouterr().err
 
 
 def test_a_dev_split_of_one_kind_chooses_no_threshold(

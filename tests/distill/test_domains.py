@@ -14,6 +14,7 @@ from critic_prm.errors import InputError, UsageError
 from distill.data import Row, TrainingSet
 from distill.layouts import make_encoder
 from distill.losses.loss import Outputs, Targets, open_loss
+from distill.settings import TrainingSettings
 from distill.students.transformer import Transformer
 from distill.training.batches import Prepared, prepare
 from distill.training.domains import (
@@ -27,7 +28,6 @@ from distill.training.domains import (
 )
 from distill.training.loop import ANCHOR, anchor, spread
 from distill.training.network import open_network, open_tokenizer
-from distill.training.settings import TrainingSettings
 from tests.distill.tiny import sums, tiny_base
 
 SETTINGS = TrainingSettings(epochs=3, lr=3e-3, batch_tokens=300, device="cpu", dtype="fp32", patience=0)

@@ -14,10 +14,10 @@ import pytest
 from critic_prm.errors import InputError, UsageError
 from distill.data import TrainingSet, row_from_json
 from distill.run import distill
+from distill.settings import TrainingSettings
 from distill.students import hybrid
 from distill.students.frozen_lm import NAMES, Marks, StepFeatures, summarize
 from distill.students.hybrid import Hybrid, fit_probe, probe_from_arrays
-from distill.training.settings import TrainingSettings
 from distill.types import Item, choose_student
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, sums, tiny_base

@@ -15,8 +15,8 @@ from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row, TrainingSet
 from distill.run import distill
+from distill.settings import TrainingSettings
 from distill.students.implicit import BETA, Implicit
-from distill.training.settings import TrainingSettings
 from distill.types import choose_student
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, tiny_base

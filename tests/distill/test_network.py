@@ -18,9 +18,9 @@ import torch
 from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
 from distill.layouts import Encoded
 from distill.scoring.attention import PackedAttention
+from distill.settings import TrainingSettings, parse_lora
 from distill.training.batches import Batch, collate
 from distill.training.network import Network, open_network, open_tokenizer, plain_model
-from distill.training.settings import TrainingSettings, parse_lora
 from tests.distill.tiny import tiny_base
 
 FP32 = TrainingSettings(dtype="fp32", device="cpu")

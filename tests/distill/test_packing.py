@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from distill.layouts import Encoded
+from distill.settings import TrainingSettings
 from distill.training import network as networks
 from distill.training.batches import Batch, Packed, collate, pack
 from distill.training.network import open_network
-from distill.training.settings import TrainingSettings
 from tests.distill.tiny import tiny_base
 
 

@@ -23,8 +23,8 @@ import torch
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from distill.data import read_training_set
 from distill.run import Distilled, distill
+from distill.settings import TrainingSettings
 from distill.students.transformer import Transformer
-from distill.training.settings import TrainingSettings
 from distill.types import choose_student
 from distill.verifier import load_verifier
 from tests.distill.tiny import known, sums, tiny_base, training_set

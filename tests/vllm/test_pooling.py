@@ -13,8 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from critic_prm.cli import main
 from distill.run import distill
+from distill.settings import TrainingSettings
 from distill.students.transformer import Transformer
-from distill.training.settings import TrainingSettings
 from distill.verifier import fingerprint, load_verifier
 from tests.distill.tiny import sums, training_set
 from tests.vllm.conftest import vllm_pooling_server

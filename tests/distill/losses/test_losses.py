@@ -18,7 +18,7 @@ from critic_prm.registry import names
 from distill.data import Row
 from distill.losses import beta_binomial, freeprm, pqm
 from distill.losses.loss import Outputs, Targets, check_rows, check_settings, open_loss
-from distill.training.settings import TrainingSettings
+from distill.settings import TrainingSettings
 
 NAN = math.nan
 

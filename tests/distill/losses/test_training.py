@@ -9,8 +9,8 @@ import pytest
 
 from critic_prm.registry import names
 from distill.data import Row, TrainingSet
+from distill.settings import TrainingSettings
 from distill.students.transformer import Transformer
-from distill.training.settings import TrainingSettings
 from tests.distill.tiny import sums, tiny_base
 
 SETTINGS = TrainingSettings(epochs=6, lr=4e-3, batch_tokens=300, device="cpu", dtype="fp32", patience=0)

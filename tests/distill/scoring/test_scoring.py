@@ -26,8 +26,8 @@ from distill.run import distill
 from distill.scoring.attention import grow, packs
 from distill.scoring.model import Packed, PrefixCachedRunner, Rows
 from distill.scoring.onnx import export_onnx, items_to_check
+from distill.settings import TrainingSettings
 from distill.students.transformer import Transformer
-from distill.training.settings import TrainingSettings
 from distill.types import Item
 from distill.verifier import Verifier, load_verifier
 from tests.distill.tiny import known, sums, tiny_base, training_set

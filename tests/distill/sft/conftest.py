@@ -131,9 +131,9 @@ def few() -> list[Trajectory]:
 
 async def overfit(folder: Path, trajectories: Sequence[Trajectory], style: Path) -> tuple[Tuned, Path]:
     """A student that knows by heart what a scripted judge said of these solutions, in `folder`/judge; and its base."""
-    from distill.sft.chats import SOLUTIONS, ChatOptions, build_chats
+    from distill.settings import ChatOptions, TrainingSettings
+    from distill.sft.chats import SOLUTIONS, build_chats
     from distill.sft.run import distill_sft
-    from distill.training.settings import TrainingSettings
 
     labels = await judge(trajectories, folder / "labels.jsonl", lambda t, n: chain(t, int(t.label or 0), style), str(style))
     chats = folder / "chats"

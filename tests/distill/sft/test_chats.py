@@ -16,8 +16,8 @@ from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.provider import Reply
 from critic_prm.styles.prompt import expect, open_style, render, style_names
 from critic_prm.styles.reader import Expect, read_reply, write_reply
-from distill.sft.chains import ChainOptions
-from distill.sft.chats import MARK, SOLUTIONS, ChatOptions, build_chats, stored_in
+from distill.settings import ChainOptions, ChatOptions
+from distill.sft.chats import MARK, SOLUTIONS, build_chats, stored_in
 
 ALL = (1.0, 0.0, 0.0)
 

@@ -17,9 +17,9 @@ from critic_prm.cli import build
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError, UsageError
 from critic_prm.styles.prompt import open_style
-from distill.sft.chats import ChatOptions, build_chats
+from distill.settings import ChatOptions, TrainingSettings
+from distill.sft.chats import build_chats
 from distill.sft.run import DEFAULT, distill_sft
-from distill.training.settings import TrainingSettings
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,107 @@
+"""critic-prm dataset sft, and the sft objective of distill: train a small judge on critiques."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from critic_prm.terminal import safe_console
+from distill.settings import ChatOptions, TrainingSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def sft(
+    labels: Annotated[
+        list[str], typer.Argument(metavar="LABELS...", help="Label files of a judge, or published critiques with gold labels.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write.")],
+    db: Annotated[
+        Path | None, typer.Option(help="Train on the raw replies in this cache instead of the critiques in LABELS.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Count tokens with this model's tokenizer; default: estimate them.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Leave out problems of this benchmark; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print sft.json to stdout.")] = False,
+    *,
+    options: ChatOptions,
+) -> None:
+    """Write verified critiques as chats for supervised fine-tuning of a small judge.
+
+    Reads label files (LABELS). Writes train, dev and test chats (`messages`, a format that trainers of chat models read) and
+    sft.json to a folder (-o). A critique is kept if it could be parsed, matches the label, judges every step up to the first
+    error, passes the critique checks, can be parsed again in the target style, and is short enough. Problems are split as in
+    `dataset build`.
+
+    Example: critic-prm dataset sft labels.jsonl -o chats
+    """
+    from distill.sft.chats import MARK, build_chats, counted_by, stored_in
+
+    summary = build_chats(labels, out, options, exclude=exclude or (), counting=counted_by(tokenizer), stored=stored_in(db))
+    print_chats(summary, out, safe_console(stderr=True))
+    if as_json:
+        typer.echo((out / MARK).read_text(encoding="utf-8"), nl=False)
+
+
+def print_chats(summary: Mapping[str, Any], out: Path, console: Console) -> None:
+    """Print one row per filter, then the content of the splits, then the warnings."""
+    from rich.table import Table
+
+    style = summary["style"]
+    console.print(
+        f"{out}: chats in the style {style['name']}, {summary['answers']}; tokens by {summary['tokens_by']}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    table = Table("filter", "in", "kept", "erroneous", "correct", "left out", box=None, padding=(0, 2, 0, 0))
+    for column in table.columns[1:5]:
+        column.justify = "right"
+    for stage in summary["funnel"]:
+        why = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stage["stopped"].items(), key=lambda item: -item[1]))
+        table.add_row(stage["stage"], *(f"{stage[name]:,}" for name in ("in", "out", "erroneous", "correct")), why)
+    console.print(table)
+    splits = Table("split", "chats", "erroneous", "correct", "mean tokens", "longest", box=None, padding=(0, 2, 0, 0))
+    for column in splits.columns[1:]:
+        column.justify = "right"
+    for name, split in summary["splits"].items():
+        mean = f"{split['tokens'] / split['chats']:,.0f}" if split["chats"] else "-"
+        counts = (f"{split[column]:,}" for column in ("chats", "erroneous", "correct"))
+        splits.add_row(name, *counts, mean, f"{split['longest']:,}")
+    console.print(splits)
+    if thinned := summary["splits"]["train"]["thinned"]:
+        console.print(f"balance: {thinned:,} chats of the larger class left out of train", highlight=False)
+    for warning in summary["warnings"]:
+        console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def train_judge(
+    data: Path, out: Path, base: str, settings: TrainingSettings, judge_dev: int, seed: int, say: Callable[..., None]
+) -> None:
+    """Train a small judge on chats and print its loss, its accuracy and how to serve it."""
+    from critic_prm.errors import UsageError
+    from distill.sft.run import distill_sft
+
+    if base == "linear":
+        raise UsageError("--objective sft needs a causal language model: --student BASE")
+    result = distill_sft(data, out, base, settings, measure_on=judge_dev, seed=seed, say=say)
+    dev, style = result.metrics["dev"], result.info["style"]
+    lines = [f"{out}: loss per token on dev {dev['loss']:.3f}"]
+    if judging := dev.get("judging"):
+        shares = {name: "-" if judging[name] is None else f"{judging[name]:.0%}" for name in ("read", "accuracy")}
+        lines.append(
+            f"as a judge of {judging['solutions']} solutions of dev: {shares['read']} could be read,"
+            f" {shares['accuracy']} had the right first error"
+        )
+    if style is not None:
+        lines.append(f"serve it with: vllm serve {out}; ask it with: critic-prm label SOLUTIONS --judge vllm/{out}")
+        lines.append(f"    --style {out}/{style['name']}.jinja --temperature 0 --max-tokens {result.info['max_tokens']}")
+    for line in lines:
+        say(line, style=None)
