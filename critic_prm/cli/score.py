@@ -62,7 +62,7 @@ def score(
 
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
         await label_into(_ScoreRows(sink), rows, opened, tally, workers=judging.max_connections, stop=stop)
-        tally.skipped = len(rows.skipped)
+        tally.skipped = rows.skipped.count
 
     raise typer.Exit(run_watched(body, out, tally, opened.client, opened.close, opened.stats, clients_of(opened)))
 
