@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 from critic_prm.arithmetic.lexer import Value, lex
@@ -20,18 +20,17 @@ _FUNCTION_NAMES = frozenset("fghpqFGHPQSTACEVWNLRu")
 _NUMBERS = frozenset({"π", "\\pi"})
 
 
-class _Probe(Mapping[str, Value]):
-    """Assigns each letter a fixed value. Expressions that agree under several probes are treated as equal."""
+class Assignment(Mapping[str, Value]):
+    """Gives every letter the value that a function computes from its name."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, value: Callable[[str], Value]) -> None:
+        self.value = value
 
     def __contains__(self, letter: object) -> bool:
         return True
 
     def __getitem__(self, letter: str) -> Value:
-        spread = sum(ord(sign) * (place + 3) for place, sign in enumerate(letter)) * (7 + 4 * self.seed) + 31 * self.seed
-        return Fraction(spread % 97 + 2, 1 + self.seed % 2 * 3)
+        return self.value(letter)
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -40,15 +39,20 @@ class _Probe(Mapping[str, Value]):
         return 1
 
 
-class _Everywhere(_Probe):
-    """Assigns every letter the same value."""
-
-    def __getitem__(self, letter: str) -> Value:
-        return self.seed
+def _probe(seed: int, letter: str) -> Value:
+    spread = sum(ord(sign) * (place + 3) for place, sign in enumerate(letter)) * (7 + 4 * seed) + 31 * seed
+    return Fraction(spread % 97 + 2, 1 + seed % 2 * 3)
 
 
-_PROBES = tuple(_Probe(seed) for seed in range(4))
-_POINTS = tuple(_Everywhere(point) for point in (5, 6, 7, 8, 31))
+_PROBES = tuple(Assignment(partial(_probe, seed)) for seed in range(4))
+"""Expressions that agree under all of these are treated as equal."""
+
+
+def _constant(value: Value, letter: str) -> Value:
+    return value
+
+
+_POINTS = tuple(Assignment(partial(_constant, point)) for point in (5, 6, 7, 8, 31))
 _READINGS = (PLAIN, Reading(strong=True))
 
 

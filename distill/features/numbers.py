@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from math import log10
 
-from distill.features.scan import Scan
+from distill.features.text import Scan
 
-NAMES = (
-    "numbers", "numbers_distinct", "from_problem", "from_previous", "from_earlier", "new", "new_share", "derived",
-    "derived_share", "nowhere", "nowhere_share", "largest", "growth", "decimals", "long_decimals", "breaks_integers",
-    "result_seen", "result_derived", "result_nowhere", "result_in_problem", "result_decimal", "result_size", "problem_used",
-    "first_used", "previous_result_used", "small_share", "problem_numbers", "known_numbers", "nowhere_before",
-    "derived_before", "nowhere_rate_before",
-)  # fmt: skip
 CONSTANTS = (1.0, 2.0, 100.0)
 KNOWN = 24
-"""Maximum number of known numbers that take part in derivations; new ones replace the oldest."""
+"""Maximum number of known numbers that take part in derivations; new ones replace the oldest, the first of the problem last."""
+PROTECTED = 12
+"""Numbers of the problem that no later number replaces."""
 
 
 def _key(value: float) -> int:
@@ -24,7 +19,15 @@ def _key(value: float) -> int:
 
 
 class Numbers:
-    """Tracks the numbers of one solution; `step` returns NAMES for the next step."""
+    """Tracks the numbers of one solution."""
+
+    NAMES = (
+        "numbers", "numbers_distinct", "from_problem", "from_previous", "from_earlier", "new", "new_share", "derived",
+        "derived_share", "nowhere", "nowhere_share", "largest", "growth", "decimals", "long_decimals", "breaks_integers",
+        "result_seen", "result_derived", "result_nowhere", "result_in_problem", "result_decimal", "result_size", "problem_used",
+        "first_used", "previous_result_used", "small_share", "problem_numbers", "known_numbers", "nowhere_before",
+        "derived_before", "nowhere_rate_before",
+    )  # fmt: skip
 
     def __init__(self, problem: Scan) -> None:
         values = [v for _, v in problem.numbers]
@@ -41,6 +44,7 @@ class Numbers:
         self.limit = len(CONSTANTS) + KNOWN
         for value in values[:KNOWN]:
             self._know(value, _key(value))
+        self.protected = min(len(self.pool), len(CONSTANTS) + PROTECTED)
         self.top = max(values, default=1.0)
 
     def _know(self, value: float, key: int) -> None:
@@ -49,7 +53,7 @@ class Numbers:
             return
         self.known.add(key)
         if len(self.pool) >= self.limit:
-            self.known.discard(_key(self.pool.pop(len(CONSTANTS))))
+            self.known.discard(_key(self.pool.pop(self.protected)))
         add, scaled = self.derivable.add, value * 1e4
         for other in self.pool:
             # The same as _key, inlined: this is the innermost loop of all features.

@@ -9,19 +9,21 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from distill.features import algebra, form, novelty, numbers, wording
-from distill.features.scan import Scan, scan
+from distill.features.algebra import Algebra
+from distill.features.numbers import Numbers
+from distill.features.text import Form, Novelty, Scan, Wording, scan
 
 
 class Tracker(Protocol):
     """Reads one solution step by step, after the problem."""
 
     def step(self, scan: Scan) -> tuple[float, ...]:
-        """Return the features of the next step, in the order of the module's NAMES."""
+        """Return the features of the next step, in the order of the class's NAMES."""
         ...
 
 
-NAMES: tuple[str, ...] = (*form.NAMES, *wording.NAMES, *numbers.NAMES, *algebra.NAMES, *novelty.NAMES)
+TRACKERS = (Form, Wording, Numbers, Algebra, Novelty)
+NAMES: tuple[str, ...] = tuple(name for tracker in TRACKERS for name in tracker.NAMES)
 
 
 def extract(problem: str, steps: Sequence[str]) -> NDArray[np.float64]:
@@ -31,8 +33,7 @@ def extract(problem: str, steps: Sequence[str]) -> NDArray[np.float64]:
     follows.
     """
     about = scan(problem, spoken=True)
-    kinds = (form.Form, wording.Wording, numbers.Numbers, algebra.Algebra, novelty.Novelty)
-    trackers: list[Tracker] = [kind(about) for kind in kinds]
+    trackers: list[Tracker] = [tracker(about) for tracker in TRACKERS]
     out = np.empty((len(steps), len(NAMES)))
     for index, step in enumerate(steps):
         read = scan(step)

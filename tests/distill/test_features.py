@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distill.features.expressions import relations
-from distill.features.scan import scan
+from distill.features.algebra import relations
 from distill.features.steps import NAMES, extract, fingerprint
 from distill.students.linear import char_grams, word_grams, words
 from tests.effort import calls, times_as_long
@@ -88,7 +87,7 @@ def test_words_have_kinds_and_copies_are_seen() -> None:
     ],
 )
 def test_relations_are_read(text: str, holds: list[bool]) -> None:
-    found, unread = relations(scan(text).tokens)
+    found, unread = relations(text)
     assert unread == 0
     assert [all(abs(a - b) < 1e-9 for a, b in zip(r.left.values, r.right.values, strict=True)) for r in found] == holds
 
@@ -113,12 +112,12 @@ def test_hostile_steps_are_bounded(hostile: str) -> None:
 
 
 def test_the_fingerprint_is_stable_and_tells_readings_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distill.features import novelty
+    from distill.features.text import Novelty
 
     before = fingerprint()
     assert fingerprint() == before
-    step = novelty.Novelty.step
-    monkeypatch.setattr(novelty.Novelty, "step", lambda self, read: (1.0 + step(self, read)[0], *step(self, read)[1:]))
+    step = Novelty.step
+    monkeypatch.setattr(Novelty, "step", lambda self, read: (1.0 + step(self, read)[0], *step(self, read)[1:]))
     assert fingerprint() != before
 
 
