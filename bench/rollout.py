@@ -25,12 +25,13 @@ from typing import Any
 from critic_prm.critics.rollout import RolloutCritic
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.generate.options import RolloutOptions, TreeOptions
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import LLMPolicy, with_provider
 from critic_prm.generate.policy.problems import Problem
-from critic_prm.generate.policy.rollout import Prefixes, RolloutOptions
+from critic_prm.generate.policy.rollout import Prefixes
 from critic_prm.generate.policy.stopping import Enough
-from critic_prm.generate.sample import Growth, grow
+from critic_prm.generate.sample import grow
 from critic_prm.label.run import label
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
@@ -199,7 +200,7 @@ async def tree(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         policy = with_provider(ScriptedProvider(script), JudgeOptions(db=Path(folder) / "cache.db"))
         for number in range(count):
-            grown = await grow(Problem(str(number), f"Problem no. {number}", "42"), policy, Grader(), Growth())
+            grown = await grow(Problem(str(number), f"Problem no. {number}", "42"), policy, Grader(), TreeOptions())
             made += grown.rollouts
             for one in grown.searched:
                 searched += 1

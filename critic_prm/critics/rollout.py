@@ -11,17 +11,10 @@ from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.generate.options import RolloutOptions
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import LLMPolicy, Policy, open_policy
-from critic_prm.generate.policy.rollout import (
-    Prefixes,
-    PrefixEstimates,
-    RolloutOptions,
-    card_of,
-    every_step,
-    halving,
-    judgement_of,
-)
+from critic_prm.generate.policy.rollout import Prefixes, PrefixEstimates, card_of, every_step, halving, judgement_of
 from critic_prm.generate.policy.stopping import MOST, rollouts_for
 
 NO_GOLD = "there is no gold_answer that completions could be compared with"

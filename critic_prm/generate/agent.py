@@ -6,66 +6,15 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from critic_prm.data.trajectory import StepLabel, Trajectory
-from critic_prm.errors import InputError, UsageError
+from critic_prm.errors import InputError
+from critic_prm.generate.options import CreditOptions
 from critic_prm.generate.policy.answers import plainly_same
-
-Method = Literal["td", "returns"]
-Discount = Literal["to-go", "elapsed"]
-Values = Literal["table", "labels"]
-Progress = Literal["diff", "gae"]
-Labels = Literal["promise", "progress"]
 
 REWARDS = ("reward", "score", "success", "outcome", "final_answer_correct", "is_correct", "resolved")
 """Fields that may hold the reward of a run, looked up first in the row and then in its meta."""
-
-
-@dataclass(frozen=True, slots=True)
-class Credit:
-    """Credit assignment options.
-
-    Method "td" is AgentPRM's promise and progress (arXiv 2511.08325). Method "returns" averages discounted outcomes over equal
-    histories (arXiv 2502.10325).
-    """
-
-    method: Method = "td"
-    gamma: float = 1.0
-    lam: float = 0.95
-    """Lambda of TD(lambda)."""
-    discount: Discount = "to-go"
-    """For "returns": "to-go" weights a step by gamma^(steps after it). "elapsed" uses gamma^(steps before it), as the paper's
-    code does, which gives late steps the least weight.
-    """
-    values: Values = "table"
-    """State values for "td". "table" is the mean outcome of all runs of the task with the same history, shrunk to the task
-    mean. "labels" is the p_correct that a critic gave.
-    """
-    prior: float = 1.0
-    """Strength of the shrinkage in "table", as a number of pseudo-runs."""
-    progress: Progress = "diff"
-    """Progress of a step: "diff" is the change of the promise; "gae" is the advantage itself (only with "td")."""
-    labels: Labels = "promise"
-    """Step labels: "promise" is the promise, a probability. "progress" is 1 if the progress is at least -`tolerance`, else 0.
-    """
-    tolerance: float = 0.0
-    reward: str | None = None
-    """Field that holds the reward; None tries all of REWARDS."""
-
-    def check(self) -> None:
-        """Raise UsageError for an unknown or inconsistent option."""
-        named = {"method": Method, "discount": Discount, "values": Values, "progress": Progress, "labels": Labels}
-        for name, kind in named.items():
-            if getattr(self, name) not in get_args(kind):
-                raise UsageError(f"--{name} is {getattr(self, name)!r}; it is {' or '.join(get_args(kind))}")
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
-        if self.prior < 0 or self.tolerance < 0:
-            raise UsageError(f"the prior is {self.prior} and the tolerance {self.tolerance}; neither can be below 0")
-        if self.progress == "gae" and self.method != "td":
-            raise UsageError("the advantage is found by --method td; with returns use --progress diff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +49,7 @@ def td_lambda(
     return advantages, [advantage + value for advantage, value in zip(advantages, before, strict=False)]
 
 
-def discounted(outcome: float, steps: int, gamma: float, discount: Discount) -> list[float]:
+def discounted(outcome: float, steps: int, gamma: float, discount: Literal["to-go", "elapsed"]) -> list[float]:
     """Discount a run's outcome in [0, 1] for each step: (1 + w (2 outcome - 1)) / 2, with weight w as `discount` says."""
     weights = [gamma**t for t in range(steps)]
     if discount == "to-go":
@@ -121,8 +70,8 @@ def reward_of(run: Trajectory, name: str | None = None) -> float | None:
                 continue
             if isinstance(value, bool | int | float) and 0 <= value <= 1:
                 return float(value)
-            mend = "it must be true, false, or a number from 0 to 1"
-            raise InputError(f"run {run.id}", f'the reward under "{key}" is {value!r:.40}', mend)
+            fix = "it must be true, false, or a number from 0 to 1"
+            raise InputError(f"run {run.id}", f'the reward under "{key}" is {value!r:.40}', fix)
     if name is None and run.final_answer is not None and run.gold_answer is not None:
         same = plainly_same(run.final_answer, run.gold_answer)
         return None if same is None else float(same)
@@ -152,7 +101,7 @@ class AgentStats:
         return lines
 
 
-def credited(runs: Iterable[Trajectory], credit: Credit, account: AgentStats | None = None) -> list[Trajectory]:
+def credited(runs: Iterable[Trajectory], credit: CreditOptions, account: AgentStats | None = None) -> list[Trajectory]:
     """Return the runs with step labels, in input order. Runs without a reward are dropped and counted.
 
     meta["agent"] holds the fields of `Shares`, the reward and the method. Raises InputError for invalid rewards or values.
@@ -180,7 +129,7 @@ def credited(runs: Iterable[Trajectory], credit: Credit, account: AgentStats | N
 class _Table:
     """Outcome statistics per history over all runs."""
 
-    def __init__(self, runs: Sequence[tuple[Trajectory, float]], credit: Credit) -> None:
+    def __init__(self, runs: Sequence[tuple[Trajectory, float]], credit: CreditOptions) -> None:
         self.credit = credit
         self.tasks: dict[str, list[float]] = defaultdict(list)
         self.sums: dict[bytes, float] = defaultdict(float)
@@ -213,8 +162,8 @@ class _Table:
             given = run.extra.get("p_correct")
             whole = isinstance(given, list) and len(given) == len(keys)
             if not whole or not all(isinstance(p, int | float) and 0 <= p <= 1 for p in given or ()):
-                mend = "label the runs with a critic first, or use --values table"
-                raise InputError(f"run {run.id}", '"p_correct" has no number for every step', mend)
+                fix = "label the runs with a critic first, or use --values table"
+                raise InputError(f"run {run.id}", '"p_correct" has no number for every step', fix)
             return [float(p) for p in given or ()]
         prior = self.credit.prior
         return [(self.sums[key] + prior * start) / (self.counts[key] + prior) for key in keys]
@@ -238,7 +187,7 @@ def _differences(start: float, promise: Sequence[float]) -> tuple[float, ...]:
     return tuple(after - before for before, after in zip([start, *promise], promise, strict=False))
 
 
-def _labelled(run: Trajectory, reward: float, shares: Shares, credit: Credit) -> Trajectory:
+def _labelled(run: Trajectory, reward: float, shares: Shares, credit: CreditOptions) -> Trajectory:
     labels: list[StepLabel] = [min(max(value, 0.0), 1.0) for value in shares.promise]
     if credit.labels == "progress":
         labels = [float(value >= -credit.tolerance - 1e-12) for value in shares.progress]

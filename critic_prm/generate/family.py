@@ -13,6 +13,7 @@ from typing import Protocol, cast
 
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import CriticPrmError, UsageError
+from critic_prm.generate.options import parse_weights
 from critic_prm.registry import load, names
 
 LEVELS = (1, 5)
@@ -110,14 +111,7 @@ def parse_levels(text: str) -> tuple[int, int]:
 
 def parse_kinds(texts: Collection[str]) -> dict[str, float] | None:
     """Parse error kinds such as "slip" and "slip=3" to weights; None if `texts` is empty. Raises UsageError."""
-    found = {}
-    for text in texts:
-        kind, equals, weight = text.partition("=")
-        try:
-            found[kind] = float(weight) if equals else 1.0
-        except ValueError:
-            raise UsageError(f"the kind of error is {text!r}; write its name, or name=weight as in slip=3") from None
-    return found or None
+    return parse_weights(texts) or None
 
 
 def _generate(
@@ -198,8 +192,8 @@ def _weights(name: str, own: Mapping[str, float], asked: Mapping[str, float] | N
     for kind, weight in asked.items():
         if kind not in own:
             raise UsageError(f"{name} has no kind of error called {kind!r}; there are: {', '.join(own)}")
-        if not weight >= 0:
-            raise UsageError(f"the weight of {kind} is {weight}; it must be 0 or more")
+        if not 0 <= weight < float("inf"):
+            raise UsageError(f"the weight of {kind} is {weight}; it must be 0 or more, and finite")
     if not any(asked.values()):
         raise UsageError("all kinds of error have the weight 0; give at least one of them more")
     return dict(asked)

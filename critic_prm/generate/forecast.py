@@ -10,13 +10,12 @@ import orjson
 
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.generate.perturb import Perturbing, Plan, writing_request
+from critic_prm.generate.options import PerturbOptions, RolloutOptions, TreeOptions
+from critic_prm.generate.perturb import Plan, writing_request
 from critic_prm.generate.planting import KINDS
 from critic_prm.generate.policy.answers import final_answer
 from critic_prm.generate.policy.policy import LLMPolicy
 from critic_prm.generate.policy.problems import Problem
-from critic_prm.generate.policy.rollout import RolloutOptions
-from critic_prm.generate.sample import Growth
 from critic_prm.providers.models import Prices, abilities
 from critic_prm.providers.provider import Request, Usage, requested_tier
 
@@ -98,7 +97,7 @@ def forecast_rollouts(
     return _priced(found, policy, judging)
 
 
-def forecast_trees(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[Problem], growth: Growth) -> Forecast:
+def forecast_trees(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[Problem], growth: TreeOptions) -> Forecast:
     """Forecast `generate tree`: from the rollouts of the problem itself to the budget plus the last search."""
     found = Forecast()
     most = max(growth.budget, growth.rollouts) + growth.rollouts * (floor(log2(LONG)) + 1)
@@ -112,7 +111,7 @@ def forecast_trees(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[
     return _priced(found, policy, judging)
 
 
-def forecast_writing(policy: LLMPolicy, judging: JudgeOptions, plans: Iterable[Plan], what: Perturbing) -> Forecast:
+def forecast_writing(policy: LLMPolicy, judging: JudgeOptions, plans: Iterable[Plan], options: PerturbOptions) -> Forecast:
     """Forecast `generate perturb`: one request per step a model writes, and one per solution it continues."""
     found = Forecast()
     for plan in plans:
@@ -120,7 +119,7 @@ def forecast_writing(policy: LLMPolicy, judging: JudgeOptions, plans: Iterable[P
             continue
         found.items += 1
         requests = [] if plan.kind in KINDS else [(writing_request(plan, policy), plan.number)]
-        again = int(what.later == "regenerate")
+        again = int(options.later == "regenerate")
         found.low += len(requests)
         found.high += len(requests) + again
         found.stored += policy.stored(judging.db, requests)

@@ -8,66 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Any
 
 from critic_prm.arithmetic.claims import judge_one
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import UsageError
+from critic_prm.generate.options import PerturbOptions, summary
 from critic_prm.generate.planting import KINDS, differs, place_of, plant
 from critic_prm.generate.policy.answers import final_answer
 from critic_prm.generate.policy.policy import LLMPolicy, Policy, marked, open_prompt, prompt_names, unmarked
 from critic_prm.providers.provider import Request
 
 FOLDER = "perturb"
-Later = Literal["keep", "cut", "regenerate"]
-LATER: tuple[Later, ...] = get_args(Later)
-
-
-@dataclass(frozen=True, slots=True)
-class Perturbing:
-    """What to plant."""
-
-    kinds: Mapping[str, float]
-    """Error kinds and their weights."""
-    each: int = 1
-    """Perturbed solutions per correct solution; no two have the same step and kind."""
-    later: Later = "keep"
-    """Steps after the error: "keep", "cut", or "regenerate" with the policy."""
-    right: bool = False
-    """Also write the correct solution."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.later not in LATER:
-            raise UsageError(f"--later is {self.later!r}; it is {', '.join(LATER)}")
-        for kind, weight in self.kinds.items():
-            if kind not in KINDS and kind not in written_kinds():
-                there = f"{', '.join(KINDS)}; written by a model: {', '.join(written_kinds())}"
-                raise UsageError(f"no kind of error is called {kind!r}; there are: {there}")
-            if not weight > 0:
-                raise UsageError(f"the weight of {kind} is {weight}; it must be above 0")
-
-    @property
-    def needs_model(self) -> bool:
-        """Whether carrying out the plans needs a policy model."""
-        return self.later == "regenerate" or any(kind not in KINDS for kind in self.kinds)
-
-
-def parse_kinds(text: str) -> dict[str, float]:
-    """Parse error kinds such as "number,sign=2". "program" and "model" stand for all kinds of that group. Raises UsageError."""
-    found: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, weight = part.partition("=")
-        try:
-            value = float(weight or 1)
-        except ValueError:
-            raise UsageError(f"the kind {part!r} has no number for a weight; write name or name=2") from None
-        group = {"program": list(KINDS), "model": written_kinds()}.get(name, [name])
-        found |= dict.fromkeys(group, value)
-    if not found:
-        raise UsageError("no kind of error is named; write some of them with commas between, or program, or model")
-    return found
 
 
 def written_kinds() -> list[str]:
@@ -124,8 +77,7 @@ class PerturbStats:
             f" {c['false as they are']:,} with a false equation, {c['no place']:,} without a place for these kinds",
             f"{self.kinds.total():,} planted: " + (", ".join(f"{k} {n:,}" for k, n in self.kinds.most_common()) or "none"),
         ]
-        dropped = ", ".join(f"{c[name]:,} {name}" for name in DROPPED if c[name])
-        return [*lines, f"not written: {dropped}"] if dropped else lines
+        return [*lines, f"not written: {summary(c, DROPPED)}"] if any(c[name] for name in DROPPED) else lines
 
 
 def known_right(solution: Trajectory) -> bool:
@@ -137,7 +89,7 @@ def known_right(solution: Trajectory) -> bool:
     return right is True and not any(label is not None for label in solution.gold())
 
 
-def plans(solutions: Iterable[Trajectory], what: Perturbing, account: PerturbStats) -> Iterator[Plan]:
+def plans(solutions: Iterable[Trajectory], options: PerturbOptions, account: PerturbStats) -> Iterator[Plan]:
     """Plan the changes to each solution.
 
     Among solutions of equal length every step is chosen equally often, as far as the kinds fit. The same input and seed give
@@ -152,22 +104,22 @@ def plans(solutions: Iterable[Trajectory], what: Perturbing, account: PerturbSta
         if judge_one(solution).first_error not in (-1, None):
             account.counts["false as they are"] += 1
             continue
-        rng = Random(f"{what.seed} {solution.id}")
-        found = list(_places(solution, what, chosen, rng))
+        rng = Random(f"{options.seed} {solution.id}")
+        found = list(_places(solution, options, chosen, rng))
         if not found:
             account.counts["no place"] += 1
             continue
-        if what.right:
+        if options.right:
             yield Plan(solution)
         yield from found
 
 
-def _places(solution: Trajectory, what: Perturbing, chosen: Counter[tuple[int, int]], rng: Random) -> Iterator[Plan]:
+def _places(solution: Trajectory, options: PerturbOptions, chosen: Counter[tuple[int, int]], rng: Random) -> Iterator[Plan]:
     length, used = len(solution.steps), set[tuple[int, str]]()
-    for number in range(what.each):
+    for number in range(options.each):
         plan = None
         for at in sorted(range(length), key=lambda at: (chosen[length, at], rng.random())):
-            if plan := _plan(solution, at, what, rng, used):
+            if plan := _plan(solution, at, options, rng, used):
                 break
         if plan is None:
             return
@@ -176,8 +128,8 @@ def _places(solution: Trajectory, what: Perturbing, chosen: Counter[tuple[int, i
         yield replace(plan, number=number)
 
 
-def _plan(solution: Trajectory, at: int, what: Perturbing, rng: Random, used: set[tuple[int, str]]) -> Plan | None:
-    kinds = {kind: weight for kind, weight in what.kinds.items() if (at, kind) not in used}
+def _plan(solution: Trajectory, at: int, options: PerturbOptions, rng: Random, used: set[tuple[int, str]]) -> Plan | None:
+    kinds = {kind: weight for kind, weight in options.weights.items() if (at, kind) not in used}
     place = place_of(solution, at)
     while kinds:
         kind = rng.choices(list(kinds), list(kinds.values()))[0]
@@ -190,7 +142,7 @@ def _plan(solution: Trajectory, at: int, what: Perturbing, rng: Random, used: se
 
 
 async def carry_out(
-    plan: Plan, what: Perturbing, policy: Policy | None, confirm: Critic | None, account: PerturbStats
+    plan: Plan, options: PerturbOptions, policy: Policy | None, confirm: Critic | None, account: PerturbStats
 ) -> Trajectory | None:
     """Carry out a plan. Returns None, and counts the reason, if the change fails or is not confirmed.
 
@@ -212,9 +164,9 @@ async def carry_out(
             account.counts["not confirmed"] += 1
             return None
         changed = _noted(changed, "confirmed_by", dict(confirm.card))
-    if what.later != "keep" and effect(plan.kind) == "incorrect":
+    if options.later != "keep" and effect(plan.kind) == "incorrect":
         kept = changed.steps[: plan.at + 1]
-        if what.later == "regenerate":
+        if options.later == "regenerate":
             assert policy is not None
             rest = await policy.complete(changed.problem, [step.text for step in kept])
             if rest.came != "ok":
@@ -224,7 +176,7 @@ async def carry_out(
         answer = final_answer(kept[-1].text)
         labels = None if changed.step_labels is None else changed.step_labels[: len(kept)]
         shorter = replace(changed, steps=kept, final_answer=answer, step_labels=labels, meta=_without_outcome(changed.meta))
-        changed = _noted(shorter, "later", what.later)
+        changed = _noted(shorter, "later", options.later)
     account.kinds[plan.kind] += 1
     return changed
 

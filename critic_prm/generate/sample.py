@@ -14,48 +14,12 @@ from critic_prm.data.judgement import combine
 from critic_prm.data.label_rows import label_row
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.together import gather_all
-from critic_prm.errors import UsageError
+from critic_prm.generate.options import RolloutOptions, SampleOptions, TreeOptions, summary
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Completion, Policy, unmarked
 from critic_prm.generate.policy.problems import Problem
-from critic_prm.generate.policy.rollout import Estimate, Prefixes, PrefixEstimates, Rollout, RolloutOptions, judgement_of
+from critic_prm.generate.policy.rollout import Estimate, Prefixes, PrefixEstimates, Rollout, judgement_of
 from critic_prm.generate.policy.stopping import Enough
-
-_BAND = re.compile(r"(\d*\.?\d+)-(\d*\.?\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Which solutions to keep."""
-
-    low: float = 0.0
-    """Smallest pass rate of a problem."""
-    high: float = 1.0
-    """Largest pass rate of a problem."""
-    mixed: bool = True
-    """Drop problems that were always or never solved."""
-    once: bool = True
-    """Drop duplicate solutions of a problem."""
-    balance: bool = False
-    """Keep as many correct as incorrect solutions per problem."""
-    most: int | None = None
-    """Maximum number of correct and of incorrect solutions per problem."""
-    seed: int = 0
-    """Random seed for choosing among surplus solutions."""
-
-    def takes(self, k: int, n: int) -> bool:
-        """Return whether to keep a problem with k correct solutions of n."""
-        return self.low <= k / n <= self.high and not (self.mixed and k in (0, n))
-
-
-def parse_keep(text: str) -> Keep:
-    """Parse "mixed" (neither all nor none correct), "all", or a range of pass rates such as "0.1-0.9". Raises UsageError."""
-    if text in ("mixed", "all"):
-        return Keep(mixed=text == "mixed")
-    match = _BAND.fullmatch(text)
-    if match is None or not float(match.group(1)) <= float(match.group(2)) <= 1:
-        raise UsageError(f"--keep is {text!r}; write mixed, all, or a band of pass rates as in 0.1-0.9")
-    return Keep(float(match.group(1)), float(match.group(2)), mixed=False)
 
 
 @dataclass
@@ -72,45 +36,44 @@ class SampleStats:
     def lines(self) -> list[str]:
         """Return the summary lines for the terminal."""
         c = self.counts
-        told = [
+        lines = [
             f"problems: {c['problems']:,} sampled, {c['problems kept']:,} kept; {c['always solved']:,} always and"
             f" {c['never solved']:,} never solved, {c['no solution came to an end']:,} without a solution that came to an end"
         ]
-        left = {name: c[name] for name in ("said twice", "for balance", "cut", "refused", "failed") if c[name]}
-        words = ", ".join(f"{count:,} {name}" for name, count in left.items()) or "none"
-        told.append(f"solutions: {c['right']:,} right and {c['wrong']:,} wrong written; left out: {words}")
+        left_out = summary(c, ("said twice", "for balance", "cut", "refused", "failed"))
+        lines.append(f"solutions: {c['right']:,} right and {c['wrong']:,} wrong written; left out: {left_out}")
         if c["without an answer"]:
-            told.append(f"{c['without an answer']:,} of the wrong solutions state no answer")
-        return told
+            lines.append(f"{c['without an answer']:,} of the wrong solutions state no answer")
+        return lines
 
 
 async def sample(
-    problem: Problem, policy: Policy, grader: Grader, k: int, keep: Keep, account: SampleStats
+    problem: Problem, policy: Policy, grader: Grader, options: SampleOptions, stats: SampleStats
 ) -> list[Trajectory]:
-    """Sample k solutions of one problem and return those that `keep` selects, in sample order.
+    """Sample solutions of one problem and return those that `options` selects, in sample order.
 
-    `account` counts all of them. Each trajectory's meta has `final_answer_correct`, `pass_rate` [correct, finished], `sample`,
+    `stats` counts all of them. Each trajectory's meta has `final_answer_correct`, `pass_rate` [correct, finished], `sample`,
     `policy` and the `key` of the stored reply. Raises errors that must stop the whole run.
     """
-    completions = await gather_all(policy.complete(problem.text, (), s) for s in range(k))
+    completions = await gather_all(policy.complete(problem.text, (), s) for s in range(options.k))
     whole = [completion for completion in completions if completion.came == "ok"]
-    account.counts["problems"] += 1
-    account.counts.update(_ENDS[completion.came] for completion in completions if completion.came != "ok")
+    stats.counts["problems"] += 1
+    stats.counts.update(_ENDS[completion.came] for completion in completions if completion.came != "ok")
     if not whole:
-        account.counts["no solution came to an end"] += 1
+        stats.counts["no solution came to an end"] += 1
         return []
     made = [await _solution(problem, completion, grader) for completion in whole]
     right = sum(bool(solution.meta["final_answer_correct"]) for solution in made)
     if right in (0, len(made)):
-        account.counts["always solved" if right else "never solved"] += 1
-    if not keep.takes(right, len(made)):
-        account.counts["solutions of problems left out"] += len(made)
+        stats.counts["always solved" if right else "never solved"] += 1
+    if not options.takes(right, len(made)):
+        stats.counts["solutions of problems left out"] += len(made)
         return []
-    kept = _balanced(_once(made, account) if keep.once else made, keep, account)
-    account.counts["problems kept"] += bool(kept)
+    kept = _balanced(_once(made, stats) if options.once else made, options, stats)
+    stats.counts["problems kept"] += bool(kept)
     for solution in kept:
-        account.counts["right" if solution.meta["final_answer_correct"] else "wrong"] += 1
-        account.counts["without an answer"] += solution.final_answer is None
+        stats.counts["right" if solution.meta["final_answer_correct"] else "wrong"] += 1
+        stats.counts["without an answer"] += solution.final_answer is None
     card = dict(policy.card)
     return [replace(s, meta={**s.meta, "pass_rate": [right, len(made)], "policy": card}) for s in kept]
 
@@ -136,22 +99,22 @@ async def _solution(problem: Problem, completion: Completion, grader: Grader) ->
     )
 
 
-def _once(solutions: Sequence[Trajectory], account: SampleStats) -> list[Trajectory]:
+def _once(solutions: Sequence[Trajectory], stats: SampleStats) -> list[Trajectory]:
     """Remove duplicates, ignoring case, whitespace and step markers."""
     seen: dict[str, Trajectory] = {}
     for solution in solutions:
         seen.setdefault("\n".join(re.sub(r"\s+", " ", unmarked(text)).lower() for text in solution.texts), solution)
-    account.counts["said twice"] += len(solutions) - len(seen)
+    stats.counts["said twice"] += len(solutions) - len(seen)
     return list(seen.values())
 
 
-def _balanced(solutions: Sequence[Trajectory], keep: Keep, account: SampleStats) -> list[Trajectory]:
+def _balanced(solutions: Sequence[Trajectory], options: SampleOptions, stats: SampleStats) -> list[Trajectory]:
     sides = [[s for s in solutions if bool(s.meta["final_answer_correct"]) == side] for side in (True, False)]
-    most = keep.most if keep.most is not None else len(solutions)
-    if keep.balance:
+    most = options.most if options.most is not None else len(solutions)
+    if options.balance:
         most = min(most, *(len(side) for side in sides))
-    chosen = {s.id for side in sides for s in sorted(side, key=lambda s: _draw(s.id, keep.seed))[:most]}
-    account.counts["for balance"] += len(solutions) - len(chosen)
+    chosen = {s.id for side in sides for s in sorted(side, key=lambda s: _draw(s.id, options.seed))[:most]}
+    stats.counts["for balance"] += len(solutions) - len(chosen)
     return [solution for solution in solutions if solution.id in chosen]
 
 
@@ -160,40 +123,12 @@ def _draw(identity: str, seed: int) -> bytes:
     return hashlib.sha256(f"{seed} {identity}".encode("utf-8", "surrogatepass")).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Growth settings of a tree (OmegaPRM, arXiv 2406.06592)."""
-
-    rollouts: int = 16
-    """Rollouts per node."""
-    searches: int = 10
-    """Maximum number of binary searches."""
-    budget: int = 100
-    """No search starts after this many rollouts."""
-    alpha: float = 0.5
-    """Base of the share in Q; see `quality`."""
-    beta: float = 0.9
-    """Base of the length in Q."""
-    length: int = 500
-    """Length scale L of Q, in words."""
-    exploration: float = 0.125
-    """Exploration constant c of U; see `urge`."""
-    least_words: int = 10
-    """Drop solutions of at most this many words, as MM-PRM does."""
-
-    def __post_init__(self) -> None:
-        if min(self.rollouts, self.searches, self.budget, self.length) < 1:
-            raise UsageError("rollouts, searches, budget and length of a tree must be 1 or more")
-        if not (0 < self.alpha <= 1 and 0 < self.beta <= 1):
-            raise UsageError(f"alpha is {self.alpha} and beta {self.beta}; both must be above 0 and at most 1")
-
-
-def quality(share: float, words: int, growth: Growth) -> float:
+def quality(share: float, words: int, growth: TreeOptions) -> float:
     """Q(s, r) = alpha^(1 - MC(s)) * beta^(words(r) / L): prefers short incorrect rollouts of prefixes that mostly succeed."""
     return float(growth.alpha ** (1 - share) * growth.beta ** (words / growth.length))
 
 
-def urge(visits: int, all_visits: int, growth: Growth) -> float:
+def urge(visits: int, all_visits: int, growth: TreeOptions) -> float:
     """U(s) = c * sqrt(sum of N) / (1 + N(s)): exploration bonus of prefixes that were rarely searched from."""
     return growth.exploration * sqrt(all_visits) / (1 + visits)
 
@@ -230,7 +165,7 @@ class RolloutTree:
     right: list[tuple[RolloutNode, Rollout]] = field(default_factory=list)
     rollouts: int = 0
 
-    def solutions(self, growth: Growth) -> list[tuple[tuple[str, ...], PrefixEstimates]]:
+    def solutions(self, growth: TreeOptions) -> list[tuple[tuple[str, ...], PrefixEstimates]]:
         """Return the solutions to write: all searched ones and at most as many correct ones, without duplicates."""
         wrong = [(s.steps, PrefixEstimates(s.at, s.first_error)) for s in self.searched]
         right = []
@@ -249,7 +184,7 @@ class RolloutTree:
         return [(originals[key], found) for key, found in kept.items()]
 
 
-async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth) -> RolloutTree:
+async def grow(problem: Problem, policy: Policy, grader: Grader, growth: TreeOptions) -> RolloutTree:
     """Grow the tree of one problem.
 
     Makes at most `budget` + K * (floor(log2 T) + 1) rollouts, with K rollouts per node and rollouts of T steps. Raises errors
@@ -293,7 +228,7 @@ async def grow(problem: Problem, policy: Policy, grader: Grader, growth: Growth)
     return tree
 
 
-def tree_rows(tree: RolloutTree, growth: Growth, card: Mapping[str, Any]) -> list[dict[str, Any]]:
+def tree_rows(tree: RolloutTree, growth: TreeOptions, card: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Convert the tree's solutions to label-file rows. A step has a label if its prefix was rolled out."""
     how = RolloutOptions(Enough(growth.rollouts), "halving")
     growing = {"searches": growth.searches, "budget": growth.budget, "alpha": growth.alpha, "beta": growth.beta}
@@ -334,7 +269,7 @@ def _offer(node: RolloutNode, pool: list[tuple[RolloutNode, Rollout]], tree: Rol
         pool += [(node, rollout) for rollout in node.estimate.rollouts if not rollout.right and rollout.completion.steps]
 
 
-def _priority(pair: tuple[RolloutNode, Rollout], all_visits: int, growth: Growth) -> float:
+def _priority(pair: tuple[RolloutNode, Rollout], all_visits: int, growth: TreeOptions) -> float:
     node, rollout = pair
     words = len(rollout.completion.text.split())
     return quality(node.estimate.share, words, growth) + urge(node.visits, all_visits, growth)

@@ -125,6 +125,7 @@ def test_one_kind_alone_can_be_asked_for(name: str, kind_at: int) -> None:
         ({"n": -1}, "number of trajectories is -1"),
         ({"kinds": {"slap": 1}}, "no kind of error called 'slap'; there are: slip, "),
         ({"kinds": {"slip": -1}}, "weight of slip is -1"),
+        ({"kinds": {"slip": float("inf")}}, "weight of slip is inf"),
         ({"kinds": {"slip": 0}}, "all kinds of error have the weight 0"),
     ],
 )

@@ -12,7 +12,8 @@ import pytest
 from critic_prm.cli import build
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json
 from critic_prm.errors import InputError, UsageError
-from critic_prm.generate.agent import AgentStats, Credit, credited, discounted, reward_of, td_lambda
+from critic_prm.generate.agent import AgentStats, credited, discounted, reward_of, td_lambda
+from critic_prm.generate.options import CreditOptions
 
 
 def test_promise_and_progress_worked_example() -> None:
@@ -54,21 +55,21 @@ def shares(found: Trajectory, name: str) -> Any:
 def test_progress_from_labelled_runs_worked_example() -> None:
     one = run("a", "xyz", 1, extra={"p_correct": [0.5, 0.3, 0.7]})
     others = [run(f"{i}", "u", reward, extra={"p_correct": [0.5]}) for i, reward in enumerate([1, 0, 0, 0])]
-    found = credited([one, *others], Credit(values="labels"))[0]
+    found = credited([one, *others], CreditOptions(values="labels"))[0]
     assert shares(found, "start") == 0.4
     assert shares(found, "promise") == [0.94175, 0.965, 1.0]
     assert shares(found, "progress") == [0.54175, 0.02325, 0.035]
     assert sum(found.meta["agent"]["progress"]) == pytest.approx(0.6)
-    gae = credited([one, *others], Credit(values="labels", progress="gae"))[0]
+    gae = credited([one, *others], CreditOptions(values="labels", progress="gae"))[0]
     assert shares(gae, "progress") == [0.54175, 0.465, 0.7]
     with pytest.raises(InputError, match="p_correct"):
-        credited([run("b", "x", 1)], Credit(values="labels"))
+        credited([run("b", "x", 1)], CreditOptions(values="labels"))
 
 
 def test_runs_with_the_same_history_are_averaged() -> None:
     runs = [run("a", "xy", 1), run("b", "xz", 0), run("c", "w", 0), run("d", "xy", 1)]
     account = AgentStats()
-    found = credited(runs, Credit(method="returns"), account)
+    found = credited(runs, CreditOptions(method="returns"), account)
     assert [f.meta["agent"]["promise"] for f in found] == [
         [pytest.approx(2 / 3), 1],
         [pytest.approx(2 / 3), 0],
@@ -78,15 +79,15 @@ def test_runs_with_the_same_history_are_averaged() -> None:
     assert found[0].meta["agent"]["runs"] == [3, 2]
     assert found[0].meta["agent"]["start"] == 0.5
     assert list(found[0].step_labels or ()) == [pytest.approx(2 / 3), 1.0]
-    by_progress = credited(runs, Credit(method="returns", labels="progress"))
+    by_progress = credited(runs, CreditOptions(method="returns", labels="progress"))
     assert [f.step_labels for f in by_progress] == [(1.0, 1.0), (1.0, 0.0), (0.0,), (1.0, 1.0)]
     assert account.counts["shared"] == 5
     # By TD, the step at which a run parted for the worse loses the most.
-    td = credited(runs, Credit())[1].meta["agent"]["progress"]
+    td = credited(runs, CreditOptions())[1].meta["agent"]["progress"]
     assert td[1] < 0
     # An observation that differs parts the histories only after its own step.
     other = Trajectory("e", "the task", (Step("do x", "saw nothing"), Step("do y", "saw y")), meta={"reward": 0})
-    assert credited([*runs, other], Credit(method="returns"))[4].meta["agent"]["runs"] == [4, 1]
+    assert credited([*runs, other], CreditOptions(method="returns"))[4].meta["agent"]["runs"] == [4, 1]
 
 
 def test_where_the_reward_is_found() -> None:
@@ -97,7 +98,7 @@ def test_where_the_reward_is_found() -> None:
     assert reward_of(run("a", "x", None, final_answer="3", gold_answer="3.0")) == 1.0
     with pytest.raises(InputError, match="from 0 to 1"):
         reward_of(run("a", "x", 7))
-    for credit in (Credit(gamma=2), Credit(method="returns", progress="gae"), Credit(discount="never")):  # type: ignore[arg-type]
+    for credit in (CreditOptions(gamma=2), CreditOptions(method="returns", progress="gae"), CreditOptions(discount="never")):  # type: ignore[arg-type]
         with pytest.raises(UsageError):
             credit.check()
 
@@ -120,7 +121,7 @@ def test_real_runs(shared_data: Path) -> None:
 
     runs = list(read_trajectories(str(shared_data / "open" / "agentprocessbench_hotpotqa.jsonl")))
     account = AgentStats()
-    found = credited(runs, Credit(), account)
+    found = credited(runs, CreditOptions(), account)
     assert len(found) + account.counts["without a reward"] == len(runs)
     assert found
     for t in found:

@@ -20,12 +20,11 @@ from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json, t
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.generate.family import generate_family
+from critic_prm.generate.options import PerturbOptions, parse_kinds
 from critic_prm.generate.perturb import (
-    Perturbing,
     PerturbStats,
     carry_out,
     effect,
-    parse_kinds,
     plans,
     planted_error,
     written_kinds,
@@ -125,7 +124,7 @@ def false_equations(text: str) -> list[str]:
     return found
 
 
-async def perturbed(solutions: Sequence[Trajectory], what: Perturbing) -> list[Trajectory]:
+async def perturbed(solutions: Sequence[Trajectory], what: PerturbOptions) -> list[Trajectory]:
     account = PerturbStats()
     made = [await carry_out(plan, what, None, None, account) for plan in plans(solutions, what, account)]
     return [changed for changed in made if changed is not None]
@@ -146,9 +145,9 @@ def check_planted(changed: Trajectory, original: Trajectory) -> None:
 
 
 async def test_every_planted_error_is_where_the_label_says() -> None:
-    originals = {t.id: t for t in generate_family("arithmetic", 250, seed=3, wrong=0.0)}
-    found = await perturbed(list(originals.values()), Perturbing(parse_kinds("program"), each=3))
-    assert len(found) > 600
+    originals = {t.id: t for t in generate_family("arithmetic", 100, seed=3, wrong=0.0)}
+    found = await perturbed(list(originals.values()), PerturbOptions(parse_kinds("program"), each=3))
+    assert len(found) > 240
     seen_false = shown_by_rules = 0
     for changed in found:
         original = originals[changed.meta["perturbed"]["from"]]
@@ -164,7 +163,7 @@ async def test_every_planted_error_is_where_the_label_says() -> None:
     places = Counter((len(t.steps), t.label) for t in found if not t.meta["perturbed"]["left_out"])
     for length in {length for length, _ in places}:
         counts = [places[length, at] for at in range(1, length - 1)]
-        if sum(counts) > 60:
+        if sum(counts) > 40:
             assert max(counts) < 3 * max(min(counts), 1), "errors spread over the steps"
 
 
@@ -172,7 +171,7 @@ async def test_real_solutions_take_errors_too(shared_data: Path) -> None:
     originals: dict[str, Trajectory] = {}
     for name in ("parc_gsm8k", "prm800k_redundant"):
         originals |= {t.id: t for t in read_trajectories(str(shared_data / "open" / f"{name}.jsonl")) if t.first_error() == -1}
-    found = await perturbed(list(originals.values()), Perturbing(parse_kinds("program"), each=3))
+    found = await perturbed(list(originals.values()), PerturbOptions(parse_kinds("program"), each=3))
     assert len(found) > 300
     for changed in found:
         check_planted(changed, originals[changed.meta["perturbed"]["from"]])
@@ -187,11 +186,11 @@ async def test_real_solutions_take_errors_too(shared_data: Path) -> None:
 async def test_the_same_seed_plants_the_same_and_another_others() -> None:
     solutions = list(generate_family("arithmetic", 40, seed=1, wrong=0.0))
     kinds = parse_kinds("program")
-    one, same = await perturbed(solutions, Perturbing(kinds)), await perturbed(solutions, Perturbing(kinds))
+    one, same = await perturbed(solutions, PerturbOptions(kinds)), await perturbed(solutions, PerturbOptions(kinds))
     assert one == same
-    assert one != await perturbed(solutions, Perturbing(kinds, seed=1))
-    assert (await perturbed(solutions[:10], Perturbing(kinds)))[:9] == one[:9]
-    assert len(await perturbed(solutions, Perturbing(kinds, right=True))) == len(one) + len(solutions)
+    assert one != await perturbed(solutions, PerturbOptions(kinds, seed=1))
+    assert (await perturbed(solutions[:10], PerturbOptions(kinds)))[:9] == one[:9]
+    assert len(await perturbed(solutions, PerturbOptions(kinds, right=True))) == len(one) + len(solutions)
 
 
 async def test_only_right_solutions_are_used() -> None:
@@ -201,7 +200,7 @@ async def test_only_right_solutions_are_used() -> None:
     wrong = Trajectory("w", "?", (Step("7 * 12 = 85"),), label=0)
     false = Trajectory("f", "?", (Step("7 * 12 = 85"),), label=-1)
     account = PerturbStats()
-    what = Perturbing(parse_kinds("number"))
+    what = PerturbOptions(parse_kinds("number"))
     assert [plan.solution.id for plan in plans([unknown, by_answer, wrong, false], what, account)] == ["a"]
     assert account.counts["not known to be right"] == 2
     assert account.counts["false as they are"] == 1
@@ -216,9 +215,9 @@ def test_kinds_and_their_templates() -> None:
     for broken in ("", "number=x"):
         with pytest.raises(UsageError):
             parse_kinds(broken)
-    for kinds in ({"nonsense": 1.0}, {"number": 0.0}):
+    for kinds in ({"nonsense": 1.0}, {"number": 0.0}, {"number": float("inf")}):
         with pytest.raises(UsageError):
-            Perturbing(kinds)
+            PerturbOptions(kinds)
     # JudgeOptions styles are one thing, these prompts another.
     assert not {path.stem for path in resource("prompts").glob("*.jinja")} & set(written_kinds())
 
@@ -233,7 +232,7 @@ async def write(
         lambda wire: {"text": reply if "<rewritten>" in str(wire["messages"][0]) else "Step 3: \\boxed{9}"}
     )
     policy = with_provider(provider, JudgeOptions(db=tmp_path / "cache.db"))
-    account, what = PerturbStats(), Perturbing({kind: 1.0}, **settings)
+    account, what = PerturbStats(), PerturbOptions({kind: 1.0}, **settings)
     try:
         plan = next(iter(plans([SOLUTION], what, account)))
         return await carry_out(plan, what, policy, None, account), account, provider
@@ -268,7 +267,7 @@ async def test_a_model_writes_the_step_that_it_is_asked_for(tmp_path: Path) -> N
 async def test_what_a_model_writes_is_checked(reply: str, why: str, tmp_path: Path) -> None:
     provider = ScriptedProvider(lambda wire: {"text": reply})
     policy = with_provider(provider, JudgeOptions(db=tmp_path / "cache.db"))
-    account, what = PerturbStats(), Perturbing({"deception": 1.0})
+    account, what = PerturbStats(), PerturbOptions({"deception": 1.0})
     one = right(SOLUTION.problem, SOLUTION.texts[:1])
     assert [await carry_out(plan, what, policy, None, account) for plan in plans([one], what, account)] == [None]
     assert account.counts[why] == 1
@@ -305,7 +304,7 @@ async def test_the_final_answer_is_the_one_that_is_stated() -> None:
     """An error in the last step changes the answer; one before it leaves the old answer standing there."""
     steps = ["7 boxes have 7 * 12 = 84 eggs.", "4 break: 84 - 4 = 80. The answer is 80"]
     solution = right("7 boxes of 12 eggs, 4 break.", steps, final_answer="80", meta={"final_answer_correct": True, "from": "x"})
-    what = Perturbing(parse_kinds("number"), each=8)
+    what = PerturbOptions(parse_kinds("number"), each=8)
     found = [await carry_out(plan, what, None, None, PerturbStats()) for plan in plans([solution], what, PerturbStats())]
     made = {t.label: t for t in found if t is not None}
     assert set(made) == {0, 1}
@@ -315,14 +314,14 @@ async def test_the_final_answer_is_the_one_that_is_stated() -> None:
     assert "final_answer_correct" not in made[1].meta
     assert made[1].meta["from"] == "x"
     silent = right("7 boxes of 12 eggs.", ["7 boxes have 7 * 12 = 84 eggs."], final_answer="84")
-    (plan,) = plans([silent], Perturbing(parse_kinds("number")), PerturbStats())
+    (plan,) = plans([silent], PerturbOptions(parse_kinds("number")), PerturbStats())
     changed = await carry_out(plan, what, None, None, PerturbStats())
     assert changed is not None
     assert changed.final_answer is None
 
 
 async def test_a_critic_can_be_asked_to_confirm() -> None:
-    account, what = PerturbStats(), Perturbing(parse_kinds("operator,substitution"), each=4)
+    account, what = PerturbStats(), PerturbOptions(parse_kinds("operator,substitution"), each=4)
     solutions = list(generate_family("arithmetic", 30, seed=2, wrong=0.0))
     kept = [await carry_out(plan, what, None, RuleCritic(), account) for plan in plans(solutions, what, account)]
     # The rules see a wrong operator, and no wrong substitution.

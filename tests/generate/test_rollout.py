@@ -20,11 +20,11 @@ from critic_prm.data.judgement import combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
+from critic_prm.generate.options import RolloutOptions
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import Came, Completion, with_provider
 from critic_prm.generate.policy.rollout import (
     Prefixes,
-    RolloutOptions,
     dual_sided,
     every_step,
     halving,

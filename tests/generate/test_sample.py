@@ -19,16 +19,14 @@ from critic_prm.data.label_rows import labelled_from_json
 from critic_prm.data.trajectory import trajectory_from_json
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
+from critic_prm.generate.options import SampleOptions, TreeOptions
 from critic_prm.generate.policy import answers
 from critic_prm.generate.policy.answers import Grader, final_answer, plainly_same
 from critic_prm.generate.policy.policy import LLMPolicy, continuation, marked, unmarked, with_provider
 from critic_prm.generate.policy.problems import Problem, read_problems
 from critic_prm.generate.sample import (
-    Growth,
-    Keep,
     SampleStats,
     grow,
-    parse_keep,
     quality,
     sample,
     tree_rows,
@@ -191,7 +189,7 @@ async def test_samples_are_labelled_filtered_and_paid_for_once(tmp_path: Path) -
     ours, provider = policy(lambda wire: next(turn), tmp_path)
     ours.client.settings = type(ours.client.settings)(regenerate=0)
     account = SampleStats()
-    found = await sample(PROBLEM, ours, Grader(), 6, Keep(), account)
+    found = await sample(PROBLEM, ours, Grader(), SampleOptions(6), account)
     await ours.close()
     assert [s.id for s in found] == ["p-s0", "p-s2", "p-s3"]
     assert [s.meta["final_answer_correct"] for s in found] == [True, False, False]
@@ -204,7 +202,7 @@ async def test_samples_are_labelled_filtered_and_paid_for_once(tmp_path: Path) -
 
     again, second = policy(lambda wire: {"text": "\\boxed{0}"}, tmp_path)
     again.client.settings = type(again.client.settings)(regenerate=0)
-    once_more = await sample(PROBLEM, again, Grader(), 6, Keep(), SampleStats())
+    once_more = await sample(PROBLEM, again, Grader(), SampleOptions(6), SampleStats())
     await again.close()
     # Whole and cut replies are used again; a refusal is asked anew.
     assert len(second.asked) == 1
@@ -218,20 +216,20 @@ async def test_difficulty_and_balance(tmp_path: Path) -> None:
 
     ours, provider = policy(script, tmp_path)
     grader = Grader()
-    every = await sample(PROBLEM, ours, grader, 8, Keep(), SampleStats())
+    every = await sample(PROBLEM, ours, grader, SampleOptions(8), SampleStats())
     assert sum(s.meta["final_answer_correct"] for s in every) == 6
-    balanced = await sample(PROBLEM, ours, grader, 8, Keep(balance=True), SampleStats())
+    balanced = await sample(PROBLEM, ours, grader, SampleOptions(8, balance=True), SampleStats())
     assert [s.meta["final_answer_correct"] for s in balanced].count(True) == 2
     assert len(balanced) == 4
-    assert len(await sample(PROBLEM, ours, grader, 8, Keep(most=1), SampleStats())) == 2
-    assert await sample(PROBLEM, ours, grader, 8, parse_keep("0.1-0.5"), SampleStats()) == []
-    assert await sample(PROBLEM, ours, grader, 3, Keep(), (account := SampleStats())) == []
+    assert len(await sample(PROBLEM, ours, grader, SampleOptions(8, most=1), SampleStats())) == 2
+    assert await sample(PROBLEM, ours, grader, SampleOptions(8, "0.1-0.5"), SampleStats()) == []
+    assert await sample(PROBLEM, ours, grader, SampleOptions(3), (account := SampleStats())) == []
     assert account.counts["always solved"] == 1
-    assert len(await sample(PROBLEM, ours, grader, 3, parse_keep("all"), SampleStats())) == 3
+    assert len(await sample(PROBLEM, ours, grader, SampleOptions(3, "all"), SampleStats())) == 3
     assert len(provider.asked) == 8
     await ours.close()
     with pytest.raises(UsageError):
-        parse_keep("half")
+        SampleOptions(keep="half")
 
 
 async def test_a_provider_that_can_go_on_is_given_the_steps_as_its_own(tmp_path: Path) -> None:
@@ -273,7 +271,7 @@ def steady(chance: float) -> Callable[[Sequence[str]], float]:
 
 
 def test_q_and_u_worked_examples() -> None:
-    growth = Growth()
+    growth = TreeOptions()
     assert quality(0.25, 120, growth) == pytest.approx(0.5797566, abs=1e-6)
     assert quality(0.75, 120, growth) == pytest.approx(0.8198997, abs=1e-6)
     assert quality(0.75, 480, growth) == pytest.approx(0.7600030, abs=1e-6)
@@ -282,7 +280,7 @@ def test_q_and_u_worked_examples() -> None:
 
 async def test_a_tree_labels_the_step_at_which_its_rollouts_go_wrong(tmp_path: Path) -> None:
     ours, provider = policy(simulated(Random(3), lambda words: 0.85), tmp_path)
-    growth = Growth(rollouts=8, searches=6, budget=60, least_words=0)
+    growth = TreeOptions(rollouts=8, searches=6, budget=60, least_words=0)
     right = wrong = 0
     for number in range(8):
         problem = Problem(f"p{number}", f"problem {number}", "42")
@@ -318,10 +316,10 @@ async def test_a_tree_labels_the_step_at_which_its_rollouts_go_wrong(tmp_path: P
 async def test_no_tree_grows_where_all_rollouts_agree(tmp_path: Path) -> None:
     for number, chance in enumerate((0.0, 1.0)):
         ours, _ = policy(simulated(Random(1), steady(chance)), tmp_path)
-        tree = await grow(Problem("p", f"problem {number}", "42"), ours, Grader(), Growth())
+        tree = await grow(Problem("p", f"problem {number}", "42"), ours, Grader(), TreeOptions())
         assert not tree.searched
         assert tree.rollouts == 16
-        assert tree_rows(tree, Growth(), {}) == []
+        assert tree_rows(tree, TreeOptions(), {}) == []
         await ours.close()
 
 

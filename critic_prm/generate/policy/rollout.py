@@ -1,26 +1,23 @@
-"""Convert per-step rollout success rates to step labels: soft, hard, progress or dual-sided."""
+"""Label steps by Monte Carlo rollouts: sample completions of each prefix, count the correct ones, and turn shares to labels.
+
+Completions are made once per prefix and reused. A completion is correct if it reaches the gold answer.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from critic_prm.data.judgement import Judgement, Status, Verdict
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.together import gather_all
-from critic_prm.errors import UsageError
+from critic_prm.generate.options import EPSILON, RolloutOptions
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Came, Completion, Policy
 from critic_prm.generate.policy.stopping import MOST, Enough, interval
 from critic_prm.providers.provider import Usage
-
-Target = Literal["soft", "hard", "progress", "dual"]
-TARGETS: tuple[Target, ...] = get_args(Target)
-
-EPSILON = 0.8
-"""GenPRM's threshold: the smallest progress ratio of a good step."""
 
 
 def progress_ratios(root: float, shares: Sequence[float]) -> list[float | None]:
@@ -125,7 +122,6 @@ class Prefixes:
     first: int = 0
     made: int = 0
     _kept: dict[tuple[str, ...], list[Completion]] = field(default_factory=dict)
-    _right: dict[str, bool] = field(default_factory=dict)
 
     async def estimate(self, steps: Sequence[str], enough: Enough) -> Estimate:
         """Roll out from `steps` until the stopping rule is satisfied. Raises errors that must stop the whole run."""
@@ -269,52 +265,7 @@ def card_of(policy: Policy, enough: Enough, **how: Any) -> dict[str, Any]:
     return {"provider": "rollout", "policy": dict(policy.card), **rule, **how}
 
 
-Search = Literal["first", "every", "halving"]
-
-
-SEARCHES: tuple[Search, ...] = get_args(Search)
-
-
-NEEDS_ALL = ("progress", "dual")
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutOptions:
-    """Options for labelling steps by rollouts."""
-
-    enough: Enough = field(default_factory=Enough)
-    """Stopping rule per prefix. It also defines which prefixes are good, and so the verdict "correct"."""
-    search: Search = "first"
-    """Search order: "first" evaluates steps in order up to the first error, "every" evaluates all, "halving" is binary search.
-    """
-    target: Target = "soft"
-    """A step's P(correct): "soft", the share of correct completions; "hard", 1 or 0; "progress", 1 or 0 by GenPRM's ratio,
-    which also decides the verdict; "dual", MedS3's label clipped to [0, 1].
-    """
-    epsilon: float = EPSILON
-    """Smallest GenPRM ratio of a correct step."""
-    recheck: bool = False
-    """Verify the error found by "halving" with twice the rollouts."""
-    table: tuple[tuple[float, int], ...] = ()
-    """Rollouts per prefix by pass rate of the problem, as (least pass rate, rollouts). Replaces `enough.most`."""
-
-    def check(self) -> None:
-        """Raise UsageError for an unknown or inconsistent option."""
-        for name, value, names in (("search", self.search, SEARCHES), ("target", self.target, TARGETS)):
-            if value not in names:
-                raise UsageError(f"--{name} is {value!r}; it is {', '.join(names[:-1])} or {names[-1]}")
-        if self.target in NEEDS_ALL and self.search != "every":
-            raise UsageError(f"the target {self.target!r} compares every step with the one before it; it needs --search every")
-        if self.target in ("soft", *NEEDS_ALL) and self.enough.rule == "curtailed":
-            raise UsageError(
-                f"rollouts that are curtailed tell good from bad and nothing more, the target {self.target!r} needs shares;"
-                " use --target hard, or --stop all"
-            )
-        if self.recheck and self.search != "halving":
-            raise UsageError("--recheck looks again at the error that --search halving found; it needs that search")
-
-
-def judgement_of(found: PrefixEstimates, how: RolloutOptions, steps: int, sample: int = 0) -> Judgement:
+def judgement_of(found: PrefixEstimates, options: RolloutOptions, steps: int, sample: int = 0) -> Judgement:
     """Convert estimates to a judgement: one verdict per step that was rolled out from, with votes (k, n)."""
     told = {step: estimate for step, estimate in sorted(found.at.items()) if estimate.n}
     rolled = found.rollouts
@@ -332,24 +283,24 @@ def judgement_of(found: PrefixEstimates, how: RolloutOptions, steps: int, sample
         return Judgement(status, sample=sample, keys=keys, notes=tuple(notes), usage=usage)
     if not told:  # the policy never solves the problem: a valid result that gives no verdict on the steps
         return Judgement("ok", sample=sample, keys=keys, notes=tuple(notes), usage=usage)
-    verdicts = _verdicts(told, found.root, how)
-    if how.search != "every" and found.first_error is not None and found.first_error >= 0:
+    verdicts = _verdicts(told, found.root, options)
+    if options.search != "every" and found.first_error is not None and found.first_error >= 0:
         verdicts = [verdict for verdict in verdicts if verdict.step <= found.first_error]
     first = found.first_error
-    if how.target == "progress":
+    if options.target == "progress":
         first = next((verdict.step for verdict in verdicts if verdict.value == "incorrect"), -1)
     return Judgement("ok", tuple(verdicts), first, sample, keys, tuple(notes), ("plain",), usage=usage)
 
 
-def _verdicts(told: Mapping[int, Estimate], root: Estimate | None, how: RolloutOptions) -> list[Verdict]:
+def _verdicts(told: Mapping[int, Estimate], root: Estimate | None, options: RolloutOptions) -> list[Verdict]:
     shares = [estimate.share for estimate in told.values()]
     goods = [estimate.good for estimate in told.values()]
-    if how.target == "progress":
+    if options.target == "progress":
         assert root is not None
-        goods = [bool(label) for label in progress_labels(root.share, shares, how.epsilon)]
-    if how.target in ("progress", "hard"):
+        goods = [bool(label) for label in progress_labels(root.share, shares, options.epsilon)]
+    if options.target in ("progress", "hard"):
         chances = [float(good) for good in goods]
-    elif how.target == "dual":
+    elif options.target == "dual":
         chances = [min(max(label, 0.0), 1.0) for label in dual_sided(shares)]
     else:
         chances = shares
