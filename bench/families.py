@@ -7,13 +7,20 @@ the second (a step it calls neutral has none; a solution without anything it cou
 a part in it: dev, calibration and threshold come from the generated problems too. With --natural, three more train on the
 step-labelled records of a folder, less the problems that a test source shares: alone, with the families, and with the families
 in train but not in dev. --only-natural leaves out the first two.
+
+    python -m bench.families --confirm 10000
+
+runs the tests of the families on 10,000 trajectories of each, instead of 500: an independent checker confirms every label.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,7 +43,8 @@ DEV_SHARE = 0.15
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--test", type=Path, required=True, help="folder of <source>.jsonl to measure on")
+    parser.add_argument("--confirm", type=int, metavar="N", help="only confirm the labels of N trajectories per family")
+    parser.add_argument("--test", type=Path, help="folder of <source>.jsonl to measure on")
     parser.add_argument("--natural", type=Path, help="folder of <source>.jsonl to train on as well")
     parser.add_argument("--only-natural", action="store_true", help="leave out what needs no natural records")
     parser.add_argument("-n", type=int, default=1500, help="trajectories per family")
@@ -44,6 +52,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bootstrap", type=int, default=1000)
     args = parser.parse_args()
+    if args.confirm:
+        tested = ["tests/contract/test_families.py", "tests/generate"]
+        environment = {**os.environ, "FAMILY_TRAJECTORIES": str(args.confirm)}
+        sys.exit(subprocess.run([sys.executable, "-m", "pytest", "-q", *tested], env=environment).returncode)
+    if args.test is None:
+        parser.error("--test is required")
     tests = {source: read(args.test / f"{source}.jsonl") for source in TESTS}
     made = {name: list(generate_family(name, args.n, seed=args.seed)) for name in args.family or family_names()}
     trajectories = [t for found in made.values() for t in found]
