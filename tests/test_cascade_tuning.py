@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.cli.cascading import band
+from critic_prm.cli.cascade import band
 from critic_prm.errors import CriticPrmError, InputError
 from critic_prm.evaluate.cascade_tuning import BandResult, CascadeCase, CaseArrays, choose, front, halves, try_bands, tune
 
