@@ -26,11 +26,11 @@ class CriticPrmError(Exception):
 
 
 class InputError(CriticPrmError):
-    """Input that cannot be read. `where` is `file:line` or the closest available location; `mend` says how to fix it."""
+    """Input that cannot be read. `where` is `file:line` or the closest available location; `fix` says how to fix it."""
 
-    def __init__(self, where: str, problem: str, mend: str = "") -> None:
-        self.where, self.problem, self.mend = where, problem, mend
-        super().__init__(f"{where}: {problem}" + (f"; {mend}" if mend else ""))
+    def __init__(self, where: str, problem: str, fix: str = "") -> None:
+        self.where, self.problem, self.fix = where, problem, fix
+        super().__init__(f"{where}: {problem}" + (f"; {fix}" if fix else ""))
 
 
 class UsageError(CriticPrmError):

@@ -63,7 +63,7 @@ def load(kind: str, name: str) -> Any:
         return import_module(f"{KINDS[kind].package}.{name.replace('-', '_')}")
     if name in _installed(kind):
         return _installed(kind)[name].load()
-    raise UsageError(f"no {kind} is called {name!r}; available: {', '.join(names(kind))}")
+    raise UsageError(f"there is no {kind} {name!r}; available: {', '.join(names(kind))}")
 
 
 def resource(name: str) -> Path:

@@ -103,15 +103,15 @@ def _read(path: Path) -> Iterator[Row]:
                 try:
                     value = orjson.loads(line)
                 except orjson.JSONDecodeError as error:
-                    mend = "JSON has no NaN: write null for a step without a label" if b"NaN" in line else ""
-                    raise InputError(where, f"broken JSON: {error}", mend) from None
+                    fix = "JSON has no NaN: write null for a step without a label" if b"NaN" in line else ""
+                    raise InputError(where, f"broken JSON: {error}", fix) from None
                 yield row_from_json(value, where)
 
 
 def row_from_json(value: Any, where: str) -> Row:
     """Read one training row. `where` names file and line in errors. Raises InputError."""
     if not isinstance(value, dict):
-        raise InputError(where, f"a training row is a JSON object, this line holds {str(value)[:60]!r}")
+        raise InputError(where, f"a training row is a JSON object, this line contains {str(value)[:60]!r}")
     prompt, steps, labels = value.get("prompt"), value.get("completions"), value.get("labels")
     if not isinstance(prompt, str):
         raise InputError(where, f'"prompt" is {str(prompt)[:60]!r}', "it must be the text of the problem")

@@ -95,7 +95,7 @@ class Calibration:
 def calibration_from_json(value: Mapping[str, Any]) -> Calibration:
     """Restore what `to_json` wrote. Raises ValueError or KeyError for an unknown method."""
     if value["method"] not in _APPLY:
-        raise ValueError(f"calibration method {value['method']!r} is unknown; there are: {', '.join(_APPLY)}")
+        raise ValueError(f"calibration method {value['method']!r} is unknown; available: {', '.join(_APPLY)}")
     parameters = {k: [float(x) for x in v] for k, v in value["parameters"].items()}
     if not all(np.isfinite(v).all() for v in parameters.values()):
         raise ValueError("its calibration holds numbers that are not finite")

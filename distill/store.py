@@ -62,7 +62,7 @@ def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
 def check_target(folder: Path) -> None:
     """Raise InputError unless `folder` is a verifier, empty or missing, so that `-o ~` cannot overwrite a home directory."""
     if folder.exists() and not (folder.is_dir() and ((folder / "verifier.json").is_file() or not any(folder.iterdir()))):
-        raise InputError(str(folder), "it exists and is no verifier", "name another folder, or remove this one yourself")
+        raise InputError(str(folder), "it exists and is not a verifier", "name another folder, or remove this one yourself")
 
 
 def work_folder(folder: Path) -> Path:
@@ -121,7 +121,7 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise InputError(str(folder), "there is no such folder", "make a verifier with: critic-prm distill DIR -o VERIFIER")
     if not path.exists():
         raise InputError(
-            str(folder), "it is no verifier: it has no verifier.json", "name a folder that critic-prm distill wrote"
+            str(folder), "it is not a verifier: it has no verifier.json", "name a folder that critic-prm distill wrote"
         )
     with open_regular(path) as file:
         text = file.read(MOST_INFO + 1)
@@ -129,7 +129,7 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise InputError(str(path), f"it has more than {MOST_INFO:,} bytes", "copy or distill it again")
     info = read_json(path, text)
     if not isinstance(info, dict) or info.get("format") != FORMAT:
-        raise InputError(str(path), f'it is no verifier of this kind: "format" is not {FORMAT!r}')
+        raise InputError(str(path), f'it is not a verifier of this kind: "format" is not {FORMAT!r}')
     if not isinstance(info.get("version"), int) or not 1 <= info["version"] <= VERSION:
         raise InputError(
             str(path), f"its format version is {info.get('version')!r}, this version reads 1 to {VERSION}", "upgrade critic-prm"
@@ -158,7 +158,7 @@ PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 ADAPTER = "adapter_config.json"
 """With this file in a folder, transformers loads another model, from the place or hub name that the file gives."""
 SIZES = ("hidden_size", "intermediate_size", "vocab_size")
-MEND = "do not use this folder unless you know who made it"
+FIX = "do not use this folder unless you know who made it"
 
 
 def check_folder(folder: Path) -> None:
@@ -170,16 +170,16 @@ def check_folder(folder: Path) -> None:
     root = folder.resolve()
     for number, path in enumerate(_walk(folder)):
         if number >= MOST_FILES:
-            raise InputError(str(folder), f"it holds more than {MOST_FILES:,} files", MEND)
+            raise InputError(str(folder), f"it holds more than {MOST_FILES:,} files", FIX)
         if path.is_symlink() and not path.resolve().is_relative_to(root):
-            raise InputError(str(path), "it is a link that leads out of the folder", MEND)
+            raise InputError(str(path), "it is a link that leads out of the folder", FIX)
         if path.name == ADAPTER:
-            raise InputError(str(path), "it names another model to load, and verifiers hold their own", MEND)
+            raise InputError(str(path), "it names another model to load, but verifiers contain their own", FIX)
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if path.suffix == ".json":
                 if size > MOST_JSON:
-                    raise InputError(str(path), f"it has {size:,} bytes, at most {MOST_JSON:,} are read", MEND)
+                    raise InputError(str(path), f"it has {size:,} bytes, at most {MOST_JSON:,} are read", FIX)
                 read_json(path, file.read(MOST_JSON))
             elif path.suffix == ".safetensors":
                 read_header(path, file, size)
@@ -196,7 +196,7 @@ def open_regular(path: Path) -> BinaryIO:
         raise InputError(str(path), f"it cannot be opened: {error.strerror}", "copy or distill it again") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InputError(str(path), "it is not a regular file", MEND)
+        raise InputError(str(path), "it is not a regular file", FIX)
     return os.fdopen(descriptor, "rb")
 
 

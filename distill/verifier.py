@@ -107,7 +107,7 @@ class Verifier(Critic):
         ask = getattr(self.scorer, "score_and_spread", None) if self.heads > 1 else None
         if ask is None:
             if needed:
-                raise UsageError(f"{self.name} has one head and cannot say how sure it is; distill it with --heads 8")
+                raise UsageError(f"{self.name} has one head and has no uncertainty estimate; distill it with --heads 8")
             return [(p, []) for p in self.score_many(items)]
         out: list[tuple[list[float | None], list[float | None]]] = []
         for start in range(0, len(items), self.batch):

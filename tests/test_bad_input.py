@@ -101,7 +101,7 @@ def test_what_is_no_data_is_named_as_what_it_is(content: bytes, says: str, capsy
         (["label", "in.jsonl", "-o", "no/such/folder/out.jsonl", "--judge", "rules"], 1, "folder"),
         (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "openai/gpt-5.4-mini"], 4, "OPENAI_API_KEY"),
         (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "anthropic/claude-haiku-5-5"], 4, "ANTHROPIC_API_KEY"),
-        (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "nobody/model"], 2, "no provider is called 'nobody'"),
+        (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "nobody/model"], 2, "there is no provider 'nobody'"),
         (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "nonsense"], 2, "'nonsense'"),
         (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "recorded/x", "--style", "nope"], 2, "stepwise"),
         (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "rules", "--from", "nope"], 2, "processbench"),

@@ -85,7 +85,7 @@ def test_a_parameter_that_the_server_names_is_replaced(server: Judge, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("kind", "what", "mend"),
+    ("kind", "what", "fix"),
     [
         ("401", "key or model", "the key was refused"),
         ("404", "key or model", "no such model"),
@@ -95,12 +95,12 @@ def test_a_parameter_that_the_server_names_is_replaced(server: Judge, tmp_path: 
         ("stall", "server", "no answer within"),
     ],
 )
-def test_what_is_wrong_is_said(server: Judge, tmp_path: Path, kind: str, what: str, mend: str) -> None:
+def test_what_is_wrong_is_said(server: Judge, tmp_path: Path, kind: str, what: str, fix: str) -> None:
     server.behave(Behaviour(latency=0, faults={kind: 1.0}))
     found = look(tmp_path, openai(server), 0.5 if kind == "stall" else 20.0)
     assert kind == "stall" or server.seen.bodies.total() == 1  # a busy machine may not even send within so short a patience
     assert found[what].state == "bad"
-    assert mend in found[what].said
+    assert fix in found[what].said
 
 
 @pytest.mark.parametrize(

@@ -239,8 +239,8 @@ async def test_an_image_that_cannot_be_sent_costs_its_own_row_and_nothing_of_it_
     assert {name: done.status for name, done in found.items()} == {"fine": "ok", "bad": "provider_error", "plain": "ok"}
     (note,) = found["bad"].judgements[0].notes
     assert note == (
-        f"{source}:2: the image '../private.key' lies outside the folder of the input;"
-        " put it below the folder of the input, or name its folder with --image-root"
+        f"{source}:2: the image '../private.key' is outside the folder of the input;"
+        " move it below the folder of the input, or name its folder with --image-root"
     )
     assert len(provider.asked) == 2
     sent = orjson.dumps(provider.asked).decode()

@@ -289,15 +289,15 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
         (GOOD.replace("boxed-verdicts", "yes-no"), r":1: the reader yes-no reads one verdict; it needs `per: step`"),
         (
             GOOD.replace("user", "question"),
-            r"the block `user` is missing; blocks there are: `system` \(line 2\), `question` \(line 3\)",
+            r"the block `user` is missing; the template has: `system` \(line 2\), `question` \(line 3\)",
         ),
-        (GOOD.replace("{{ problem }}", "{{ promblem }}"), r":3: no variable is called `promblem`; there are: problem, steps, "),
+        (GOOD.replace("{{ problem }}", "{{ promblem }}"), r":3: there is no variable `promblem`; available: problem, steps, "),
         (GOOD.replace("{{ problem }}", "\n{% for s in steps %}x"), r":4: "),
         (GOOD.replace("{{ problem }}", "{{ problem | shout }}"), r":3: No filter named 'shout'"),
         (GOOD + "{% include 'other' %}", r":4: a prompt is one file; it cannot include another"),
         (GOOD + "Good luck!", r"text and code outside the blocks system and user would never be sent"),
         (GOOD + "{% set x = 1 %}", r":4: text and code outside the blocks"),
-        (GOOD.replace("{{ problem }}", "{{ range(3) }}"), r":3: no variable is called `range`"),
+        (GOOD.replace("{{ problem }}", "{{ range(3) }}"), r":3: there is no variable `range`"),
     ],
 )
 def test_what_is_wrong_with_a_template_is_said_with_its_line(tmp_path: Path, source: str, said: str) -> None:

@@ -142,7 +142,7 @@ def broken_seventh(bad: bytes) -> bytes:
         (b'{"a": "x', "broken JSON at column"),
         (b'{"a": "\xff"}', "invalid UTF-8 at byte 8"),
         (b'{"a": NaN}', "NaN is not JSON; write null"),
-        (b"hello there", "this is no JSON but 'hello there'"),
+        (b"hello there", "this is not JSON but 'hello there'"),
         (b"[" * 100_000, "nested too deeply"),
     ],
 )
@@ -194,7 +194,7 @@ ZOO: list[tuple[str, bytes, str]] = [
     ("array6", b'[\n{"a": "' + b"\xff" + b'"}]', ":2: invalid UTF-8"),
     ("array7", b'[\n{"a": NaN}]', ":2: NaN is not JSON"),
     ("spread", b'{\n "a": 1\n "b": 2\n}', ":3: broken JSON"),
-    ("text", b"The answer is 42.\nIndeed.", ":1: this is no JSON but 'The answer is 42.'"),
+    ("text", b"The answer is 42.\nIndeed.", ":1: this is not JSON but 'The answer is 42.'"),
 ]
 
 

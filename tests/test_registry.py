@@ -62,7 +62,7 @@ def test_plugins_of_other_packages_are_found_by_their_entry_points(installed: Pa
     for kind in GROUPS:
         assert "toy" in registry.names(kind)
         assert registry.load(kind, "toy").__name__ == "toy_thing"
-    with pytest.raises(UsageError, match=r"no provider is called 'other'; available: .*toy"):
+    with pytest.raises(UsageError, match=r"there is no provider 'other'; available: .*toy"):
         registry.load("provider", "other")
 
 

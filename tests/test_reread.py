@@ -148,7 +148,7 @@ async def test_a_step_that_could_not_be_read_before_shows_what_was_never_asked(
     monkeypatch.setattr("critic_prm.label.reread.read_reply", better)
     found, _ = again(rows, db)
     assert found[3].label.status == "count_mismatch"
-    assert found[3].label.judgements[0].notes == ("steps from 2 on were never asked about; label again to go on",)
+    assert found[3].label.judgements[0].notes == ("steps from 2 on were never judged; label again to resume",)
 
 
 async def test_what_is_not_in_the_cache_stays(tmp_path: Path) -> None:

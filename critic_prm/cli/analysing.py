@@ -31,7 +31,7 @@ def read_solutions(source: str, format: str, limit: int | None) -> list[Trajecto
 
     found = [without_labels(trajectory) for trajectory in read_trajectories(source, format)]
     if not found:
-        raise InputError(source, "the file holds no solutions")
+        raise InputError(source, "the file contains no solutions")
     return spread_out(found, limit) if limit else found
 
 

@@ -184,7 +184,7 @@ def print_tuned(tuned: TuningResult, row: Mapping[str, Any]) -> None:
     interval = "" if low is None or high is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]"
     console.print(f"Cascade less judge: {100 * gap:+.1f} points{interval}, for {tuned.share:.0%} of its calls", highlight=False)
     if row["left_out"]:
-        console.print(f"{row['left_out']:,} solutions left out: the first critic could say nothing of them", style="dim")
+        console.print(f"{row['left_out']:,} solutions left out: the first critic could not judge them", style="dim")
 
 
 def band(low: float, high: float) -> str:

@@ -40,7 +40,7 @@ def doctor(
     served = judging.base_url if (Path(judge) / "verifier.json").is_file() else None
     if served is None and ("/" not in judge or Path(judge).is_dir()):
         raise UsageError(
-            f"{judge!r} is no judge that is asked over a network; name one as provider/MODEL, such as openai/MODEL, or a"
+            f"{judge!r} is not a judge with a network API; name one as provider/MODEL, such as openai/MODEL, or a"
             " verifier's folder with the --base-url of a vLLM that serves it"
         )
 

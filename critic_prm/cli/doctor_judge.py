@@ -177,7 +177,7 @@ def _obeyed(reply: Reply) -> Finding:
 
 def _limits(allowance: RateLimits) -> Finding:
     if allowance.requests is None and allowance.tokens is None:
-        return Finding("rate limit", "note", "no headers say what is left; the run finds out by listening to refusals")
+        return Finding("rate limit", "note", "no rate-limit headers; the run adapts to refusals")
     left = [
         f"{count:,} {what}"
         for what, count in (("requests", allowance.requests), ("tokens", allowance.tokens))

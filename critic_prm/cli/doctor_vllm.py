@@ -68,8 +68,8 @@ def _about(provider: VLLMProvider, server: Server, run: Wire) -> list[Finding]:
     if server.fields is not None:
         unknown = sorted(set(run) - server.fields)
         legacy = any(name.startswith("guided_") for name in unknown)
-        mend = '; structured outputs are asked for as {"structured_outputs": {"json": ...}}' if legacy else ""
-        said = f"{', '.join(unknown)}: this version ignores that in silence{mend}"
+        fix = '; structured outputs are asked for as {"structured_outputs": {"json": ...}}' if legacy else ""
+        said = f"{', '.join(unknown)}: this version silently ignores that{fix}"
         known = f"this version knows all {len(run)} fields that a run sends"
         findings.append(Finding("fields", "bad", said) if unknown else Finding("fields", "ok", known))
     context, room = (server.models or {}).get(provider.model), reply_limit(run)
@@ -134,7 +134,7 @@ async def _choice(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
     if reply.text.strip() == WORD:
         return "ok", "structured_outputs is obeyed"
     return "bad" if "structured_outputs" in run else "note", (
-        "structured_outputs is ignored in silence (vLLM before 0.12 knows guided_json alone): update it, or add --no-schema"
+        "structured_outputs is silently ignored (vLLM before 0.12 knows only guided_json): update it, or add --no-schema"
     )
 
 
@@ -150,7 +150,7 @@ async def _begun(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
     wire = provider.wire(Request(BEGUN, Sampling(max_tokens=1, temperature=0.0), continues=True))
     on, anew = (await ask(wire)).usage.input, (await ask(_plain(provider, BEGUN, max_tokens=1))).usage.input
     if not on or not anew:
-        return "note", "cannot be told: the server does not count the prompt's tokens"
+        return "note", "unknown: the server does not count the prompt's tokens"
     if on < anew:
         return "ok", "an answer that was begun is gone on with"
     return "bad", "continue_final_message is ignored: a cut critique cannot be forced to its verdict; add --no-force"
@@ -166,7 +166,7 @@ async def _seed(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
         if one != other
         else (
             "note",
-            "cannot be told: the answer is the same with another seed",
+            "unknown: the answer is the same with another seed",
         )
     )
 

@@ -138,7 +138,7 @@ def _evaluate(console: Console, folder: Path) -> None:
     console.print(table)
     console.print(
         "[dim]F1 is ProcessBench's: the harmonic mean of first errors found exactly and of right solutions left alone."
-        " The verifier has seen nothing but arithmetic, and it shows; labels of your own kind of problem mend that.[/]"
+        " The verifier was trained on arithmetic only. For other problems, distill one on labels of your own.[/]"
     )
 
 

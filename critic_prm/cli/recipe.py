@@ -111,7 +111,7 @@ def open_recipe(name: str) -> Recipe:
     own = "/" in name or name.endswith(".toml")
     path = Path(name) if own else resource("recipes") / f"{name}.toml"
     if not own and not path.is_file():
-        raise UsageError(f"no recipe is called {name!r}; there are: {', '.join(recipe_names())}, or give a .toml file's path")
+        raise UsageError(f"there is no recipe {name!r}; available: {', '.join(recipe_names())}, or give a .toml file's path")
     try:
         return _recipe(path.stem, read_toml(path), str(path) if own else path.name, own)
     except (OSError, ValueError) as error:
@@ -136,7 +136,7 @@ def steps_of(recipe: Recipe, order: Order) -> list[Step]:
     steps = []
     for stage in recipe.stages:
         if origin is not None and not origin.trusted and not _is_own(Path(stage.out)):
-            raise origin.refusal(f"stage {stage.name!r}: out", stage.out, "what lies below -o")
+            raise origin.refusal(f"stage {stage.name!r}: out", stage.out, "files below -o")
         arguments = [_filled(part, values, recipe.name) for part in stage.run]
         out = order.out / stage.out
         arguments += ["-o", str(out)]
@@ -231,7 +231,7 @@ def _values(recipe: Recipe, order: Order) -> dict[str, str]:
 def _filled(part: str, values: Mapping[str, str], name: str) -> str:
     def value(match: re.Match[str]) -> str:
         if match.group(1) not in values:
-            raise UsageError(f"the recipe {name} uses {match.group()}, which is no parameter of it")
+            raise UsageError(f"the recipe {name} uses {match.group()}, which is not one of its parameters")
         return values[match.group(1)]
 
     return _NAME.sub(value, part)
@@ -260,7 +260,7 @@ def _state(out: Path) -> dict[str, str]:
         found = orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError as error:
         raise InputError(
-            str(path), f"this is no JSON: {error}", "remove it: the stages run again, and pay nothing twice"
+            str(path), f"this is not JSON: {error}", "remove it: the stages run again, and pay nothing twice"
         ) from None
     return {str(name): str(mark) for name, mark in found.items()} if isinstance(found, dict) else {}
 
@@ -291,7 +291,7 @@ def _recipe(name: str, row: Mapping[str, Any], where: str, own: bool) -> Recipe:
     stages = []
     for number, stage in enumerate(row["stages"], 1):
         if not isinstance(stage, dict):
-            raise InputError(where, f"stage {number} is no table", "write it as [[stages]]")
+            raise InputError(where, f"stage {number} is not a table", "write it as [[stages]]")
         for key in ("name", "run", "out"):
             if not stage.get(key):
                 raise InputError(where, f"stage {number} has no `{key}`")
@@ -352,12 +352,12 @@ INPUT, OUT, USER = "\0input", "\0out", "\0user"
 """Placeholders for {input}, {out} and parameters set by the user, while a stage is checked."""
 
 _MAY: Mapping[Holds | None, str] = {
-    "reads": "{input}, {out}/NAME and {folder}/NAME, which lies beside it",
+    "reads": "{input}, {out}/NAME and {folder}/NAME (beside the recipe)",
     "writes": "{out}/NAME",
-    "critic": "a packaged critic, provider/MODEL, {out}/NAME and {folder}/NAME, which lies beside it",
+    "critic": "a packaged critic, provider/MODEL, {out}/NAME and {folder}/NAME (beside the recipe)",
     "policy": "provider/MODEL with a packaged provider",
-    "style": "a packaged style, {out}/NAME and {folder}/NAME, which lies beside it",
-    "prompt": "a packaged prompt, {out}/NAME and {folder}/NAME, which lies beside it",
+    "style": "a packaged style, {out}/NAME and {folder}/NAME (beside the recipe)",
+    "prompt": "a packaged prompt, {out}/NAME and {folder}/NAME (beside the recipe)",
     "word": "a word or a number",
     None: "nothing there",
 }

@@ -149,7 +149,7 @@ class Cascade(Composite):
             if tried[-1].status == "ok" and tried[-1].first_error is not None:
                 return _whole(tried[-1], [first, *tried], sample, (f"{len(doubted)} steps in doubt",))
         self._escalate(trajectory, first, tried, doubted)
-        return _whole(first, [first, *tried], sample, ("no judge decided: the first critic's result stands",))
+        return _whole(first, [first, *tried], sample, ("no judge decided: the first critic's result is kept",))
 
     async def _by_step(self, trajectory: Trajectory, first: Judgement, sample: int) -> Judgement:
         """Judge step by step up to the first error. A judge that sees a prefix may find an error before the step in
@@ -183,7 +183,7 @@ class Cascade(Composite):
             first_error=first_error_of(verdicts, len(trajectory.steps)),
             keys=tuple(key for one in tried for key in one.keys),
         )
-        notes = (f"no judge decided on step {step}: the first critic's result stands" for step in undecided)
+        notes = (f"no judge decided on step {step}: the first critic's result is kept" for step in undecided)
         return _whole(judgement, [first, *tried], sample, tuple(notes))
 
     async def _ask(self, trajectory: Trajectory, step: int, sample: int, tried: list[Judgement]) -> Verdict | None:

@@ -161,12 +161,12 @@ class LLMCritic(Critic):
             answer = await self._send(follow_up.conversation, request.schema, sample)
             if answer.reply is None or answer.reply.finish in ("refusal", "filter"):
                 why = str(answer.failure) if answer.reply is None else f"finish reason: {answer.reply.finish}"
-                reading = _with_note(reading, f"{follow_up.kind} in vain: {why}")
+                reading = _with_note(reading, f"{follow_up.kind} failed: {why}")
                 break
             further = follow_up.conversation.with_reply(answer.reply)
             new_reading = await _read(question, further.reply)
             if reading.status == "ok" != new_reading.status:
-                note = f"what it said when it {follow_up.kind} could not be read ({new_reading.status})"
+                note = f"the reply when {follow_up.kind} could not be read ({new_reading.status})"
                 reading = _with_note(reading, note)
                 break
             conversation, reading, left = further, new_reading, follow_up.left

@@ -98,7 +98,7 @@ def check_keys(table: Mapping[str, Any], name: str, needed: Set[str], allowed: S
         raise UsageError(f"[{name}] lacks {', '.join(sorted(missing))}")
     if unknown := table.keys() - needed - allowed:
         known = ", ".join(sorted(needed | allowed))
-        raise UsageError(f"[{name}] has no {', '.join(sorted(unknown))}; there are: {known}")
+        raise UsageError(f"[{name}] has no {', '.join(sorted(unknown))}; available: {known}")
 
 
 def critic_in_file(name: object, origin: Origin) -> str:

@@ -117,7 +117,7 @@ def open_aggregation(how: str) -> Aggregation:
             )
         return lambda p: function(p, value)
     raise UsageError(
-        f"no aggregation is called {how!r}; there are: {', '.join(AGGREGATIONS)}, and {', '.join(_TUNED)} with :NUMBER"
+        f"there is no aggregation {how!r}; available: {', '.join(AGGREGATIONS)}, and {', '.join(_TUNED)} with :NUMBER"
     )
 
 
@@ -189,6 +189,6 @@ def lower_bounds(votes: Sequence[tuple[int, int]], how: str = "wilson", correlat
     `correlation` (0 to 1) reduces n votes to n / (1 + (n - 1) * correlation). Raises UsageError for an unknown name.
     """
     if how not in BOUNDS:
-        raise UsageError(f"no bound is called {how!r}; there are: {', '.join(BOUNDS)}")
+        raise UsageError(f"there is no bound {how!r}; available: {', '.join(BOUNDS)}")
     shrunk = [(k, n, 1 + (n - 1) * correlation) for k, n in votes]
     return [BOUNDS[how](k / factor, n / factor) if n else None for k, n, factor in shrunk]

@@ -80,7 +80,7 @@ class Trajectory:
 def trajectory_from_json(row: Any, where: str) -> Trajectory:
     """Parse one native row. `where` is the file and line for error messages. Raises InputError."""
     if not isinstance(row, dict):
-        raise InputError(where, f"a trajectory is a JSON object, this line holds {_say(row)}")
+        raise InputError(where, f"a trajectory is a JSON object, this line contains {_say(row)}")
     problem = row.get("problem")
     if not isinstance(problem, str) or not problem.strip():
         raise InputError(where, f'"problem" is {_say(problem)}', "it must be the text of the problem")

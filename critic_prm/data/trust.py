@@ -84,7 +84,7 @@ class Origin:
             return str(self.path(what, value))
         if self.trusted:
             return str(value)
-        raise self.refusal(what, value, f"{', '.join(packaged)}, or what lies in its own folder")
+        raise self.refusal(what, value, f"{', '.join(packaged)}, or files in its own folder")
 
     def provider(self, what: str, value: object) -> str:
         """Check "provider/model" with a packaged provider. If the model can be a path (scripted, vllm), check it as a path to
@@ -99,7 +99,7 @@ class Origin:
             return f"{kind}/{self.path(what, model)}"
         return str(value)
 
-    def refusal(self, what: str, value: object, allowed: str, mend: str = "") -> InputError:
+    def refusal(self, what: str, value: object, allowed: str, fix: str = "") -> InputError:
         """The error for a value that the file may not use."""
         shown = repr(value)
         shown = shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
@@ -107,11 +107,11 @@ class Origin:
         return InputError(
             file,
             f"{what} is {shown}; a file may name {allowed}",
-            mend or f"to allow it: --trust {file} (in Python, trust=[...])",
+            fix or f"to allow it: --trust {file} (in Python, trust=[...])",
         )
 
     def _below(self, what: str, value: object, found: Path) -> Path:
-        refusal = self.refusal(what, value, "what lies in its own folder")
+        refusal = self.refusal(what, value, "files in its own folder")
         # Reject home directories and network shares: other programs expand them, and resolving a share contacts its server.
         if not isinstance(value, str) or not value or value.startswith(("~", "//", "\\\\")):
             raise refusal

@@ -74,7 +74,7 @@ def from_label(label: Label, *, neutral: Neutral = "drop", soft: bool = True, wh
     if not ok:
         if neutral != "drop":
             raise InputError(
-                where, "the row holds no judgements, so its neutral verdicts cannot be counted", "use --neutral drop"
+                where, "the row has no judgements, so its neutral verdicts cannot be counted", "use --neutral drop"
             )
         if label.first_error is None:
             return "no first error"
@@ -279,7 +279,7 @@ def _refuse(
     if options.gold or options.min_agreement <= 0:
         return ""
     if targets.agreement is None:
-        raise InputError(where, "the row holds no judgements, so their agreement is unknown", "use --min-agreement 0")
+        raise InputError(where, "the row has no judgements, so their agreement is unknown", "use --min-agreement 0")
     return "" if targets.agreement >= options.min_agreement - 1e-12 else "low agreement"
 
 
@@ -416,8 +416,8 @@ def _warnings(summary: Mapping[str, Any], options: DatasetOptions) -> Iterator[s
 def _labelled(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, Trajectory, Targets | str]]:
     for record in read_records(path):
         if isinstance(record.data, dict) and "p_correct" not in record.data:
-            mend = "label it first with critic-prm label, or build from its gold labels with --gold"
-            raise InputError(record.where, "this is no row of a label file", mend)
+            fix = "label it first with critic-prm label, or build from its gold labels with --gold"
+            raise InputError(record.where, "this is not a row of a label file", fix)
         row = labelled_from_json(record.data, record.where)
         targets = from_label(row.label, neutral=options.neutral, soft=options.soft, where=record.where)
         yield record.where, row.trajectory, targets

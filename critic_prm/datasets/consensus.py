@@ -257,7 +257,7 @@ def _agreed_row(row: Row, agreed: Agreed, mine: Said, theirs: Said, other: _Othe
 def _view(tally: Tally, options: ConsensusOptions) -> str:
     if options.class_by != "auto":
         if tally.joined and not tally.offered[options.class_by]:
-            raise UsageError(f"class_by is {options.class_by}, which says the class of no row; choose another")
+            raise UsageError(f"class_by is {options.class_by}, which gives no row a class; choose another")
         return options.class_by
     return "gold" if tally.joined and tally.offered["gold"].total() == tally.joined else "b"
 

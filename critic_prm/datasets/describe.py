@@ -266,7 +266,7 @@ def write_card(folder: str | Path, about: About | None = None) -> Path:
     place = Path(folder)
     found = dict(_splits(place))
     if not found:
-        raise UsageError(f"{place} holds no train.jsonl, dev.jsonl or test.jsonl, nor data/train-*; is it a training set?")
+        raise UsageError(f"{place} contains no train.jsonl, dev.jsonl or test.jsonl, nor data/train-*; is it a training set?")
     counted = {split: statistics([file]) for split, file in found.items()}
     counted = {split: summary for split, summary in counted.items() if summary["rows"]}
     files = {split: found[split].relative_to(place).as_posix() for split in counted}

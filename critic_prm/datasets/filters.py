@@ -81,7 +81,7 @@ PRESETS: dict[str, FilterOptions] = {
 def preset_rules(name: str, asked: FilterOptions) -> FilterOptions:
     """A preset combined with the options set in `asked`. Raises UsageError for an unknown preset."""
     if name not in PRESETS:
-        raise UsageError(f"no preset is called {name!r}; there are: {', '.join(sorted(PRESETS))}")
+        raise UsageError(f"there is no preset {name!r}; available: {', '.join(sorted(PRESETS))}")
     default = FilterOptions()
     besides = {one.name: getattr(asked, one.name) for one in fields(asked)}
     besides = {key: value for key, value in besides.items() if value != getattr(default, key)}
@@ -108,7 +108,7 @@ def row_rules(options: FilterOptions) -> dict[str, RowRule]:
             return ""
         firsts = [j.first_error for j in judgements if j.status == "ok"]
         if not firsts:
-            raise InputError(row.where, "the row holds no judgements, so their agreement is unknown", "leave the rule out")
+            raise InputError(row.where, "the row has no judgements, so their agreement is unknown", "leave the rule out")
         share = 0.0 if row.first_error is None else firsts.count(row.first_error) / len(firsts)
         return "" if lowest is None or (row.first_error is not None and share >= lowest - 1e-12) else "low agreement"
 
@@ -300,7 +300,7 @@ def filter_rows(
     write_report(out, report)
     if judging and bare.total():
         names = ", ".join(judging)
-        say(f"{bare.total():,} of {account.rows_in.total():,} rows hold no judgements; {names} cannot tell of them")
+        say(f"{bare.total():,} of {account.rows_in.total():,} rows have no judgements; {names} do not apply to them")
     return report
 
 

@@ -30,7 +30,7 @@ def parse_sources(words: Sequence[str]) -> list[Source]:
         try:
             source = Source(path, float(weight)) if mark else Source(word, 1.0)
         except ValueError:
-            raise UsageError(f"{word!r} is no FILE=WEIGHT; a weight is a number such as 0.7") from None
+            raise UsageError(f"{word!r} is not FILE=WEIGHT; a weight is a number such as 0.7") from None
         if not 0 < source.weight < float("inf"):
             raise UsageError(f"the weight of {source.path} is {source.weight:g}; it must be above 0")
         sources.append(source)
@@ -91,7 +91,7 @@ def _counts(sources: Sequence[Source], rows: Sequence[int], total: int | None, r
     shares = [source.weight / whole for source in sources]
     for source, n in zip(sources, rows, strict=True):
         if not n:
-            raise InputError(source.path, "the file holds no rows", "leave it out")
+            raise InputError(source.path, "the file contains no rows", "leave it out")
     if total is None:
         total = int(min(n / share for n, share in zip(rows, shares, strict=True)) + 1e-9)
     counts = [int(total * share) for share in shares]
@@ -100,8 +100,8 @@ def _counts(sources: Sequence[Source], rows: Sequence[int], total: int | None, r
         counts[i] += 1
     for source, n, count in zip(sources, rows, counts, strict=True):
         if count > n and not repeat:
-            mend = "ask for fewer with -n, give it a smaller weight, or let rows come again with --repeat"
-            raise InputError(source.path, f"it holds {n} rows, but {count} of {total} are its share", mend)
+            fix = "request fewer with -n, give it a smaller weight, or repeat rows with --repeat"
+            raise InputError(source.path, f"it holds {n} rows, but {count} of {total} are its share", fix)
     return counts
 
 

@@ -81,7 +81,7 @@ def read_rows(path: str | Path) -> Iterator[Row]:
             yield row_of(record)
         return
     if str(path) == "-":
-        raise InputError(first.where, "stdin holds no native rows, labels or training rows", "convert it first")
+        raise InputError(first.where, "stdin contains no native rows, labels or training rows", "convert it first")
     from critic_prm.data.formats.convert import read_trajectories
 
     for trajectory in read_trajectories(path):
@@ -93,7 +93,7 @@ def row_of(record: Record) -> Row:
     data, where = record.data, record.where
     shape = _shape(data)
     if shape is None:
-        raise InputError(where, "this is no row like the first one of its file", "it needs problem and steps, or prompt")
+        raise InputError(where, "this is not a row like the first one of its file", "it needs problem and steps, or prompt")
     if shape == "training row":
         return _training(data, where)
     trajectory = trajectory_from_json(data, where)
@@ -121,7 +121,7 @@ def _plain(where: str, data: dict[str, Any], trajectory: Trajectory) -> Row:
 def _training(data: Mapping[str, Any], where: str) -> Row:
     texts, seen = data["completions"], data.get("observations")
     if not isinstance(texts, list) or not isinstance(seen, list | None) or (seen is not None and len(seen) != len(texts)):
-        raise InputError(where, '"completions" or "observations" is no list of texts for the steps', "mend or remove the row")
+        raise InputError(where, '"completions" or "observations" is not a list of texts for the steps', "fix or delete the row")
     steps = [{"text": text, "observation": None if seen is None else seen[i]} for i, text in enumerate(texts)]
     row = {"problem": data["prompt"], "steps": steps, "step_labels": data["labels"]}
     if data.get("id") is not None:

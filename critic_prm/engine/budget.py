@@ -55,7 +55,7 @@ class Budget:
         """
         if self.max_requests is not None and self.requests >= self.max_requests:
             raise BudgetError(
-                f"stopped after {self.requests} requests (--max-requests); run again to go on, nothing is paid twice"
+                f"stopped after {self.requests} requests (--max-requests); run again to resume, nothing is paid twice"
             )
         reserved = Reservation(0.0, 0)
         if self.budget_usd is not None and self.prices is not None:

@@ -257,8 +257,8 @@ class Cache:
         except (TypeError, ValueError):
             body = None
         if not isinstance(body, dict):
-            mend = f"to ask again, delete it: sqlite3 {shlex.quote(str(self.path))} \"DELETE FROM attempt WHERE key = '{key}'\""
-            raise InputError(str(self.path), f"an attempt under {key[:12]} was damaged after it was stored", mend)
+            fix = f"to ask again, delete it: sqlite3 {shlex.quote(str(self.path))} \"DELETE FROM attempt WHERE key = '{key}'\""
+            raise InputError(str(self.path), f"an attempt under {key[:12]} was damaged after it was stored", fix)
         return body
 
     def add(self, entries: Iterable[Entry], attempts: Iterable[Attempt] = ()) -> None:
@@ -365,7 +365,7 @@ class Cache:
         if len(rows) == 1:
             return rows[0]
         problem = "no reply has a key that begins with" if not rows else "several replies have keys that begin with"
-        raise UsageError(f"{problem} {prefix!r} in {self.path}; keys stand in label files and in table reply")
+        raise UsageError(f"{problem} {prefix!r} in {self.path}; keys are in label files and in the table reply")
 
     def wire(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Rebuild the request body from the `prompt` and `params` of `row`. Raises InputError if they are damaged."""
@@ -428,8 +428,10 @@ def _check_files(path: Path) -> None:
             with open(place, "rb") as file:
                 file.seek(max(os.fstat(file.fileno()).st_size - len(SUPER_JOURNAL), 0))
                 if file.read() == SUPER_JOURNAL:
-                    mend = "critic-prm writes no such journal: use the cache only if you know who made it, without this file"
-                    raise InputError(place, "the journal names another file, which SQLite would delete", mend)
+                    fix = (
+                        "critic-prm does not write such journals: use the cache only if you know who made it, without this file"
+                    )
+                    raise InputError(place, "the journal names another file, which SQLite would delete", fix)
 
 
 def _check_schema(conn: _Connection) -> None:
@@ -438,8 +440,8 @@ def _check_schema(conn: _Connection) -> None:
     for kind, name, sql in conn.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
         shown, table = safe_text(str(name)), str(name).lower() in TABLES
         if kind == "trigger":
-            mend = "if you made it yourself, remove it with DROP TRIGGER in sqlite3"
-            raise InputError(str(conn.path), f"it has a trigger, {shown!r}, which can alter replies when they are stored", mend)
+            fix = "if you made it yourself, remove it with DROP TRIGGER in sqlite3"
+            raise InputError(str(conn.path), f"it has a trigger, {shown!r}, which can alter replies when they are stored", fix)
         if not table or kind == "index":
             continue
         plain = kind == "table" and not str(sql).upper().startswith("CREATE VIRTUAL")
@@ -539,8 +541,8 @@ def entry_from_row(
         raise InputError(where, f"this is not an exported reply: {problem}", "import what `critic-prm cache export` wrote")
     digest = row.get("digest")
     if digest is None and not undigested:
-        mend = "export it again with this version, or accept such rows with --without-digest"
-        raise InputError(where, "the row has no digest, so a change to it would not show", mend)
+        fix = "export it again with this version, or accept such rows with --without-digest"
+        raise InputError(where, "the row has no digest, so changes to it could not be detected", fix)
     kept = {**dict.fromkeys(COUNTS), **row, "raw": orjson.dumps(row["raw"]).decode()}
     checks = (
         (
@@ -633,12 +635,12 @@ RECOVER = "the file is damaged: `sqlite3 FILE .recover` saves what can be saved,
 
 
 def _unusable(path: Path, error: Exception) -> CriticPrmError:
-    mends = {
+    fixes = {
         "disk is full": "make room and run the same command again: everything stored so far is kept",
         "unable to open": "the folder must exist and be writable; choose another place with --db",
         "readonly": "the file or its folder is not writable; choose another place with --db",
         "not a database": "name a file that `critic-prm label --db` wrote, or a new one",
-        "locked": "another program holds the file; end it or wait, then run the same command again",
+        "locked": "another program has locked the file; end it or wait, then run the same command again",
     }
-    mend = next((mend for words, mend in mends.items() if words in str(error)), RECOVER)
-    return InputError(str(path), f"the cache cannot be used: {error}", mend)
+    fix = next((fix for words, fix in fixes.items() if words in str(error)), RECOVER)
+    return InputError(str(path), f"the cache cannot be used: {error}", fix)

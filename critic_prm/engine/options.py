@@ -15,7 +15,7 @@ from critic_prm.providers.provider import Sampling
 class RayOptions:
     """Where the work of a run is done."""
 
-    engine: Annotated[Literal["local", "ray"], Option(panel="Where the work is done")] = "local"
+    engine: Annotated[Literal["local", "ray"], Option(panel="Execution")] = "local"
     """local: in this process; ray: on workers of a Ray cluster."""
     ray_address: Annotated[str | None, Option(metavar="ADDRESS", envvar="RAY_ADDRESS")] = None
     """Address of a running cluster; default: start Ray on this machine for the run."""
@@ -29,7 +29,7 @@ class RayOptions:
 class JudgeOptions:
     """How to query an LLM judge: everything that its name does not say. Critics that query no LLM ignore most of these."""
 
-    style: Annotated[str, Option(panel="How the judge is asked")] = "stepwise"
+    style: Annotated[str, Option(panel="Judge")] = "stepwise"
     """Prompt style: a name from `critic-prm prompts list`, or a .jinja file."""
     sampling: Sampling = Sampling()
     """Sampling parameters of the requests."""
@@ -45,7 +45,7 @@ class JudgeOptions:
     """Show the judge the reference answer, if there is one."""
     image_root: Path | None = None
     """Also send image files located in this folder or below it."""
-    db: Annotated[Path, Option(panel="How the run goes")] = Path("critic-prm.db")
+    db: Annotated[Path, Option(panel="Run")] = Path("critic-prm.db")
     """Cache file. Every paid reply is stored here and reused."""
     base_url: str | None = None
     """Base URL of an OpenAI- or Anthropic-compatible server."""

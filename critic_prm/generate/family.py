@@ -191,7 +191,7 @@ def _weights(name: str, own: Mapping[str, float], asked: Mapping[str, float] | N
         return own
     for kind, weight in asked.items():
         if kind not in own:
-            raise UsageError(f"{name} has no kind of error called {kind!r}; there are: {', '.join(own)}")
+            raise UsageError(f"{name} has no kind of error called {kind!r}; available: {', '.join(own)}")
         if not 0 <= weight < float("inf"):
             raise UsageError(f"the weight of {kind} is {weight}; it must be 0 or more, and finite")
     if not any(asked.values()):

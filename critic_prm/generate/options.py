@@ -172,7 +172,7 @@ class PerturbOptions:
         for kind, weight in self.weights.items():
             if kind not in KINDS and kind not in written_kinds():
                 available = f"{', '.join(KINDS)}; written by a model: {', '.join(written_kinds())}"
-                raise UsageError(f"no kind of error is called {kind!r}; there are: {available}")
+                raise UsageError(f"no kind of error is called {kind!r}; available: {available}")
             if not 0 < weight < float("inf"):
                 raise UsageError(f"the weight of {kind} is {weight}; it must be above 0 and finite")
 

@@ -164,8 +164,8 @@ class Job:
         for number in waiting - mine:
             batch = self.ledger.batch(number)
             raise ConfigError(
-                f"{batch.called} at {batch.base_url or 'its own address'} holds requests of this command; name that judge and"
-                f" --base-url to wait for it, or give it up with `critic-prm batch forget {number}`"
+                f"{batch.called} at {batch.base_url or 'its own address'} has requests of this command; name that judge and"
+                f" --base-url to wait for it, or stop tracking it with `critic-prm batch forget {number}`"
             )
 
     def _report_unneeded(self, waiting: set[int]) -> None:
@@ -175,7 +175,7 @@ class Job:
                 if batch.id not in waiting | judge.reported:
                     judge.reported.add(batch.id)
                     self.say(
-                        f"{batch.called} holds {batch.requests:,} requests that this command does not ask (another input,"
+                        f"{batch.called} holds {batch.requests:,} requests that this command does not send (another input,"
                         f" prompt or option); its replies will be kept; `critic-prm batch cancel {batch.id}` ends it"
                     )
 

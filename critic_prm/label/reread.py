@@ -97,7 +97,7 @@ class _Rereader:
             return before
         after = replace(as_judgement(asked, style, len(trajectory.steps), before.sample), judge=before.judge)
         if len(asked) < len(expectations(style, trajectory)) and not is_enough(asked, style):
-            note = f"steps from {len(asked)} on were never asked about; label again to go on"
+            note = f"steps from {len(asked)} on were never judged; label again to resume"
             after = replace(after, status="count_mismatch", first_error=None, notes=(*after.notes, note))
         self.changes.compare(style.name, before, after)
         return after
@@ -159,4 +159,4 @@ def _style(name: str, own: str | None) -> Style:
     try:
         return style_in_data(name, "a label")
     except UsageError as error:
-        raise UsageError(f"{error}; to read labels of a prompt of your own again, give its file with --style") from None
+        raise UsageError(f"{error}; to read labels of a custom prompt again, give its file with --style") from None

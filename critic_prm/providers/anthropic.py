@@ -87,7 +87,7 @@ class AnthropicProvider:
         sampling = request.sampling
         for name in ("temperature", "top_p", "seed", "logprobs"):
             if getattr(sampling, name) is not None:
-                raise UsageError(f"{self.model} takes no {name}; leave it out (Claude samples at temperature 1)")
+                raise UsageError(f"{self.model} does not accept {name}; leave it out (Claude samples at temperature 1)")
         system = "\n\n".join(message.content for message in request.messages if message.role == "system")
         body: Wire = {
             "model": self.model,
@@ -171,7 +171,7 @@ class AnthropicProvider:
 
     def _need_key(self) -> None:
         if not self.key and not self.token:
-            raise ConfigError("anthropic needs a key: set ANTHROPIC_API_KEY, or name a server of your own with --base-url")
+            raise ConfigError("anthropic needs a key: set ANTHROPIC_API_KEY, or give your own server with --base-url")
 
     def _connect_alone(self) -> AsyncAnthropic:
         import anthropic

@@ -112,6 +112,6 @@ def batch_api(provider: Provider) -> BatchAPI:
     if opened is None:
         raise UsageError(
             f"{provider.name} has no batch API; `critic-prm batch export` writes the requests to a file, for `vllm run-batch`"
-            " or whatever answers them, and `critic-prm batch import` takes in the results"
+            " or another program, and `critic-prm batch import` imports the results"
         )
     return cast("BatchAPI", opened())

@@ -11,7 +11,7 @@ from critic_prm.errors import Failure
 CREDIT = "the account has no credit; add some and run the same command again: everything paid for is kept"
 KEY = "the key was refused; set the provider's environment variable to a valid one"
 ACCESS = "this key may not use this model or region"
-NAME = "the server knows no such model or path; check the name and --base-url"
+NAME = "the server has no such model or path; check the name and --base-url"
 DAILY = "this limit lasts for hours; run the same command again when it is over: everything paid for is kept"
 MODERATED = "the provider's moderation refused this row"
 HTTPS = "the server expects https; write https:// in --base-url"

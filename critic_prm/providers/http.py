@@ -133,7 +133,7 @@ def decoded(content: bytes | bytearray, content_type: str, headers: Mapping[str,
             f"the server answered 200 with {what} ({content_type or 'no content type'})", "transient", status=200
         ) from error
     if not isinstance(body, dict):
-        raise ProviderError("the server answered 200 with JSON that is no object", "transient", status=200)
+        raise ProviderError("the server answered 200 with JSON that is not an object", "transient", status=200)
     if body.get("error") and "choices" not in body and "content" not in body:
         raise failed(200, headers, body)
     return body

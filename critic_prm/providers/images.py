@@ -61,8 +61,8 @@ def data_url(image: str, root: Path | None = None) -> str:
     try:
         path = _allowed(image, root) if isinstance(image, ImageName) else Path(image)
         if path is None:
-            mend = "put it below the folder of the input, or name its folder with --image-root"
-            raise ImageError(where, f"the image {shown} lies outside the folder of the input", mend)
+            fix = "move it below the folder of the input, or name its folder with --image-root"
+            raise ImageError(where, f"the image {shown} is outside the folder of the input", fix)
         content = _read(path)
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error

@@ -89,7 +89,7 @@ class OpenAIProvider:
 
     def _need_key(self) -> None:
         if not self.key:
-            raise ConfigError("openai needs a key: set OPENAI_API_KEY, or name a server of your own with --base-url")
+            raise ConfigError("openai needs a key: set OPENAI_API_KEY, or give your own server with --base-url")
 
     def _connect_alone(self) -> AsyncOpenAI:
         import openai
@@ -171,8 +171,8 @@ def _sampling(sampling: Sampling, able: Abilities, model: str, limit: str) -> Wi
 def _allowed(name: str, value: Any, when: str, reasons: bool, model: str) -> Any:
     if when == "always" or (when == "no-effort" and not reasons):
         return value
-    mend = "set --effort none" if when == "no-effort" else "leave it out"
-    raise UsageError(f"{model} takes no {name} while it reasons; {mend}")
+    fix = "set --effort none" if when == "no-effort" else "leave it out"
+    raise UsageError(f"{model} does not accept {name} while it reasons; {fix}")
 
 
 def _content(content: Any, raw: Mapping[str, Any]) -> tuple[str, str]:
@@ -183,7 +183,7 @@ def _content(content: Any, raw: Mapping[str, Any]) -> tuple[str, str]:
     if content is None or isinstance(content, str):
         return content or "", ""
     if not isinstance(content, list):
-        raise unshaped("content that is no text", raw)
+        raise unshaped("content that is not text", raw)
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
     said = [str(part.get("text") or "") for part in parts if part.get("type") in ("text", "output_text")]
     refusals = [str(part.get("refusal") or "") for part in parts if part.get("type") == "refusal"]

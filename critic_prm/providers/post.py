@@ -163,7 +163,7 @@ async def body_within(
                     return body[:most]
                 body.clear()  # the error's traceback keeps it until garbage collection, which is rare during a run
                 raise ProviderError(
-                    f"the reply is larger than {most / 1e6:g} MB; if that is no mistake of the server, raise --max-reply-bytes",
+                    f"the reply is larger than {most / 1e6:g} MB; if that is expected, raise --max-reply-bytes",
                     "row",
                     status=response.status,
                 )

@@ -322,6 +322,6 @@ def open_provider(name: str, base_url: str | None = None) -> Provider:
         try:
             connect = load("provider", kind).connect
         except UsageError as error:
-            raise UsageError(f"{error}; and {name!r} is no folder with a verifier") from None
+            raise UsageError(f"{error}; and {name!r} is not a verifier folder") from None
     provider: Provider = connect(model, base_url)
     return provider

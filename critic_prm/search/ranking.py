@@ -201,7 +201,7 @@ def rank(
     Raises UsageError.
     """
     if any(by not in candidate.scores for group in groups for candidate in group.candidates):
-        raise UsageError(f"candidates were not scored by {by!r}; there are: {', '.join(AGGREGATIONS)}, or give it as extra")
+        raise UsageError(f"candidates were not scored by {by!r}; available: {', '.join(AGGREGATIONS)}, or give it as extra")
     candidates = [candidate for group in groups for candidate in group.candidates]
     known = [group for group in groups if all(candidate.right is not None for candidate in group.candidates)]
     most = max((len(group.candidates) for group in known), default=0)

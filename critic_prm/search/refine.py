@@ -176,7 +176,7 @@ async def _write(
     kept, rejected = trajectory.texts[:at], trajectory.texts[at]
     samples = range(base, base + settings.tries)
     if settings.feedback:
-        return await gather_all(policy.mend(trajectory.problem, kept, rejected, critique, n) for n in samples)
+        return await gather_all(policy.rewrite(trajectory.problem, kept, rejected, critique, n) for n in samples)
     return await gather_all(policy.complete(trajectory.problem, kept, n) for n in samples)
 
 

@@ -81,7 +81,7 @@ class RefineStats:
             interval = "" if gap["low"] is None else f" [{100 * gap['low']:+.1f}, {100 * gap['high']:+.1f}]"
             lines.append(
                 f"{'right answers':14}{right['before']:8.1%}{right['after']:8.1%}  {100 * gap['value']:+.1f} points{interval}:"
-                f" {right['wrong_to_right']:,} mended, {right['right_to_wrong']:,} spoilt, of {right['known']:,} with gold"
+                f" {right['wrong_to_right']:,} corrected, {right['right_to_wrong']:,} broken, of {right['known']:,} with gold"
             )
         return lines
 

@@ -20,7 +20,7 @@ class Mender(Protocol):
 
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion: ...
 
-    async def mend(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
+    async def rewrite(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
         """Continue from `steps`, given that `rejected` was the next step before and what a critic said about it."""
         ...
 
@@ -43,7 +43,7 @@ class LLMMender:
         found = await self.policy.complete(problem, steps, sample)
         return replace(found, steps=_plain(found.steps))
 
-    async def mend(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
+    async def rewrite(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
         answer = await self.policy.client.ask(self.request(problem, steps, rejected, critique), sample)
         reply = answer.reply
         if reply is None:

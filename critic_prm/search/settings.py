@@ -55,7 +55,7 @@ class SearchSettings:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if method in ("beam", "dvts", "lookahead") and self.n % self.width:
-            raise UsageError(f"{method}: n is {self.n}, which is no multiple of the width {self.width}; make it one")
+            raise UsageError(f"{method}: n is {self.n}, which is not a multiple of the width {self.width}; make it one")
         if not 0 <= self.rollout <= 1:
             raise UsageError(f"the weight of rollouts is {self.rollout}; it goes from 0 to 1")
         if self.c < 0 or self.temperature <= 0 or self.ahead < 1:

@@ -115,6 +115,6 @@ def open_stepper(name: str, judging: JudgeOptions, prompt: str = "solve", cut: s
     try:
         re.compile(ends)
     except re.error as error:
-        raise UsageError(f"what ends a solution is no regular expression: {ends!r} ({error})") from None
+        raise UsageError(f"what ends a solution is not a regular expression: {ends!r} ({error})") from None
     policy = open_policy(name, replace(judging, sampling=replace(judging.sampling, seed=None)), prompt)
     return LLMStepper(policy, "stop" if cut == "stop" else "split", ends)

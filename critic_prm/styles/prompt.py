@@ -84,7 +84,7 @@ def open_style(name: str | Path) -> Style:
         path = resource("prompts") / f"{text}.jinja"
     else:
         raise UsageError(
-            f"no style is called {text!r}; there are: {', '.join(style_names())}, or give the path of a .jinja file of your own"
+            f"there is no style {text!r}; available: {', '.join(style_names())}, or give the path of a .jinja file"
         )
     try:
         source = path.read_text(encoding="utf-8")

@@ -92,7 +92,7 @@ def introduced(text: str, start: int) -> bool:
 Candidate = tuple[int, int, object]
 """A verdict in a reply: its start, its end, and its value."""
 
-DOUBTFUL = "the last verdict stands in the trajectory too and contradicts an earlier one: it may be a quotation"
+DOUBTFUL = "the last verdict also occurs in the trajectory and contradicts an earlier one: it may be a quotation"
 
 
 def own(text: str, candidates: Sequence[Candidate], quotable: tuple[str, ...]) -> int | None:

@@ -151,12 +151,12 @@ def _check(tree: nodes.Template, where: str) -> None:
     for name in BLOCKS:
         if name not in found:
             has = ", ".join(f"`{n}` (line {line})" for n, line in found.items()) or "none"
-            raise UsageError(f"{where}: the block `{name}` is missing; blocks there are: {has}")
+            raise UsageError(f"{where}: the block `{name}` is missing; the template has: {has}")
     unknown = meta.find_undeclared_variables(tree) - VARIABLES.keys()
     for name_node in tree.find_all(nodes.Name):
         if name_node.name in unknown:
             has = ", ".join(VARIABLES)
-            raise UsageError(f"{where}:{name_node.lineno}: no variable is called `{name_node.name}`; there are: {has}")
+            raise UsageError(f"{where}:{name_node.lineno}: there is no variable `{name_node.name}`; available: {has}")
 
 
 def _fixed_text(block: nodes.Block) -> str | None:

@@ -129,8 +129,8 @@ def _votes(name: str, rows: Sequence[Row], where: str) -> None:
     if 2 * enough <= len(counts) or not counts:
         raise InputError(
             where,
-            f"the loss {name} wants {MIN_VOTES} or more votes a step, and {enough} of {len(counts)} steps with votes have them",
-            f"judge again with --samples {MIN_VOTES} or more, or take --loss soft",
+            f"the loss {name} needs {MIN_VOTES} or more votes per step, but {enough} of {len(counts)} with votes have them",
+            f"judge again with --samples {MIN_VOTES} or more, or use --loss soft",
         )
 
 
@@ -140,7 +140,7 @@ def _outcomes(name: str, rows: Sequence[Row], where: str) -> None:
     if not right or right == len(known):
         raise InputError(
             where,
-            f"the loss {name} wants outcomes of both kinds, and {right} solutions are right, {len(known) - right} wrong,"
+            f"the loss {name} needs outcomes of both kinds, and {right} solutions are right, {len(known) - right} wrong,"
             f" {len(rows) - len(known)} without an outcome",
             'give each row "outcome": true when its final answer is right, false when it is not',
         )

@@ -61,7 +61,7 @@ def open_onnx(folder: Path, pad: int) -> OnnxRunner:
     """Open the smallest exported model. Raises InputError if nothing was exported, ConfigError if packages are missing."""
     path = next((folder / name for name in (SMALL, MODEL) if (folder / name).is_file()), None)
     if path is None:
-        raise InputError(str(folder), "it holds no ONNX model", f"make one with: critic-prm export {folder}")
+        raise InputError(str(folder), "it contains no ONNX model", f"make one with: critic-prm export {folder}")
     return OnnxRunner(open_session(path), pad)
 
 
@@ -178,7 +178,7 @@ def _dev_split(info: Path, trust: Sequence[str | Path]) -> Path:
     try:
         return Origin(info, trust).path("the training set", data) / "dev.jsonl"
     except InputError as error:
-        raise InputError(error.where, error.problem, f"name solutions with --check, or {error.mend}") from None
+        raise InputError(error.where, error.problem, f"name solutions with --check, or {error.fix}") from None
 
 
 def write_onnx(model: Any, path: Path) -> None:

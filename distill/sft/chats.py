@@ -173,7 +173,7 @@ def _style(asked: str | None, named: str | None) -> Style:
     except UsageError as error:
         if asked is not None:
             raise
-        raise UsageError(f"{error}; labels by a prompt of your own need it again: dataset sft --style FILE") from None
+        raise UsageError(f"{error}; labels of a custom prompt need its file: dataset sft --style FILE") from None
 
 
 def _limit(candidate: Candidate, content: str, run: _Run) -> tuple[str, str]:
@@ -278,7 +278,7 @@ def warnings(
     if unchecked := summary["solutions"].get("unchecked"):
         yield (
             f"{unchecked:,} solutions have one judgement and no gold label, so nothing checked it;"
-            " label with --samples 4, or put gold labels or a consensus in"
+            " label with --samples 4, or add gold labels or a consensus"
         )
     if not train["erroneous"] or not train["correct"]:
         yield f"{train['erroneous']} answers of train find an error and {train['correct']} do not; a judge needs both"

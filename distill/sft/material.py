@@ -121,7 +121,7 @@ def _talks(path: Path) -> Iterator[Talk]:
 def _messages(record: Record) -> Iterator[Mapping[str, str]]:
     """Return the messages of a row: `messages` or `conversations`, with role and content, or ShareGPT's from and value."""
     if not _is_chat(record.data):
-        raise InputError(record.where, "this is no chat", 'each row is {"messages": [{"role": ..., "content": ...}]}')
+        raise InputError(record.where, "this is not a chat", 'each row is {"messages": [{"role": ..., "content": ...}]}')
     for message in record.data.get("messages", record.data.get("conversations")):
         role = message.get("role", message.get("from")) if isinstance(message, dict) else None
         content = message.get("content", message.get("value")) if isinstance(message, dict) else None

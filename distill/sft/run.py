@@ -162,7 +162,7 @@ def _check(settings: TrainingSettings, target: Path) -> None:
             )
     if target.exists() and not (target / MARK).is_file() and (not target.is_dir() or any(target.iterdir())):
         raise InputError(
-            str(target), "it exists and is no generative student", "name another folder, or remove this one yourself"
+            str(target), "it exists and is not a generative student", "name another folder, or remove this one yourself"
         )
 
 

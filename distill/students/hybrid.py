@@ -177,7 +177,7 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
 
     from distill.students.frozen_lm import make_reader
     from distill.students.transformer import encoder_for
-    from distill.training.network import MEND, first_line, open_tokenizer, pick_device, pick_dtype, quiet
+    from distill.training.network import FIX, first_line, open_tokenizer, pick_device, pick_dtype, quiet
 
     device = pick_device(settings.device)
     try:
@@ -190,7 +190,7 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
                 use_safetensors=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", MEND) from None
+        raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", FIX) from None
     model, report = found
     if report["missing_keys"]:
         raise InputError(

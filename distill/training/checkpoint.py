@@ -101,7 +101,7 @@ class Checkpoints:
             place = self._folder / f"checkpoint-{state.step}"
             shutil.rmtree(place, ignore_errors=True)
             fresh.rename(place)
-            signals.note(str(self._folder), f"holds the checkpoint of step {state.step}, from which the same command goes on")
+            signals.note(str(self._folder), f"holds the checkpoint of step {state.step}, from which the same command resumes")
         except OSError:
             shutil.rmtree(fresh, ignore_errors=True)
             return

@@ -47,7 +47,7 @@ def parse_weights(text: str, domains: Mapping[str, int]) -> Tensor:
         if name not in domains:
             known = ", ".join(domains) or "none"
             raise UsageError(
-                f"domain-weights names {name or part!r}, which is no source of the training rows; they are: {known}"
+                f"domain-weights names {name or part!r}, which is not a source of the training rows; they are: {known}"
             )
         try:
             number = float(value)
@@ -82,7 +82,7 @@ def split_trusted(rows: Sequence[Row], trusted: str) -> tuple[list[Row], list[Ro
         raise InputError(
             trusted,
             f"{len(shared)} of its problems are in the training rows too, as {min(shared)[:60]!r}",
-            "take them out of one",
+            "remove them from one",
         )
     return list(rows), found
 

@@ -97,11 +97,11 @@ def open_tokenizer(base: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     if re.match(r"[./~]", str(base)) and not Path(base).expanduser().is_dir():
-        raise InputError(str(base), "there is no such folder", MEND)
+        raise InputError(str(base), "there is no such folder", FIX)
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(base), trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise InputError(str(base), f"its tokenizer does not open: {first_line(error)}", MEND) from None
+        raise InputError(str(base), f"its tokenizer does not open: {first_line(error)}", FIX) from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = next(
             (t for t in (tokenizer.eos_token, tokenizer.unk_token, tokenizer.bos_token) if t is not None),
@@ -136,7 +136,7 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-MEND = "name a folder that has config.json, weights and a tokenizer, or a model of the hub that can be reached"
+FIX = "name a folder that has config.json, weights and a tokenizer, or a model of the hub that can be reached"
 
 
 def open_network(
@@ -307,7 +307,7 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
     try:
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(base, f"it does not open as a model: {first_line(error)}", MEND) from None
+        raise InputError(base, f"it does not open as a model: {first_line(error)}", FIX) from None
     named = (getattr(config, "architectures", None) or [""])[0]
     again = named.endswith("ForTokenClassification")
     if again and config.num_labels != 2:
@@ -330,7 +330,7 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
                 use_safetensors=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(base, f"it does not open for token classification: {first_line(error)}", MEND) from None
+        raise InputError(base, f"it does not open for token classification: {first_line(error)}", FIX) from None
     absent = [name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + ".")]
     if absent or (again and report["missing_keys"]):
         raise InputError(base, f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}", "copy or download it again")

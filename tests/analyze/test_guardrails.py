@@ -56,15 +56,15 @@ def test_broken_bounds_are_shown_first() -> None:
         ("[drift", InputError, "cannot be read"),
         ("", InputError, "bounds nothing"),
         ("[drift]\n", InputError, "bounds nothing"),
-        ("[drifts]\npsi = {max = 1}", UsageError, "no analysis is called 'drifts'; there are: bias, counter"),
-        ("[guardrails]\npsi = {max = 1}", UsageError, "no analysis is called 'guardrails'"),
+        ("[drifts]\npsi = {max = 1}", UsageError, "there is no analysis 'drifts'; available: bias, counter"),
+        ("[guardrails]\npsi = {max = 1}", UsageError, "there is no analysis 'guardrails'"),
         ("[drift]\npsy = {max = 1}", UsageError, "drift has no number 'psy'; it has: psi, psi_worst"),
         ("[drift]\npsi = 1", UsageError, "write {min = 0.1}"),
         ("[drift]\npsi = {}", UsageError, "write {min = 0.1}"),
         ("[drift]\npsi = {maximum = 1}", UsageError, "write {min = 0.1}"),
         ("[drift]\npsi = {max = 'x'}", UsageError, "write {min = 0.1}"),
         ("[drift]\npsi = {max = true}", UsageError, "write {min = 0.1}"),
-        ("drift = 1", UsageError, "no analysis is called 'drift'"),
+        ("drift = 1", UsageError, "there is no analysis 'drift'"),
     ],
 )
 def test_bounds_that_bound_nothing_are_refused(tmp_path: Path, text: str, error: type[Exception], match: str) -> None:
@@ -80,7 +80,7 @@ def test_an_analysis_that_was_not_run_is_missed() -> None:
 def test_results_are_read_by_analysis_the_last_counts() -> None:
     rows = [({"analysis": "drift", "numbers": {"psi": value}}, f"r.json:{value}") for value in (0.1, 0.3)]
     assert numbers_in(rows) == {"drift": {"psi": 0.3}}
-    with pytest.raises(InputError, match="x:1: this is no result"):
+    with pytest.raises(InputError, match="x:1: this is not the result"):
         numbers_in([({"id": "a"}, "x:1")])
 
 

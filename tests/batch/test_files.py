@@ -123,7 +123,7 @@ def test_damaged_and_doubled_lines_and_strangers(openai: Bench) -> None:
     assert openai.run("batch", "import", str(path)) == 3
     assert "30 replies added; 1 were there already; 1 match no request of this cache" in openai.said
     assert "results.jsonl:35: the last line is cut off after 100 characters" in openai.said
-    assert "results.jsonl:4: this is no JSON" in openai.said
+    assert "results.jsonl:4: this is not JSON" in openai.said
     assert "results.jsonl:5: this is not a result of a batch" in openai.said
 
 

@@ -254,7 +254,7 @@ def test_a_prompt_that_changed_between_runs(bench: Bench) -> None:
     assert bench.label("--batch") == 5
     assert bench.label("--batch", "--max-tokens", "77") == 5
     assert "batch 1" in bench.said
-    assert "holds 29 requests that this command does not ask" in bench.said
+    assert "holds 29 requests that this command does not send" in bench.said
     bench.office.finish()
     assert bench.label("--batch", "--wait", "--max-tokens", "77") == 0
     assert bench.sql("SELECT count(*) FROM reply") == [60]  # those of the first are kept, too
@@ -388,7 +388,7 @@ def test_two_at_once(bench: Bench) -> None:
 
     held = Ledger(bench.db).alone()
     assert bench.label("--batch") == 2
-    assert "another process is at work on the batches" in bench.said
+    assert "another process is processing the batches" in bench.said
     held.close()
     assert bench.label("--batch", "--wait") == 0
 
@@ -417,6 +417,6 @@ def test_an_id_in_a_cache_that_is_no_id_reaches_no_address(openai: Bench, id: st
     with closing(sqlite3.connect(openai.db)) as conn, conn:
         conn.execute("UPDATE batch SET remote = ? WHERE state = 'running'", (id,))
     assert openai.label("--batch") == 4
-    assert "which no provider gave it" in openai.said
+    assert "which no provider assigned" in openai.said
     assert "batch forget 1" in openai.said
     assert openai.said.count("error:") == 1

@@ -90,9 +90,9 @@ def test_redundant_steps_are_bad_ones_on_prmbench(tmp_path: Path) -> None:
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no such file or folder.*huggingface\.co/datasets/Qwen/ProcessBench"):
         open_benchmark("processbench:/no/such/place")
-    with pytest.raises(InputError, match="holds no file of processbench; its files are called gsm8k, math"):
+    with pytest.raises(InputError, match="contains no file of processbench; its files are called gsm8k, math"):
         open_benchmark(f"processbench:{tmp_path}")
-    with pytest.raises(UsageError, match="no benchmark is called 'procesbench'; available: agentprocessbench"):
+    with pytest.raises(UsageError, match="there is no benchmark 'procesbench'; available: agentprocessbench"):
         open_benchmark("procesbench:x")
     with pytest.raises(InputError, match=r"missing\.jsonl: there is no such file"):
         open_benchmark("missing.jsonl")

@@ -117,13 +117,13 @@ def test_one_kind_alone_can_be_asked_for(name: str, kind_at: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"name": "arithmetics"}, "no family is called 'arithmetics'; available: .*arithmetic"),
+        ({"name": "arithmetics"}, "there is no family 'arithmetics'; available: .*arithmetic"),
         ({"difficulty": (0, 3)}, "difficulty is 0-3; it is a level from 1 to 5"),
         ({"difficulty": (4, 2)}, "difficulty is 4-2"),
         ({"difficulty": (9, 9)}, "difficulty is 9; it is"),
         ({"wrong": 1.5}, "share of wrong solutions is 1.5; it goes from 0 to 1"),
         ({"n": -1}, "number of trajectories is -1"),
-        ({"kinds": {"slap": 1}}, "no kind of error called 'slap'; there are: slip, "),
+        ({"kinds": {"slap": 1}}, "no kind of error called 'slap'; available: slip, "),
         ({"kinds": {"slip": -1}}, "weight of slip is -1"),
         ({"kinds": {"slip": float("inf")}}, "weight of slip is inf"),
         ({"kinds": {"slip": 0}}, "all kinds of error have the weight 0"),

@@ -73,7 +73,7 @@ def test_a_wrong_format_is_an_error_that_names_the_right_one(tmp_path: Path, nam
     with pytest.raises(InputError) as caught:
         list(read_trajectories(written(tmp_path / "x.jsonl", sample(name)), wrong))
     assert caught.value.problem == f"this is no {wrong} row; it looks like {name}"
-    assert caught.value.mend == f"use --from {name}"
+    assert caught.value.fix == f"use --from {name}"
 
 
 ODD: list[Any] = [None, True, False, 0, 1, -1, 7, 0.5, 1e300, "", " ", "N/A", "7", " ки"]

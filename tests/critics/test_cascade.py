@@ -145,7 +145,7 @@ async def test_what_one_judge_cannot_say_the_next_is_asked_and_then_a_person(tmp
     assert decided.first_error == 1
     assert [part.judge for part in decided.parts] == ["first", "judge0", "judge1"]
     assert undecided.first_error == -1
-    assert "the first critic's result stands" in " ".join(undecided.notes)
+    assert "the first critic's result is kept" in " ".join(undecided.notes)
     assert critic.traffic.counts["escalated"] == 1
     await critic.judge([solution(name="a")])
     (row,) = [json.loads(line) for line in path.read_text().splitlines()]

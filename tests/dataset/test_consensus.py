@@ -123,7 +123,7 @@ def test_without_gold_the_classes_are_those_of_b(made: Any, tmp_path: Path) -> N
     wrong = [row for row in kept(tmp_path / "out.jsonl") if row["label"] >= 0]
     shares = report["share_erroneous"]
     assert sum(row["weight"] for row in wrong) / report["rows_out"] == pytest.approx(shares["offered"], abs=1e-3)
-    with pytest.raises(UsageError, match="class_by is gold, which says the class of no row"):
+    with pytest.raises(UsageError, match="class_by is gold, which gives no row a class"):
         consensus(one, other, tmp_path / "out.jsonl", ConsensusOptions(class_by="gold"))
 
 

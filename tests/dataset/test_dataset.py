@@ -243,7 +243,7 @@ def test_an_earlier_set_is_replaced_whole_and_nothing_else_is(labels: Path, tmp_
     assert not (tmp_path / "set" / "stale.txt").exists()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years")
-    with pytest.raises(UsageError, match="is no training set"):
+    with pytest.raises(UsageError, match="is not a training set"):
         build_dataset([labels], tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.tex").read_text() == "years"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["labels.jsonl", "mine", "set"]
@@ -262,7 +262,7 @@ def test_a_failed_build_keeps_the_earlier_set(labels: Path, tmp_path: Path) -> N
 def test_unlabelled_input_is_named_with_its_mend(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     write_records(path, [{"id": "a", "problem": "p", "steps": ["s"], "label": 0}])
-    with pytest.raises(InputError, match=r"t\.jsonl:1: this is no row of a label file.*--gold"):
+    with pytest.raises(InputError, match=r"t\.jsonl:1: this is not a row of a label file.*--gold"):
         build_dataset([path], tmp_path / "set")
 
 

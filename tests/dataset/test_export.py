@@ -178,7 +178,7 @@ def test_a_folder_is_replaced_only_where_it_is_an_export(training: Path, tmp_pat
     assert {path.name: path.read_bytes() for path in out.iterdir()} == first
     export(training, "datasets", out)
     assert sorted(path.name for path in out.iterdir()) == ["README.md", "data", "export.json"]
-    with pytest.raises(UsageError, match="exists and is no export"):
+    with pytest.raises(UsageError, match="exists and is not an export"):
         export(training, "trl", training)
     assert (training / "train.jsonl").is_file()
     with pytest.raises(UsageError, match="a folder cannot go to stdout"):
@@ -203,7 +203,7 @@ def test_the_card_says_what_the_files_hold(training: Path, tmp_path: Path) -> No
     assert path == training / "README.md"
     assert '  - {split: validation, path: "dev.jsonl"}' in path.read_text()
     assert "license" not in path.read_text()
-    with pytest.raises(UsageError, match=r"holds no train\.jsonl"):
+    with pytest.raises(UsageError, match=r"contains no train\.jsonl"):
         write_card(tmp_path)
 
 

@@ -176,7 +176,7 @@ def test_the_preset_of_thinkprm(tmp_path: Path, made: Any) -> None:
     assert (by_name["reply length"]["judgements_in"], by_name["reply length"]["judgements_out"]) == (80, 78)
     assert by_name["matches gold"]["judgements_out"] == 38
     assert preset_rules("thinkprm", FilterOptions(max_tokens=100, critiques="all")).max_tokens == 100
-    with pytest.raises(UsageError, match="no preset is called 'x'; there are: thinkprm"):
+    with pytest.raises(UsageError, match="there is no preset 'x'; available: thinkprm"):
         preset_rules("x", FilterOptions())
 
 
@@ -202,7 +202,7 @@ def test_rows_without_judgements_pass_rules_about_them_and_are_said(tmp_path: Pa
     told: list[str] = []
     report = filter_rows(tmp_path / "in.jsonl", tmp_path / "o.jsonl", FilterOptions(critiques="all"), told.append)
     assert report["rows_out"] == report["rows_without_judgements"] == 1
-    assert told == ["1 of 1 rows hold no judgements; critiques cannot tell of them"]
+    assert told == ["1 of 1 rows have no judgements; critiques do not apply to them"]
     slim = {**made.judged(made.solution(0), 1), "judgements": []}
     with pytest.raises(InputError, match="their agreement is unknown"):
         run(tmp_path, [slim], FilterOptions(min_agreement=0.5))

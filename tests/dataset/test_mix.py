@@ -78,7 +78,7 @@ def test_weights_are_read_from_words() -> None:
         Source("d.jsonl", 1.0),
     ]
     for word, said in (
-        ("a=x", "'a=x' is no FILE=WEIGHT"),
+        ("a=x", "'a=x' is not FILE=WEIGHT"),
         ("a=0", "the weight of a is 0"),
         ("a=nan", "the weight of a is nan"),
     ):

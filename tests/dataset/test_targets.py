@@ -86,7 +86,7 @@ def test_a_slimmed_label_keeps_its_totals_but_not_its_neutral_verdicts() -> None
     full = combine([judgement("++-", 3)], 3)
     slim = combine([], 3).__class__(full.p_correct, full.votes, full.first_error, "ok", ())
     assert from_label(slim) == Targets((1.0, 1.0, 0.0), ((1, 1), (1, 1), (0, 1)), 2, None)
-    with pytest.raises(InputError, match="here: the row holds no judgements"):
+    with pytest.raises(InputError, match="here: the row has no judgements"):
         from_label(slim, neutral="good", where="here")
 
 

@@ -143,7 +143,7 @@ def test_damage_is_said(verifier_folder: Path, tmp_path: Path) -> None:
         load_verifier(copy)
     info = json.loads((verifier_folder / "verifier.json").read_text())
     for change, message in [
-        ({"format": "other"}, "no verifier of this kind"),
+        ({"format": "other"}, "not a verifier of this kind"),
         ({"version": 99}, "upgrade critic-prm"),
         ({"student": "gone"}, "does not know"),
         ({"threshold": "high"}, "from 0 to 1"),

@@ -144,7 +144,7 @@ def test_what_cannot_be_is_said_before_the_first_step(base: Path, tmp_path: Path
 
     with pytest.raises(UsageError, match="has no --heads, --trusted: it has no heads"):
         train(replace(SETTINGS, heads=4, trusted="x"))
-    with pytest.raises(InputError, match="wants outcomes of both kinds"):
+    with pytest.raises(InputError, match="needs outcomes of both kinds"):
         train(data=rows(1))
     with pytest.raises(InputError, match="its tokenizer does not open"):
         train(place=tmp_path)

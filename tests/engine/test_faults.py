@@ -103,7 +103,7 @@ async def test_three_rows_that_never_come_right_do_not_touch_the_others(
 
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize(
-    ("kind", "error", "mend"),
+    ("kind", "error", "fix"),
     [
         ("401", ConfigError, "set the provider's environment variable"),
         ("403", ConfigError, "may not use this model"),
@@ -113,12 +113,12 @@ async def test_three_rows_that_never_come_right_do_not_touch_the_others(
     ],
 )
 async def test_what_fails_for_all_stops_within_a_round_trip_and_keeps_all(
-    server: Judge, tmp_path: Path, road: str, kind: str, error: type[CriticPrmError], mend: str
+    server: Judge, tmp_path: Path, road: str, kind: str, error: type[CriticPrmError], fix: str
 ) -> None:
     server.behave(Behaviour(latency=0.002))
     await run(critic(road, server, tmp_path / "cache.db"), 40)
     server.behave(Behaviour(latency=0.002, faults={kind: 1.0}))
-    with pytest.raises(error, match=mend) as caught:
+    with pytest.raises(error, match=fix) as caught:
         await run(critic(road, server, tmp_path / "cache.db"), 400)
     assert caught.value.exit_code in (4, 5)
     spared = REFUSED if kind == "403" else 0  # so many may be their rows' own

@@ -133,7 +133,7 @@ def test_the_table_of_ids_grows_and_remembers_lines() -> None:
     ("row", "said"),
     [
         ({"a": 1, "b": 2}, "no known format has the fields a, b"),
-        ([1], "a row of this file is no object but '[1]'"),
+        ([1], "a row of this file is not an object but '[1]'"),
         ({"prompt": "p", "chosen": "a", "rejected": "b"}, "pairs of answers with a preference"),
         ({"custom_id": "a", "response": {}}, "a batch's result file"),
     ],
@@ -143,7 +143,7 @@ def test_other_files_are_named_as_far_as_can_be_known(tmp_path: Path, row: Any, 
     path.write_text('{"id": 1}\n'.replace('{"id": 1}', str(row).replace("'", '"')))
     if isinstance(row, list):
         path.write_text('"[1]"\n')
-        assert "a row of this file is no object" in str(error_of(path))
+        assert "a row of this file is not an object" in str(error_of(path))
     else:
         assert said in str(error_of(path))
 
@@ -155,7 +155,7 @@ def test_rows_that_are_no_objects_are_named_also_later(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_lists_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no format is called 'nope'; available: agentprocessbench, bigbench-mistake"):
+    with pytest.raises(UsageError, match="there is no format 'nope'; available: agentprocessbench, bigbench-mistake"):
         list(read_trajectories(rows(tmp_path / "x.jsonl", GOOD["native"]), "nope"))
 
 

@@ -108,9 +108,9 @@ def test_an_index_base_where_there_are_no_step_numbers_is_an_error(tmp_path: Pat
 def test_formats_that_are_only_read_say_so(tmp_path: Path) -> None:
     from critic_prm.errors import UsageError
 
-    with pytest.raises(UsageError, match="mrben is only read, not written; there are: agentprocessbench, "):
+    with pytest.raises(UsageError, match="mrben is only read, not written; available: agentprocessbench, "):
         write_trajectories(tmp_path / "x.jsonl", [], "mrben")
-    with pytest.raises(UsageError, match="no format is called 'nothing'; available: agentprocessbench, "):
+    with pytest.raises(UsageError, match="there is no format 'nothing'; available: agentprocessbench, "):
         write_trajectories(tmp_path / "x.jsonl", [], "nothing")
     assert {"mrben", "text", "native"} <= set(names())
 

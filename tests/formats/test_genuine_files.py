@@ -72,7 +72,7 @@ def test_every_file_is_converted_or_refused_with_its_reason(shared_data: Path) -
             with pytest.raises(InputError) as caught:
                 list(read_trajectories(folder / file))
             assert str(outcome) in caught.value.problem, file
-            assert caught.value.mend, file
+            assert caught.value.fix, file
             continue
         assert detect(folder / file) == what, file
         found = list(read_trajectories(folder / file))

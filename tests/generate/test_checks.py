@@ -160,11 +160,11 @@ def test_derivations_by_hand(lines: list[str], first_error: int) -> None:
 
 
 def test_words_that_cannot_be_read_are_told() -> None:
-    with pytest.raises(InputError, match="'Everybody dances' is no statement"):
+    with pytest.raises(InputError, match="'Everybody dances' is not a statement"):
         first_order.examine(derivation("Everybody dances.", "", "So the statement follows."))
     with pytest.raises(InputError, match="cites no premise by its number"):
         logic.examine(derivation("A", "", "A.", "So it follows.", ask="Does it follow that A?"))
-    with pytest.raises(InputError, match="is no question that this checker can read"):
+    with pytest.raises(InputError, match="is not a question that this checker can read"):
         graphs.examine(Trajectory("x", "A graph. How many edges?", (Step("Three."),)))
 
 

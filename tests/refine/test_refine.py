@@ -35,7 +35,7 @@ class Mender(Policy):
 
     better: float = Q
 
-    async def mend(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
+    async def rewrite(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
         eager = replace(self, q=self.better, salt=self.salt + rejected)
         first = eager.take(problem, steps, sample)
         if len(steps) == self.length - 1:
@@ -133,7 +133,9 @@ async def test_what_cannot_be_judged_or_written_is_left_as_it_is() -> None:
             return Judgement("unparseable")
 
     class Failing(Mender):
-        async def mend(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
+        async def rewrite(
+            self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0
+        ) -> Completion:
             return Completion(sample, "refused")
 
     solution = Trajectory("t", "p", (Step("wrong 1"), Step("wrong 2")), label=0)
@@ -159,19 +161,19 @@ async def test_new_steps_have_no_old_labels_and_the_row_says_what_happened() -> 
     account = RefineStats()
     account.add(found)
     assert account.report()["right"]["wrong_to_right"] == 1
-    assert "1 mended, 0 spoilt" in "\n".join(account.lines())
+    assert "1 corrected, 0 broken" in "\n".join(account.lines())
 
 
 async def test_the_policy_is_shown_what_was_wrong_and_its_reply_is_read(tmp_path: Path) -> None:
     provider = ScriptedProvider([{"text": "Step 2: 2 + 2 = 4\n\nStep 3: \\boxed{4}", "usage": {"completion_tokens": 9}}])
     mender = LLMMender(policy_over(provider, JudgeOptions(db=tmp_path / "c.db")))
-    found = await mender.mend("the problem", ("begin",), "2 + 2 = 5", "false: it is 4")
+    found = await mender.rewrite("the problem", ("begin",), "2 + 2 = 5", "false: it is 4")
     assert found.steps == ("2 + 2 = 4", "\\boxed{4}")
     assert (await mender.complete("the problem", ("begin",))).steps == found.steps
     asked = provider.asked[0]["messages"][-1]["content"]
     for part in ("the problem", "Step 1: begin", "2 + 2 = 5", "false: it is 4", "Go on with Step 2."):
         assert part in asked
-    await mender.mend("the problem", (), "2 + 2 = 5", "")
+    await mender.rewrite("the problem", (), "2 + 2 = 5", "")
     assert "reviewer" not in provider.asked[-1]["messages"][-1]["content"]
     await mender.close()
 

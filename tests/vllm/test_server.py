@@ -206,6 +206,6 @@ def test_the_doctor_says_what_this_server_ignores(server: str, judge: Path, caps
     code, found = doctor(capsys, server, judge, "--extra-body", extra)
     assert code == 4
     assert found["fields"][0] == "BAD"
-    assert "guided_json: this version ignores that in silence" in found["fields"][1]
+    assert "guided_json: this version silently ignores that" in found["fields"][1]
     assert found["context"] == ("BAD", "8192 tokens, prompt included, and a run asks for up to 8192 of answer: set --max-tokens"
                                 " well below")  # fmt: skip

@@ -91,7 +91,7 @@ class Source:
             raise self.error(key, "it must be a list with the text of each step")
         for index, item in enumerate(value):
             if not isinstance(item, str):
-                raise InputError(self.where, f'"{key}" holds {describe(item)} at step {index}', "every step is text")
+                raise InputError(self.where, f'"{key}" contains {describe(item)} at step {index}', "every step is text")
         return tuple(Step(item) for item in value)
 
     def answer(self, key: str) -> str | None:

@@ -61,7 +61,7 @@ def detect(path: str | Path) -> str:
         return "text"
     record = next(read_records(path), None)
     if record is None:
-        raise InputError(name_of(path), "the file holds no records")
+        raise InputError(name_of(path), "the file contains no records")
     return _detect(record)
 
 
@@ -143,7 +143,7 @@ def write_trajectories(
     step if `options` does not say how to map it.
     """
     if open_format(format).write is None:
-        raise UsageError(f"{format} is only read, not written; there are: {', '.join(writable())}")
+        raise UsageError(f"{format} is only read, not written; available: {', '.join(writable())}")
     report = report or Report()
     report.target, report.path = format, str(path)
     with RecordWriter(path) as writer:
@@ -220,7 +220,7 @@ _NOT_TRAJECTORIES: tuple[tuple[tuple[str, ...], str, str], ...] = (
 def _detect(record: Record) -> str:
     row = record.data
     if not isinstance(row, dict):
-        problem = f"a row of this file is no object but {str(row)[:40]!r}"
+        problem = f"a row of this file is not an object but {str(row)[:40]!r}"
         raise InputError(record.where, problem, "a row is a JSON object with a problem and its steps")
     for keys, what, fix in _NOT_TRAJECTORIES:
         if all(key in row for key in keys):
@@ -238,8 +238,8 @@ def _wrong_format(record: Record, format: str) -> InputError:
     try:
         likely = _detect(record)
     except InputError as error:
-        return InputError(record.where, f"this is no {format} row: {error.problem}", error.mend)
-    return InputError(record.where, f"this is no {format} row; it looks like {likely}", f"use --from {likely}")
+        return InputError(record.where, f"this is not a {format} row: {error.problem}", error.fix)
+    return InputError(record.where, f"this is not a {format} row; it looks like {likely}", f"use --from {likely}")
 
 
 def _identified(trajectory: Trajectory, record: Record, seen: _Ids) -> Trajectory:

@@ -59,7 +59,7 @@ def divided(text: str, key: str, where: str) -> tuple[str, str]:
     """The problem, and the first step with its marker "Step 1:". Raises InputError if there is no such marker."""
     start = FIRST.search(text)
     if start is None or not text[: start.start()].strip():
-        raise InputError(where, f'"{key}" has no "Step 1:"', "the problem is what stands before it")
+        raise InputError(where, f'"{key}" has no "Step 1:"', "the text before it is the problem")
     return text[: start.start()], text[start.end() - len("Step 1:") :]
 
 

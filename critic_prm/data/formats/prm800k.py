@@ -89,7 +89,9 @@ def _rated(step: Any, place: int, source: Source) -> Iterator[_Rated]:
         raise InputError(source.where, problem, "they must be a list of candidates")
     for candidate in candidates or ():  # null if the labeler wrote the step without seeing candidates
         if not isinstance(candidate, dict) or not isinstance(candidate.get("text"), str):
-            raise InputError(source.where, f"step {place} holds {describe(candidate)}", "a candidate has a text and a rating")
+            raise InputError(
+                source.where, f"step {place} contains {describe(candidate)}", "a candidate has a text and a rating"
+            )
         yield candidate["text"], source.label(candidate.get("rating"), _RATINGS, f"a rating of step {place}")
 
 

@@ -26,7 +26,7 @@ def read(source: Source) -> Iterable[Trajectory]:
     problem, answer, system = turns.get("user"), turns.get("assistant"), turns.get("system")
     if not isinstance(problem, str) or not problem.strip() or not isinstance(answer, str) or TAG not in answer:
         fix = f"it needs a user's turn and an answer with {TAG}"
-        raise InputError(source.where, f'"messages" holds {describe(list(turns))}', fix)
+        raise InputError(source.where, f'"messages" contains {describe(list(turns))}', fix)
     *pieces, behind = answer.split(TAG)
     if behind.strip():
         raise InputError(

@@ -30,7 +30,7 @@ def read(source: Source) -> Iterable[Trajectory]:
     texts = [str(turn.get("content", "")) if isinstance(turn, dict) else "" for turn in turns[::2]]
     problem, mark, first = texts[0].partition(_FIRST)
     if not mark or not problem.strip():
-        raise InputError(source.where, 'the first turn has no "Step 1:"', "the problem is what stands before it")
+        raise InputError(source.where, 'the first turn has no "Step 1:"', "the text before it is the problem")
     steps = unmarked([mark[1:] + first, *texts[1:]])
     yield source.trajectory(problem, steps, step_labels=(SIGNS[turn["content"]] for turn in turns[1::2]))
 

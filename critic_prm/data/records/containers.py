@@ -101,9 +101,9 @@ def refuse(head: bytes, name: str) -> None:
     """Raise InputError if the first bytes of the content show that the file does not contain records."""
     if not head:
         raise InputError(name, "the file is empty")
-    for magic, what, mend in _NOT_RECORDS:
+    for magic, what, fix in _NOT_RECORDS:
         if head.startswith(magic):
-            raise InputError(name, f"this is {what}", mend)
+            raise InputError(name, f"this is {what}", fix)
     start = head.removeprefix(b"\xef\xbb\xbf")[:4096].lstrip()
     if start[:14].lower().startswith((b"<!doctype html", b"<html", b"<head")):
         raise InputError(name, "this is an HTML page, not data", "download the raw file; this may be a login or error page")
@@ -222,8 +222,8 @@ def _decoded(value: Any, column: str, where: str) -> Any:
     try:
         return orjson.loads(value)
     except (TypeError, ValueError):
-        mend = "write the column without the mark `critic_prm: json`, or as JSON"
-        raise InputError(where, f"column {column!r} is marked as JSON and holds {str(value)[:40]!r}", mend) from None
+        fix = "write the column without the metadata `critic_prm: json`, or as JSON"
+        raise InputError(where, f"column {column!r} is marked as JSON and holds {str(value)[:40]!r}", fix) from None
 
 
 def write_parquet(lines: Path, target: Path) -> None:

@@ -189,9 +189,9 @@ def _say_broken(text: str, error: json.JSONDecodeError, where: str, cut: bool) -
         )
     if text.lstrip()[:1] not in ("{", "["):
         shown = text.strip()[:40]
-        return InputError(where, f"this is no JSON but {shown!r}", "a record is one JSON object a line")
+        return InputError(where, f"this is not JSON but {shown!r}", "a record is one JSON object a line")
     near = text[max(0, error.pos - 10) : error.pos + 15]
-    return InputError(where, f"broken JSON at column {error.pos + 1} (near {near!r}): {error.msg}", "mend or remove the line")
+    return InputError(where, f"broken JSON at column {error.pos + 1} (near {near!r}): {error.msg}", "fix or delete the line")
 
 
 def _numbers(error: Exception) -> str:
@@ -283,7 +283,7 @@ class _Text:
                 if cut:
                     raise InputError(where, "the file is cut off within a record", CUT_MEND) from None
                 column = error.pos - self._text.rfind("\n", 0, error.pos)
-                raise InputError(where, f"broken JSON at column {column}: {error.msg}", "mend the file") from None
+                raise InputError(where, f"broken JSON at column {column}: {error.msg}", "fix the file") from None
             except (ValueError, RecursionError) as error:
                 raise InputError(self.where, _numbers(error), NUMBER_MEND) from None
             if end < len(self._text) or not self._fill(1):  # a number at the very end may continue

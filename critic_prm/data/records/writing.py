@@ -252,8 +252,8 @@ class RecordWriter:
     def _unwritable(self, error: OSError) -> InputError:
         missing = not self._target.parent.is_dir()
         what = f"the folder {self._target.parent} does not exist" if missing else error.strerror or str(error)
-        mend = "make the folder first" if missing else "choose another output"
-        return InputError(self._name, f"cannot be written: {what}", mend)
+        fix = "make the folder first" if missing else "choose another output"
+        return InputError(self._name, f"cannot be written: {what}", fix)
 
 
 def encode(row: Any, name: str = "row") -> bytes:
@@ -285,7 +285,7 @@ def new_folder(out: str | Path, mark: str, noun: str) -> Iterator[Path]:
     """
     target = Path(out)
     if target.exists() and not (target / mark).is_file() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} exists and is no {noun}; choose a new folder")
+        raise UsageError(f"{target} exists and is not {'an' if noun[0] in 'aeiou' else 'a'} {noun}; choose a new folder")
     work = target.with_name(f".{target.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
     signals.note(str(target), "was not written")

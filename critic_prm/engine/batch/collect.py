@@ -328,7 +328,7 @@ class BatchManager:
                 break
             except ProviderError as error:
                 if error.status == 404:
-                    self.say(f"{batch.called}: its results are no longer there; what is missing will be asked again")
+                    self.say(f"{batch.called}: its results are no longer there; missing replies will be requested again")
                     break
                 if not may_pass(error) or time.monotonic() > until:
                     raise stop_for(error, batch.called) from error
@@ -365,7 +365,7 @@ class BatchManager:
             return
         self.ledger.end(batch.id, "unsent", status=remote.status, failure=REFUSED)
         error = BudgetError if any(code in NO_MONEY for code in remote.failure_codes) else ConfigError
-        raise error(f"{batch.called}: {remote.status}: {remote.failure}; nothing of it was run, and nothing is lost")
+        raise error(f"{batch.called}: {remote.status}: {remote.failure}; none of its requests was run, and nothing is lost")
 
     async def _is_ours(self, batch: Batch, remote: Remote) -> bool:
         async for line in self.api.results(remote):
@@ -393,14 +393,14 @@ def _id_of(batch: Batch) -> str:
     come from somebody else."""
     if ID.fullmatch(batch.remote) is None:
         raise ConfigError(
-            f"batch {batch.id} has the id {batch.remote[:80]!r} in the cache, which no provider gave it; give it up with"
-            f" `critic-prm batch forget {batch.id}`: its requests are ordered anew"
+            f"batch {batch.id} has the id {batch.remote[:80]!r} in the cache, which no provider assigned; stop tracking it with"
+            f" `critic-prm batch forget {batch.id}`: its requests are sent again"
         )
     return batch.remote
 
 
 def _unknown(batch: Batch) -> ConfigError:
     return ConfigError(
-        f"{batch.called} is not known to this key: another key, project or workspace ordered it, or it was deleted there;"
-        f" set the key that ordered it, or give it up with `critic-prm batch forget {batch.id}`: its requests are ordered anew"
+        f"{batch.called} is not known to this key: another key, project or workspace submitted it, or it was deleted there;"
+        f" set that key, or stop tracking it with `critic-prm batch forget {batch.id}`: its requests are sent again"
     )

@@ -142,7 +142,7 @@ class Ledger:
         except OSError:
             self.close()
             raise UsageError(
-                f"another process is at work on the batches of {path}; end it or let it finish, it takes in all of them"
+                f"another process is processing the batches of {path}; end it or wait for it; it imports all of them"
             ) from None
         return self
 

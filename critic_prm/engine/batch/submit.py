@@ -276,7 +276,7 @@ async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep
                 ledger.drop(batch)
             raise
     ledger.note(batch, state="running", remote=remote.id, status=remote.status)
-    say(f"{ledger.batch(batch).called}: {row.requests:,} requests ordered")
+    say(f"{ledger.batch(batch).called}: {row.requests:,} requests submitted")
 
 
 async def recover(ledger: Ledger, api: BatchAPI, batch: Batch, say: Say, sleep: Sleep = asyncio.sleep) -> None:

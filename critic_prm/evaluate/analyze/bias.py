@@ -90,7 +90,7 @@ def bias(
     function = open_aggregation(how)
     judged = [row for row in rows if row.label.status == "ok"]
     if not judged:
-        raise InputError("the label file", "it holds no judgement that could be read", "label solutions first")
+        raise InputError("the label file", "it contains no judgement that could be read", "label solutions first")
     steps = [step for row in judged for step in _steps(row)]
     looks: dict[str, Callable[[_Step], float]] = {
         "position": lambda step: step.place,

@@ -89,7 +89,7 @@ def drift(
     """
     before, after = ([run_of(row, subset) for row in rows] for rows in (old, new))
     if not before or not after:
-        raise InputError("the old run" if not before else "the new run", "it holds no judgements")
+        raise InputError("the old run" if not before else "the new run", "it contains no judgements")
     pairs = _pairs(before, after)
     if pairs:
         before, after = [a for a, _ in pairs], [b for _, b in pairs]

@@ -58,7 +58,7 @@ def read_bounds(path: str | Path) -> list[Bound]:
 
 def _bounds(path: str, name: str, table: Any) -> Iterator[Bound]:
     if name not in names() or not isinstance(table, dict):
-        raise UsageError(f"{path}: no analysis is called {name!r}; there are: {', '.join(names())}")
+        raise UsageError(f"{path}: there is no analysis {name!r}; available: {', '.join(names())}")
     known = numbers_of(name)
     for number, sides in table.items():
         if number not in known:
@@ -86,7 +86,7 @@ def numbers_in(rows: Sequence[tuple[Mapping[str, Any], str]]) -> dict[str, Mappi
     for row, where in rows:
         name, numbers = row.get("analysis"), row.get("numbers")
         if not isinstance(name, str) or not isinstance(numbers, dict):
-            raise InputError(where, "this is no result of an analysis", "write one with: critic-prm analyze ... --json")
+            raise InputError(where, "this is not the result of an analysis", "write one with: critic-prm analyze ... --json")
         found[name] = numbers
     return found
 

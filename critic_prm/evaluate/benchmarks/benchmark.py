@@ -81,7 +81,9 @@ def open_benchmark(spec: str) -> list[Part]:
     parts = [Part(benchmark, file, subset) for file in files if (subset := benchmark.subset(file)) is not None]
     if not parts:
         wanted = f"; its files are called {', '.join(benchmark.sizes)}" if benchmark.sizes else ""
-        raise InputError(str(path), f"the folder holds no file of {benchmark.name}{wanted}", f"get it from {benchmark.source}")
+        raise InputError(
+            str(path), f"the folder contains no file of {benchmark.name}{wanted}", f"get it from {benchmark.source}"
+        )
     order = list(benchmark.sizes)
     return sorted(parts, key=lambda part: order.index(part.subset) if part.subset in order else len(order))
 

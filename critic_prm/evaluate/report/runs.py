@@ -56,7 +56,7 @@ def read_runs(paths: Iterable[str | Path]) -> list[Run]:
             raise InputError(
                 str(path),
                 "this is neither a label file nor an evaluation",
-                "give what critic-prm label, or evaluate --save or -o, wrote",
+                "give an output file of critic-prm label, or of evaluate --save or -o",
             )
         rows = [labelled_from_json(first.data, first.where)]
         rows += [labelled_from_json(record.data, record.where) for record in records]

@@ -153,7 +153,7 @@ def _read(text: str, where: str) -> list[Any]:
     )
     found = statements(start + text[1:])
     if not found:
-        raise InputError(where, f"{text!r} is no statement that this checker can read")
+        raise InputError(where, f"{text!r} is not a statement that this checker can read")
     return found
 
 

@@ -29,7 +29,7 @@ def examine(trajectory: Trajectory) -> Finding:
         return Finding(_reach(networkx, problem, steps))
     if steps[-1].startswith("The order is "):
         return Finding(_order(networkx, problem, steps))
-    raise InputError(trajectory.id, f"{problem[-80:]!r} is no question that this checker can read")
+    raise InputError(trajectory.id, f"{problem[-80:]!r} is not a question that this checker can read")
 
 
 def _claims(said: str) -> dict[str, int]:

@@ -173,7 +173,7 @@ def open_prompt(name: str, folder: str = "policy") -> PolicyPrompt:
     path = Path(name) if own else resource("prompts") / folder / f"{name}.jinja"
     if not own and not path.is_file():
         there = ", ".join(prompt_names(folder))
-        raise UsageError(f"no prompt is called {name!r}; there are: {there}, or give the path of a .jinja file of your own")
+        raise UsageError(f"there is no prompt {name!r}; available: {there}, or give the path of a .jinja file")
     try:
         source = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

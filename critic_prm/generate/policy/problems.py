@@ -59,10 +59,10 @@ def _problem(row: Any, where: str, gold_needed: bool) -> Problem:
         raise InputError(where, f"a problem is a JSON object, this row is {row!r:.60}")
     text = next((row[name] for name in TEXTS if isinstance(row.get(name), str) and row[name].strip()), None)
     if text is None:
-        raise InputError(where, "there is no problem in this row", f"its text stands under one of: {', '.join(TEXTS)}")
+        raise InputError(where, "there is no problem in this row", f"put its text under one of: {', '.join(TEXTS)}")
     gold = _gold(row)
     if gold is None and gold_needed:
-        raise InputError(where, "there is no answer in this row", f"the right answer stands under one of: {', '.join(GOLDS)}")
+        raise InputError(where, "there is no answer in this row", f"put the right answer under one of: {', '.join(GOLDS)}")
     identity = next((str(row[name]) for name in IDS if row.get(name) not in (None, "")), content_id(text, ()))
     kept = ("subject", "level", "difficulty", "type", "source", "family", "data_source")
     named = row.get("meta") if isinstance(row.get("meta"), Mapping) else {}

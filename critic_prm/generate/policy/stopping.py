@@ -107,7 +107,7 @@ def parse_rollouts(text: str) -> tuple[tuple[float, int], ...]:
             )
         found[float(match.group(2) or 0)] = int(match.group(1))
     if 0.0 not in found:
-        raise UsageError(f"the number of rollouts is {text!r}; it says nothing of pass rates from 0 on, add one such as 128@0")
+        raise UsageError(f"the number of rollouts is {text!r}; it does not cover pass rates from 0 on; add one such as 128@0")
     return tuple(sorted(found.items()))
 
 

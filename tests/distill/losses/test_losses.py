@@ -308,7 +308,7 @@ class TestWhatALossWants:
 
     def test_votes(self) -> None:
         thin = row(labels=(1.0, 0.0), votes=((1, 1), (0, 2)))
-        with pytest.raises(InputError, match="3 or more votes a step, and 0 of 2"):
+        with pytest.raises(InputError, match="3 or more votes per step, but 0 of 2"):
             check_rows("beta-binomial", [thin], "train.jsonl")
         check_rows("beta-binomial", [row(labels=(1.0, 0.0), votes=((3, 3), (0, 4)))], "train.jsonl")
 

@@ -213,7 +213,7 @@ def test_nothing_was_exported(causal: Path, tmp_path: Path) -> None:
     import shutil
 
     bare = Path(shutil.copytree(causal, tmp_path / "bare", ignore=shutil.ignore_patterns("*.onnx")))
-    with pytest.raises(InputError, match="it holds no ONNX model; make one with: critic-prm export"):
+    with pytest.raises(InputError, match="it contains no ONNX model; make one with: critic-prm export"):
         load_verifier(bare, backend="onnx")
 
 

@@ -171,7 +171,7 @@ async def test_what_cannot_be_learned_is_refused_before_anything_is_trained(
         distill_sft(tmp_path / "set", out, str(base), QUICK)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="is no generative student"):
+    with pytest.raises(InputError, match="is not a generative student"):
         distill_sft(chats, tmp_path / "other", str(base), QUICK)
     small = made.base_of(tmp_path / "small", ["other words"])
     for name in ("tokenizer.json", "tokenizer_config.json"):
