@@ -31,7 +31,7 @@ from critic_prm.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Metadata of a settings field, as in `retries: Annotated[int, Option(min=0)] = 6`; `critic_prm.cli.fields` reads it."""
+    """Metadata of a settings field, as in `max_retries: Annotated[int, Option(min=0)] = 6`; read by `critic_prm.cli.fields`."""
 
     flags: tuple[str, ...] = ()
     """Flags that replace the one derived from the field's name, such as ("-n",) or ("--schema/--no-schema",)."""
