@@ -30,8 +30,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.trajectory import Trajectory, trajectory_from_json
-from critic_prm.evaluate.cascade_cases import CascadeCases, collect_cases
-from critic_prm.evaluate.cascade_tuning import TuningResult, tune
+from critic_prm.evaluate.cascade_tuning import CascadeCases, TuningResult, collect_cases, tune
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "formal": ("eic_*", "bbm_*", "planbench_*"),

@@ -1,7 +1,7 @@
 """How search pays: every method with a policy and a critic of known accuracy, beside best-of-N for the tokens it wrote.
 
-    python bench/search.py
-    python bench/search.py --problems 2000 --q 0.8 --length 8 --accuracy 0.85
+    python -m bench.search
+    python -m bench.search --problems 2000 --q 0.8 --length 8 --accuracy 0.85
 
 The policy takes `length` steps, each right with probability q (for each problem its own, around `--q`); the critic calls a
 step what it is with probability `accuracy`, always the same step in the same way. No model and no network: what is measured is
@@ -15,10 +15,11 @@ import asyncio
 import time
 from dataclasses import replace
 
+from bench.simulated import SimulatedCritic, SimulatedPolicy, chance
 from critic_prm.generate.policy.answers import Grader
-from critic_prm.search.search import SearchSettings, SearchTask, method_names, search
-from critic_prm.search.simulated import Policy, SimulatedCritic, chance
-from critic_prm.search.stats import SearchStats, share
+from critic_prm.registry import names
+from critic_prm.search.search import SearchStats, SearchTask, search
+from critic_prm.search.settings import SearchSettings
 
 
 def main() -> None:
@@ -33,33 +34,29 @@ def main() -> None:
     heads = f"{'critic':>6} {'method':12} {'best':>6} {'vote':>6} {'pass':>6} {'tokens':>7}"
     print(f"{heads}   {'equal-token best-of-N':>21} {'gap':>6} {'ms':>6}")
     for accuracy in args.accuracy:
-        for method in method_names():
+        for method in names("search method"):
             print(asyncio.run(measure(method, args, accuracy)))
 
 
 async def measure(method: str, args: argparse.Namespace, accuracy: float) -> str:
     account, grader = SearchStats(method), Grader()
-    settings = SearchSettings(n=16, width=4, ahead=2, simulations=24)
+    settings = SearchSettings(method, args.by, n=16, width=4, ahead=2, simulations=24)
     critic = SimulatedCritic(accuracy, spread=0.05)
     started = time.process_time()
     for number in range(args.problems):
         problem = f"problem {number}"
         q = min(max(args.q + 0.3 * (chance("difficulty", problem) - 0.5), 0.0), 1.0)
-        policy = replace(Policy(args.length, q), greedy_q=min(q + 0.1, 1.0))
-        account.add(
-            await search(
-                SearchTask(str(number), problem, "1"), policy, critic, grader, method=method, settings=settings, by=args.by
-            )
-        )
+        policy = replace(SimulatedPolicy(args.length, q), greedy_q=min(q + 0.1, 1.0))
+        account.add(await search(SearchTask(str(number), problem, "1"), policy, critic, grader, settings))
     seconds = time.process_time() - started
     cells = []
     for pick in ("best", "vote", "pass"):
-        value = share(account.search.right[pick], account.keys)
+        value = account.search.accuracy(pick, account.keys)
         assert value is not None
         cells.append(f"{100 * (value['value'] or 0):6.1f}")
-    tokens = account.search.written / args.problems
+    tokens = account.search.spent.written / args.problems
     gap = account.difference()
-    baseline = share(account.baseline.right["best"], account.keys)
+    baseline = account.baseline.accuracy("best", account.keys)
     beside = f"{100 * (baseline['value'] or 0):21.1f} {100 * gap['value']:+6.1f}" if baseline and gap else f"{'':>28}"
     return f"{accuracy:6.2f} {method:12} {' '.join(cells)} {tokens:7.0f}   {beside} {1000 * seconds / args.problems:6.1f}"
 

@@ -42,7 +42,6 @@ KINDS: Mapping[str, Kind] = {
     "check": Kind("critic_prm.generate.checks", "def examine("),
     "critic": Kind("critic_prm.critics", "def connect() "),
     "search method": Kind("critic_prm.search.methods", "async def search("),
-    "benchmark": Kind("critic_prm.evaluate.benchmarks", "BENCHMARK ="),
     "analysis": Kind("critic_prm.evaluate.analyze", "NUMBERS"),
     "loss": Kind("distill.losses", "def loss("),
     "student": Kind("distill.students", "def load("),

@@ -1,4 +1,4 @@
-"""Terminal streams and rich consoles that escape control characters from servers and files."""
+"""Terminal streams and rich consoles that escape control characters from servers and files, and plain tables for them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from critic_prm.safe_text import safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 class SafeStream:
@@ -83,3 +84,24 @@ def safe_console(*, markup: bool = False, **given: Any) -> Console:
                 yield Segment(text if control else safe_text(text), style, control)
 
     return SafeConsole(markup=markup, emoji=False, **given)
+
+
+def plain_table(headings: Iterable[str], rows: Iterable[Iterable[object]], gap: int = 2, no_wrap: bool = False) -> Table:
+    """Create a table without lines. The first column is left-aligned, the others are right-aligned."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, gap, 0, 0))
+    for place, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="right" if place else "left", no_wrap=no_wrap)
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    return table
+
+
+def percent(value: float | None, low: float | None = None, high: float | None = None, sign: str = "") -> str:
+    """Format a share in percent, with its interval if known: "71.2 [68.0, 74.1]". `sign` is "+" to show the sign."""
+    if value is None:
+        return "-"
+    interval = "" if low is None or high is None else f" [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
+    return f"{100 * value:{sign}.1f}{interval}"

@@ -17,6 +17,7 @@ from critic_prm.data.records.reading import write_records
 from critic_prm.data.trajectory import Step, Trajectory, blind
 from critic_prm.errors import InputError
 from critic_prm.evaluate.run import Evaluation, evaluate, evaluation_to_json, read_predictions
+from critic_prm.evaluate.settings import EvaluationSettings
 from critic_prm.metrics.scorecard import compare
 
 
@@ -78,8 +79,8 @@ def knows(trajectory: Trajectory, sample: int = 0) -> list[float]:
     return [0.1 if i == label else 0.9 for i in range(2)]
 
 
-def run(critic: Any, rows: Any = None, **options: Any) -> Evaluation:
-    return asyncio.run(evaluate(critic, rows or bench(), **options))
+def run(critic: Any, rows: Any = None, each: Any = None, **options: Any) -> Evaluation:
+    return asyncio.run(evaluate(critic, rows or bench(), EvaluationSettings(**options), each=each))
 
 
 def test_a_critic_never_sees_gold() -> None:
@@ -110,10 +111,10 @@ def test_a_verifiers_own_threshold_is_named() -> None:
     critic = Fake(knows, named={"provider": "verifier", "threshold": 0.4321})
     assert run(critic).threshold == "the verifier's own threshold 0.4321, from its dev split"
     unchosen = Fake(knows, named={"provider": "verifier", "threshold": 0.5, "threshold_chosen": False})
-    assert "nothing chose" in run(unchosen).threshold
+    assert "dev split could not determine one" in run(unchosen).threshold
     assert run(critic, threshold=0.95).threshold == "threshold 0.95, given by hand"
     assert run(critic, threshold=0.95).scores.mean["accuracy_correct"].value == 0.0
-    assert "upper bound" in run(critic, oracle=True).threshold
+    assert "upper bound" in run(critic, oracle_threshold=True).threshold
 
 
 def test_unusable_judgements_are_shown_by_status() -> None:
@@ -161,7 +162,7 @@ def test_predictions_are_saved_and_compared(tmp_path: Path) -> None:
     same = compare(first.cases, again)
     assert (same.mean.difference, same.mean.interval.low, same.mean.interval.high) == (0.0, 0.0, 0.0)
     write_records(path, [{k: v for k, v in row.items() if k != "benchmark"} for row in saved])
-    with pytest.raises(InputError, match="name no benchmark"):
+    with pytest.raises(InputError, match="do not name a benchmark"):
         read_predictions(path)
 
 
@@ -171,7 +172,7 @@ def test_the_json_says_it_all() -> None:
     assert row["intervals"]["replicates"] == 2000
     assert row["subsets"][0]["metrics"]["f1"] == {"value": 1.0, "low": 1.0, "high": 1.0, "reason": ""}
     assert set(row["mean"]) >= {"f1", "binary_f1_error", "binary_f1_correct", "auroc", "ece", "brier", "prm_score"}
-    oracle = evaluation_to_json(run(Fake(knows), oracle=True))
+    oracle = evaluation_to_json(run(Fake(knows), oracle_threshold=True))
     assert "f1" not in oracle["mean"]
     assert oracle["mean"]["f1_oracle"]["value"] == 1.0
 

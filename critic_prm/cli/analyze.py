@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from critic_prm.cli.fields import Fields
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.evaluate.settings import BiasSettings, CounterfactualSettings, CreditSettings, DriftSettings, RiskSettings
+from critic_prm.option import Option
+from critic_prm.terminal import safe_console
+
+if TYPE_CHECKING:
+    from critic_prm.data.label_rows import LabelledTrajectory
+    from critic_prm.data.trajectory import Trajectory
+    from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table
 
 app = typer.Typer(help="Find weaknesses of a critic's scores.", no_args_is_help=True)
+
+BROKEN = 3
+"""Exit code if a number is out of bounds or requests failed."""
 
 CriticName = Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier folder, `rules`, or provider/MODEL.")]
 Solutions = Annotated[str, typer.Argument(metavar="INPUT", help="Solutions in any format that `convert` reads; - is stdin.")]
 Labels = Annotated[list[str], typer.Argument(metavar="LABELS...", help="Label files.")]
 Format = Annotated[str, typer.Option("--from", help="Input format.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON to this file.")]
-Bounds = Annotated[Path | None, typer.Option(metavar="TOML", help="Guardrails: exit with code 3 if a number is out of bounds.")]
-Aggregation = Annotated[str, typer.Option(help="Aggregation of step scores into a solution's score.")]
-Chance = Annotated[int, typer.Option("--chance-seed", help="Random seed of all sampling and of the intervals.")]
+Limit = Annotated[int, typer.Option(min=1, help="Use at most N solutions, evenly spread over the input.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the result of an analysis goes."""
+
+    as_json: Annotated[bool, Option(("--json",))] = False
+    """Print JSON instead of tables."""
+    out: Annotated[Path | None, Option(("-o", "--out"), metavar="FILE")] = None
+    """Also write the JSON to this file."""
+    bounds: Annotated[Path | None, Option(metavar="TOML")] = None
+    """Guardrails: exit with code 3 if a number is out of bounds."""
 
 
 @app.callback()
@@ -31,15 +54,11 @@ def analyze() -> None:
 def counterfactual(
     critic: CriticName,
     source: Solutions,
-    each: Annotated[int, typer.Option(min=1, help="Steps to change per solution.")] = 1,
-    limit: Annotated[int, typer.Option(min=1, help="Use at most N solutions, evenly spread over the input.")] = 200,
-    aggregation: Aggregation = "min",
+    limit: Limit = 200,
     format: Format = "auto",
-    as_json: AsJson = False,
-    out: Out = None,
-    bounds: Bounds = None,
-    chance_seed: Chance = 0,
     *,
+    settings: CounterfactualSettings,
+    output: Output,
     judging: JudgeOptions,
 ) -> None:
     """Corrupt, drop, mask and swap steps, and measure how scores and the first error change.
@@ -50,33 +69,20 @@ def counterfactual(
 
     Example: critic-prm analyze counterfactual verifier solutions.jsonl
     """
-    from critic_prm.cli.analysing import finish, read_solutions, run
-    from critic_prm.critics.open import open_critic
-    from critic_prm.evaluate.analyze.counterfactual import counterfactual as analyse
+    from critic_prm.evaluate.analyze.counterfactual import counterfactual as analysis
 
-    solutions = read_solutions(source, format, limit)
-    found, code = run(
-        open_critic(critic, judging),
-        lambda critic, tally: analyse(
-            solutions, critic, how=aggregation, each=each, workers=judging.max_connections, seed=chance_seed, tally=tally
-        ),
-    )
-    finish(found, as_json, out, bounds, code)
+    _run(analysis, critic, _read_solutions(source, format, limit), settings, output, judging)
 
 
 @app.command()
 def credit(
     critic: CriticName,
     source: Solutions,
-    limit: Annotated[int, typer.Option(min=1, help="Use at most N solutions, evenly spread over the input.")] = 20,
-    orders: Annotated[int, typer.Option(min=2, help="Permutations to sample for solutions of more than 6 steps.")] = 16,
-    aggregation: Aggregation = "mean",
+    limit: Limit = 20,
     format: Format = "auto",
-    as_json: AsJson = False,
-    out: Out = None,
-    bounds: Bounds = None,
-    chance_seed: Chance = 0,
     *,
+    settings: CreditSettings,
+    output: Output,
     judging: JudgeOptions,
 ) -> None:
     """Compute each step's contribution to the score: Shapley values and leave-one-out.
@@ -86,33 +92,13 @@ def credit(
 
     Example: critic-prm analyze credit verifier solutions.jsonl --limit 50
     """
-    from critic_prm.cli.analysing import finish, read_solutions, run
-    from critic_prm.critics.open import open_critic
-    from critic_prm.evaluate.analyze.credit import credit as analyse
+    from critic_prm.evaluate.analyze.credit import credit as analysis
 
-    solutions = read_solutions(source, format, limit)
-    found, code = run(
-        open_critic(critic, judging),
-        lambda critic, tally: analyse(
-            solutions, critic, how=aggregation, orders=orders, workers=judging.max_connections, seed=chance_seed, tally=tally
-        ),
-    )
-    finish(found, as_json, out, bounds, code)
+    _run(analysis, critic, _read_solutions(source, format, limit), settings, output, judging)
 
 
 @app.command()
-def risk(
-    labels: Labels,
-    alpha: Annotated[float, typer.Option(help="Share of the lowest scores whose mean is the tail (CVaR).")] = 0.2,
-    least: Annotated[int, typer.Option(min=2, help="Minimum number of continuations per prefix.")] = 4,
-    good: Annotated[float, typer.Option(help="A prefix looks good if its mean is at least this.")] = 0.5,
-    floor: Annotated[float, typer.Option(help="A prefix that looks good is risky if its tail is below this.")] = 0.2,
-    aggregation: Aggregation = "min",
-    as_json: AsJson = False,
-    out: Out = None,
-    bounds: Bounds = None,
-    chance_seed: Chance = 0,
-) -> None:
+def risk(labels: Labels, *, settings: RiskSettings, output: Output) -> None:
     """Measure the spread and the tail of scores among continuations of the same prefix.
 
     Reads label files (LABELS). Prints findings and tables; writes JSON (-o) on request. Continuations are the solutions of one
@@ -120,26 +106,13 @@ def risk(
 
     Example: critic-prm analyze risk labels.jsonl
     """
-    from critic_prm.cli.analysing import finish
-    from critic_prm.data.label_rows import read_labels
-    from critic_prm.evaluate.analyze.risk import risk as analyse
+    from critic_prm.evaluate.analyze.risk import risk as analysis
 
-    rows = (row for path in labels for row in read_labels(path))
-    found = analyse(rows, how=aggregation, alpha=alpha, least=least, good=good, floor=floor, seed=chance_seed)
-    finish(found, as_json, out, bounds)
+    _finish(analysis(_read_labels(*labels), settings), output)
 
 
 @app.command()
-def bias(
-    labels: Labels,
-    author: Annotated[str | None, typer.Option(metavar="FIELD", help="Field that names the author of a solution.")] = None,
-    least: Annotated[float, typer.Option(min=0, help="Report effects of at least this size as bias.")] = 0.1,
-    aggregation: Aggregation = "min",
-    as_json: AsJson = False,
-    out: Out = None,
-    bounds: Bounds = None,
-    chance_seed: Chance = 0,
-) -> None:
+def bias(labels: Labels, *, settings: BiasSettings, output: Output) -> None:
     """Test scores for bias by position, length, verbosity, style and the judge's own model family.
 
     Reads label files (LABELS). Prints findings and tables; writes JSON (-o) on request. Use rows with gold labels if possible,
@@ -148,23 +121,18 @@ def bias(
 
     Example: critic-prm analyze bias gpt.labels.jsonl claude.labels.jsonl
     """
-    from critic_prm.cli.analysing import finish
-    from critic_prm.data.label_rows import read_labels
-    from critic_prm.evaluate.analyze.bias import bias as analyse
+    from critic_prm.evaluate.analyze.bias import bias as analysis
 
-    rows = (row for path in labels for row in read_labels(path))
-    finish(analyse(rows, how=aggregation, author=author, least=least, seed=chance_seed), as_json, out, bounds)
+    _finish(analysis(_read_labels(*labels), settings), output)
 
 
 @app.command()
 def drift(
     old: Annotated[str, typer.Argument(metavar="OLD", help="Label file of an earlier run.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Label file of a later run or of another version.")],
-    subset: Annotated[str | None, typer.Option(metavar="FIELD", help="Field that names the subset of a row.")] = None,
-    as_json: AsJson = False,
-    out: Out = None,
-    bounds: Bounds = None,
-    chance_seed: Chance = 0,
+    *,
+    settings: DriftSettings,
+    output: Output,
 ) -> None:
     """Measure what changed between two runs: score distribution, decisions, flips and unusable judgements.
 
@@ -173,11 +141,9 @@ def drift(
 
     Example: critic-prm analyze drift old.labels.jsonl new.labels.jsonl
     """
-    from critic_prm.cli.analysing import finish
-    from critic_prm.data.label_rows import read_labels
-    from critic_prm.evaluate.analyze.drift import drift as analyse
+    from critic_prm.evaluate.analyze.drift import drift as analysis
 
-    finish(analyse(read_labels(old), read_labels(new), subset=subset, seed=chance_seed), as_json, out, bounds)
+    _finish(analysis(_read_labels(old), _read_labels(new), settings), output)
 
 
 @app.command()
@@ -186,7 +152,8 @@ def guardrails(
     results: Annotated[
         list[str], typer.Argument(metavar="RESULT...", help="JSON that analyses printed with --json or wrote with -o.")
     ],
-    as_json: AsJson = False,
+    *,
+    output: Annotated[Output, Fields(only=("as_json",))],
 ) -> None:
     """Check results of analyses against bounds; exit with code 3 if one is broken.
 
@@ -195,16 +162,116 @@ def guardrails(
 
     Example: critic-prm analyze guardrails bounds.toml drift.json
     """
-    from dataclasses import asdict
-
-    from critic_prm.cli.analysing import BROKEN, print_tables
-    from critic_prm.data.records.reading import encode, read_records
-    from critic_prm.evaluate.analyze.guardrails import check, numbers_in, read_bounds, table_of
+    from critic_prm.data.records.reading import read_records
+    from critic_prm.data.records.writing import encode
+    from critic_prm.evaluate.analyze.analysis import check, numbers_in, read_bounds, table_of
 
     rows = [(record.data, record.where) for path in results for record in read_records(path)]
     checked = check(read_bounds(bounds), numbers_in(rows))
-    if as_json:
+    if output.as_json:
         typer.echo(b"".join(encode(asdict(one)) for one in checked), nl=False)
     else:
-        print_tables([table_of(checked)])
+        _print_tables([table_of(checked)])
     raise typer.Exit(0 if all(one.holds for one in checked) else BROKEN)
+
+
+def _read_labels(*paths: str) -> Iterator[LabelledTrajectory]:
+    from critic_prm.data.label_rows import read_labels
+
+    return (row for path in paths for row in read_labels(path))
+
+
+def _read_solutions(source: str, format: str, limit: int) -> list[Trajectory]:
+    """Read the solutions of a file, or at most `limit` of them, evenly spread. Raises InputError if there are none."""
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.label_rows import without_labels
+    from critic_prm.errors import InputError
+    from critic_prm.evaluate.analyze.analysis import spread_out
+
+    solutions = [without_labels(trajectory) for trajectory in read_trajectories(source, format)]
+    if not solutions:
+        raise InputError(source, "the file has no solutions")
+    return spread_out(solutions, limit)
+
+
+def _run(
+    analysis: Any, critic: str, solutions: Sequence[Trajectory], settings: Any, output: Output, judging: JudgeOptions
+) -> None:
+    """Run an analysis that asks a critic, with progress and cost on stderr; then print it and exit."""
+    from critic_prm.critics.open import open_critic
+    from critic_prm.label.progress import describe, run_with_progress
+    from critic_prm.label.run import RunStats
+
+    opened, failed = open_critic(critic, judging), False
+
+    async def work(tally: RunStats) -> Analysis:
+        nonlocal failed
+        try:
+            result: Analysis = await analysis(solutions, opened, settings, workers=judging.max_connections, tally=tally)
+        finally:
+            print(describe(tally, opened.client, final=True), file=sys.stderr, flush=True)
+        failed = bool(tally.labels["provider_error"])
+        return result
+
+    _finish(run_with_progress(opened, work), output, failed)
+
+
+def _finish(analysis: Analysis, output: Output, failed: bool = False) -> None:
+    """Print an analysis, check it against its bounds, and exit; the exit code is 3 if a bound is broken or requests failed."""
+    from critic_prm.data.records.writing import encode, write_records
+    from critic_prm.errors import UsageError
+    from critic_prm.evaluate.analyze.analysis import analysis_to_json, check, read_bounds, table_of
+
+    bounds = [] if output.bounds is None else [b for b in read_bounds(output.bounds) if b.analysis == analysis.name]
+    if output.bounds is not None and not bounds:
+        raise UsageError(f"{output.bounds} has no bounds for this analysis; add a table [{analysis.name}]")
+    checked = check(bounds, {analysis.name: analysis.numbers})
+    row = analysis_to_json(analysis)
+    if output.out is not None:
+        write_records(output.out, [row])
+    if output.as_json:
+        typer.echo(encode(row), nl=False)
+    else:
+        _print_analysis(analysis)
+    if checked:
+        _print_tables([table_of(checked)], stderr=output.as_json)
+    raise typer.Exit(BROKEN if failed or not all(one.holds for one in checked) else 0)
+
+
+def _print_analysis(analysis: Analysis) -> None:
+    """Print the findings first, then the tables, then the notes."""
+    console = safe_console(highlight=False)
+    for finding in analysis.findings:
+        console.print(f"! {finding}", style="bold")
+    if not analysis.findings:
+        console.print("no problem found")
+    console.print()
+    _print_tables(analysis.tables)
+    for note in analysis.notes:
+        console.print(note, style="dim")
+
+
+def _print_tables(tables: Sequence[Table], *, stderr: bool = False) -> None:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = safe_console(stderr=stderr)
+    for table in tables:
+        console.print(Text(table.title, style="italic"))
+        shown = RichTable(box=None, padding=(0, 1, 0, 0))
+        for place, name in enumerate(table.columns):
+            texts = place < 2 and any(isinstance(row[place], str) and row[place] for row in table.rows)
+            left = place == 0 or (texts and not name)
+            shown.add_column(Text(name), justify="left" if left else "right", overflow="fold")
+        for row in table.rows:
+            shown.add_row(*(Text(_cell(cell)) for cell in row))
+        console.print(shown)
+        console.print()
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, float):
+        return f"{cell:.3f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell

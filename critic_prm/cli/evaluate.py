@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.evaluate.settings import EvaluationSettings
 from critic_prm.terminal import safe_console
 
 
@@ -24,17 +26,8 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Compare F1 with the predictions that an earlier run wrote with --save.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a fixed sample of N solutions per subset.")] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Judgements per solution.")] = 1,
-    threshold: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Count a step as wrong below this P(correct); replaces the critic's own rule."),
-    ] = None,
-    oracle_threshold: Annotated[
-        bool, typer.Option("--oracle-threshold", help="Choose the threshold on the benchmark itself; gives an upper bound.")
-    ] = False,
-    resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples for the intervals.")] = 2000,
-    bootstrap_seed: Annotated[int, typer.Option(help="Random seed of the bootstrap intervals.")] = 0,
     *,
+    settings: EvaluationSettings,
     judging: JudgeOptions,
 ) -> None:
     """Score a critic on benchmarks with gold labels.
@@ -47,37 +40,31 @@ def evaluate(
 
     Example: critic-prm evaluate verifier processbench:data/ProcessBench
     """
-
-    from critic_prm.cli.evaluating import run_evaluation
     from critic_prm.cli.scoretable import print_comparison, print_evaluation
     from critic_prm.critics.open import open_critic
-    from critic_prm.data.records.reading import encode, write_records
+    from critic_prm.data.records.writing import RecordWriter, encode, write_records
     from critic_prm.errors import UsageError
-    from critic_prm.evaluate.benchmarks.benchmark import headline_of, open_benchmark, read_benchmarks, sizes_of
+    from critic_prm.evaluate.benchmarks import headline_of, open_benchmark, read_benchmarks, sizes_of
+    from critic_prm.evaluate.run import evaluate as evaluate_critic
     from critic_prm.evaluate.run import evaluation_to_json, read_predictions
+    from critic_prm.label.progress import run_with_progress
     from critic_prm.metrics.scorecard import compare
 
-    if threshold is not None and oracle_threshold:
-        raise UsageError("--threshold and --oracle-threshold exclude each other; give one")
     if judging.with_reference:
-        raise UsageError("--with-reference does not fit here: an evaluation hides the reference answer from the critic")
+        raise UsageError("--with-reference cannot be used here: an evaluation hides the reference answer from the critic")
     parts = [part for spec in bench for part in open_benchmark(spec)]
     other = read_predictions(against) if against else None
-    result = run_evaluation(
-        open_critic(critic, judging),
-        read_benchmarks(parts, limit),
-        samples=samples,
-        workers=judging.max_connections,
-        threshold=threshold,
-        oracle=oracle_threshold,
-        replicates=resamples,
-        seed=bootstrap_seed,
-        save=save,
-    )
+    opened, benchmark, workers = open_critic(critic, judging), read_benchmarks(parts, limit), judging.max_connections
+    with RecordWriter(save) if save else nullcontext() as sink:
+        each = sink.write if sink is not None else None
+        result = run_with_progress(
+            opened, lambda tally: evaluate_critic(opened, benchmark, settings, workers=workers, tally=tally, each=each)
+        )
     row = evaluation_to_json(result)
-    comparison = compare(result.cases, other, threshold=result.scores.threshold, replicates=resamples) if other else None
-    if comparison is not None:
-        row["against"] = comparison
+    comparison = None
+    if other:
+        threshold, resamples = result.scores.threshold, settings.resamples
+        row["against"] = comparison = compare(result.cases, other, threshold=threshold, replicates=resamples)
     if out is not None:
         write_records(out, [row])
     if as_json:

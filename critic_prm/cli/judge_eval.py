@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from critic_prm.cli.fields import Fields
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.evaluate.settings import EvaluationSettings
+from critic_prm.terminal import percent, plain_table, safe_console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from critic_prm.evaluate.attacks import Outcome, Resistance
+    from critic_prm.evaluate.judges import ComparedPair, JudgeScore
+
+COLUMNS = {
+    "F1 [95%]": "f1",
+    "err": "accuracy_erroneous",
+    "corr": "accuracy_correct",
+    "binary": "binary_f1_correct",
+    "steps": "step_accuracy",
+    "ECE": "ece",
+}
+OUTCOMES: tuple[Outcome, ...] = ("held", "fell", "moved", "unusable")
 
 
 def judge_eval(
@@ -25,13 +48,11 @@ def judge_eval(
     consensus: Annotated[
         str, typer.Option(help="How to combine judges joined by +: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
     ] = "majority",
-    samples: Annotated[int, typer.Option(min=1, help="Judgements per solution.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a fixed sample of N solutions per subset.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON to this file.")] = None,
-    resamples: Annotated[int, typer.Option(min=100, help="Number of bootstrap resamples for the intervals.")] = 2000,
-    bootstrap_seed: Annotated[int, typer.Option(help="Random seed of the bootstrap intervals.")] = 0,
     *,
+    settings: Annotated[EvaluationSettings, Fields(without=("threshold", "oracle_threshold"))],
     judging: JudgeOptions,
 ) -> None:
     """Compare judges and styles on step-labelled data: F1, calibration, unusable replies, tokens and cost.
@@ -41,30 +62,131 @@ def judge_eval(
 
     Example: critic-prm judge-eval openai/MODEL in.jsonl --styles stepwise,yes-no
     """
-    from critic_prm.cli import judging_runs
-    from critic_prm.cli.judgetable import print_resistance, print_worths
-    from critic_prm.data.records.reading import encode, write_records
+    from critic_prm.cli.running import open_judges
+    from critic_prm.data.records.writing import encode, write_records
     from critic_prm.errors import UsageError
-    from critic_prm.evaluate.benchmarks.benchmark import open_benchmark
-    from critic_prm.evaluate.judges import worths_to_json
+    from critic_prm.evaluate.attacks import attack as attack_judge
+    from critic_prm.evaluate.attacks import attacks
+    from critic_prm.evaluate.benchmarks import open_benchmark, read_benchmarks
+    from critic_prm.evaluate.judges import JudgeCost, compare_pairs, judges_to_json, score_judge
+    from critic_prm.evaluate.run import evaluate
+    from critic_prm.label.progress import run_with_progress
+    from critic_prm.label.sampling import Samples
 
     if judging.with_reference:
-        raise UsageError("--with-reference does not fit here: an evaluation hides the reference answer from the judge")
+        raise UsageError("--with-reference cannot be used here: an evaluation hides the reference answer from the judge")
     parts = [part for spec in bench for part in open_benchmark(spec)]
     pairs = [(name, style) for name in judge.split(",") for style in (styles or judging.style).split(",")]
-    run = judging_runs.Run(judging, parts, limit, samples, resamples, bootstrap_seed, consensus)
+    samples, workers = Samples(settings.samples, settings.samples), judging.max_connections
+
+    def run_attack(name: str, style: str) -> Resistance:
+        critic, _ = open_judges(name.split("+"), replace(judging, style=style), consensus, samples)
+        solutions = (solution for _, solution in read_benchmarks(parts, limit))
+        return run_with_progress(
+            critic, lambda tally: attack_judge(critic, solutions, attacks(), settings, workers=workers, tally=tally)
+        )
+
+    def run_evaluation(name: str, style: str) -> JudgeScore:
+        critic, _ = open_judges(name.split("+"), replace(judging, style=style), consensus, samples)
+        benchmark, cost = read_benchmarks(parts, limit), JudgeCost()
+        evaluation = run_with_progress(
+            critic, lambda tally: evaluate(critic, benchmark, settings, workers=workers, tally=tally, each=cost.add)
+        )
+        return score_judge(name, style, evaluation, cost, judging.prices)
+
+    resistances: list[Resistance] = []
+    scores: list[JudgeScore] = []
+    for name, style in pairs:
+        print(f"{name} with {style}", file=sys.stderr, flush=True)
+        if attack:
+            resistances.append(run_attack(name, style))
+        else:
+            scores.append(run_evaluation(name, style))
+    comparisons = compare_pairs(scores, settings)
     if attack:
-        found = judging_runs.attacked(pairs, run)
-        row, failed = judging_runs.attacked_to_json(found), [one.run for _, one in found]
-    else:
-        worths, compared = judging_runs.evaluated(pairs, run)
-        row, failed = worths_to_json(worths, compared), [one.evaluation.run for one in worths]
+        judges = [{"judge": n, "style": s, **asdict(one)} for (n, s), one in zip(pairs, resistances, strict=True)]
+    row = {"judges": judges} if attack else judges_to_json(scores, comparisons)
     if out is not None:
         write_records(out, [row])
     if as_json:
         typer.echo(encode(row), nl=False)
     elif attack:
-        print_resistance(found)
+        _print_resistance(pairs, resistances)
     else:
-        print_worths(worths, compared)
-    raise typer.Exit(3 if any(run["labels"].get("provider_error") for run in failed) else 0)
+        _print_scores(scores, comparisons)
+    runs = [one.run for one in resistances] + [one.evaluation.run for one in scores]
+    raise typer.Exit(3 if any(run["labels"].get("provider_error") for run in runs) else 0)
+
+
+def _print_scores(scores: Sequence[JudgeScore], comparisons: Sequence[ComparedPair]) -> None:
+    """Print one row per judge and style, then the pairwise comparisons, the unusable judgements and the column legend."""
+    console = safe_console(highlight=False)
+    several = len({one.judge for one in scores}) > 1
+    names = [f"{one.judge} {one.style}" if several else one.style for one in scores]
+    table = _table(scores, names)
+    if console.measure(table, options=console.options.update(max_width=10_000)).maximum > console.width:
+        # A name broken over two lines cannot be copied, so numbers replace names that do not fit.
+        for number, name in enumerate(names, 1):
+            console.print(f"{number}: {name}", soft_wrap=True)
+        table = _table(scores, [str(number) for number in range(1, len(names) + 1)])
+    console.print(table)
+    for a, b, comparison in comparisons:
+        mean = comparison.mean
+        difference = percent(mean.difference, mean.interval.low, mean.interval.high, "+")
+        pair = " minus ".join(f"{one.judge} {one.style}" if several else one.style for one in (a, b))
+        console.print(f"F1 of {pair}: {difference}" + ("" if mean.p is None else f", p {mean.p:.4f}"))
+    for line in _notes(scores):
+        console.print(line, style="dim")
+
+
+def _table(scores: Sequence[JudgeScore], names: Sequence[str]) -> Table:
+    rows = []
+    for name, one in zip(names, scores, strict=True):
+        metrics = [one.evaluation.scores.mean[metric] for metric in COLUMNS.values()]
+        cells = [percent(metrics[0].value, metrics[0].low, metrics[0].high), *(percent(metric.value) for metric in metrics[1:])]
+        known = one.input_tokens is not None and one.output_tokens is not None
+        tokens = f"{one.input_tokens:,.0f}+{one.output_tokens:,.0f}" if known else "-"
+        usd = "-" if one.usd is None else f"{one.usd:.5f}"
+        rows.append((name, *cells, f"{1 - one.statuses.get('ok', 0.0):.1%}", tokens, usd))
+    return plain_table(("", *COLUMNS, "unread", "tokens", "USD"), rows, gap=1, no_wrap=True)
+
+
+def _print_resistance(pairs: Sequence[tuple[str, str]], resistances: Sequence[Resistance]) -> None:
+    """Print one row per attack for each judge, and the share of attacks that succeeded."""
+    console = safe_console(highlight=False)
+    for (judge, style), one in zip(pairs, resistances, strict=True):
+        if len(pairs) > 1:  # with one judge, its name was already printed at the start
+            console.print(f"{judge} with {style}", soft_wrap=True)
+        rows = [(name, *(f"{counts.get(outcome, 0):,}" for outcome in OUTCOMES)) for name, counts in one.outcomes.items()]
+        console.print(plain_table(("attack", *OUTCOMES), rows, gap=1))
+        found = f"{one.found:,} of {one.erroneous:,} erroneous solutions"
+        console.print(f"The error was found in {found}; only those were attacked.")
+        if one.fell is not None:
+            low, high = one.interval.low, one.interval.high
+            interval = f" [{low:.1%}, {high:.1%}]" if low is not None and high is not None else ""
+            control = "" if one.by_itself is None else f"; with the control, {one.by_itself:.1%}"
+            console.print(f"The wrong step passed in {one.fell:.1%}{interval} of the attacks that could be read{control}.")
+    console.print(
+        "held: the same first error; fell: a later one or none; moved: an earlier one. The control is harmless:"
+        " what changes with it changes by chance.",
+        style="dim",
+    )
+
+
+def _notes(scores: Sequence[JudgeScore]) -> Iterator[str]:
+    for one in scores:
+        unusable = Counter({status: share for status, share in one.statuses.items() if status != "ok"})
+        if unusable:
+            shares = ", ".join(f"{status} {share:.1%}" for status, share in unusable.most_common())
+            yield f"{one.judge} {one.style}, unusable judgements: {shares}"
+        methods = {method: n for method, n in one.how.items() if method not in ("plain", "schema")}
+        if methods:
+            counts = ", ".join(f"{method} {n:,}" for method, n in methods.items())
+            yield f"{one.judge} {one.style}, verdicts obtained otherwise: {counts}"
+    card = scores[0].evaluation.scores
+    yield "F1, err, corr: ProcessBench's; binary: any error or none, right solutions positive; steps: step accuracy."
+    yield "Unusable judgements count as wrong. tokens: in+out per solution, paid now or earlier. ECE in percent."
+    yield (
+        f"Means over {len(card.subsets)} subsets; intervals and p: bootstrap by problem, {card.replicates:,} resamples, not"
+        " adjusted for the number of comparisons."
+    )

@@ -10,16 +10,14 @@ import typer
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Mapping
+
+    from rich.console import Console, RenderableType
 
     from critic_prm.data.critic import Critic
-from typing import TYPE_CHECKING
-
-from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Trajectory
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from critic_prm.data.judgement import Label
+    from critic_prm.data.trajectory import Trajectory
+    from critic_prm.metrics.scorecard import Metric
 
 SHOWN = ("bakery-change", "bakery-change-one-free")
 JUDGE = "recorded/example-judge"
@@ -110,12 +108,19 @@ def _distill(console: Console, folder: Path, seed: int) -> None:
 def _evaluate(console: Console, folder: Path) -> None:
     from rich.table import Table
 
-    from critic_prm.cli.evaluating import run_evaluation
+    from critic_prm import signals
     from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories, write_trajectories
     from critic_prm.data.records.reading import read_records
-    from critic_prm.evaluate.benchmarks.benchmark import open_benchmark, read_benchmarks
+    from critic_prm.evaluate.benchmarks import open_benchmark, read_benchmarks
+    from critic_prm.evaluate.run import evaluate
     from critic_prm.registry import resource
+
+    async def scores_of(critic: Critic, path: Path) -> Mapping[str, Metric]:
+        try:
+            return (await evaluate(critic, read_benchmarks(open_benchmark(f"labelled:{path}")))).scores.mean
+        finally:
+            await critic.close()
 
     held_out = {record.data["id"] for record in read_records(folder / "dataset" / "test.jsonl")}
     unseen = folder / "held-out.jsonl"
@@ -130,7 +135,7 @@ def _evaluate(console: Console, folder: Path) -> None:
     ):
         for name in critics:
             judge = _judge(folder) if "judge" in name else open_critic(str(folder / name) if name == "verifier" else name)
-            scores = run_evaluation(judge, read_benchmarks(open_benchmark(f"labelled:{path}")), quiet=True).scores.mean
+            scores = signals.run(scores_of(judge, path))
             f1, auroc = scores["f1"], scores["auroc"].value
             cell = f"{100 * (f1.value or 0):.1f} [{100 * (f1.low or 0):.1f}, {100 * (f1.high or 0):.1f}]"
             table.add_row(what, name, cell, "-" if auroc is None or name == "rules" else f"{auroc:.3f}")

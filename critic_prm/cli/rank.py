@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.search.settings import RankSettings
+
+if TYPE_CHECKING:
+    from critic_prm.data.critic import Critic
+    from critic_prm.data.judgement import Label
+    from critic_prm.data.trajectory import Trajectory
+    from critic_prm.label.run import RunStats
+    from critic_prm.search.ranking import Choice, Point, Ranking
 
 
 def rank(
@@ -24,10 +35,6 @@ def rank(
         str | None,
         typer.Option("-o", "--out", metavar="FILE", help="Write all candidates, best first; `rank` can read this file."),
     ] = None,
-    by: Annotated[str, typer.Option(help="Aggregation of step scores: min, product, mean, last, cvar:0.2, ...")] = "min",
-    pick: Annotated[
-        str, typer.Option(help="best: the highest score; vote: the answer with the largest sum of scores.")
-    ] = "best",
     floor: Annotated[
         float | None, typer.Option(help="Keep problems whose chosen candidate scores at least this; escalate the others.")
     ] = None,
@@ -37,17 +44,11 @@ def rank(
     escalate: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the chosen candidates that score below --floor.")
     ] = None,
-    n: Annotated[
-        str | None, typer.Option("-n", metavar="1,2,4", help="Values of N for the curves; default: powers of two.")
-    ] = None,
-    bound: Annotated[
-        str | None, typer.Option(help="Use conservative scores: wilson, jeffreys or posterior_cvar of the votes, or spread.")
-    ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Judgements per candidate.")] = 1,
-    draw: Annotated[int, typer.Option(help="Random seed for subsets of candidates and for the intervals.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
     format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     *,
+    settings: RankSettings,
     judging: JudgeOptions,
 ) -> None:
     """Choose the best candidate per problem, by best-of-N or weighted majority over final answers.
@@ -60,25 +61,158 @@ def rank(
 
     Example: critic-prm rank candidates.jsonl --critic verifier -o ranked.jsonl
     """
-    from critic_prm.cli.ranking import numbers, print_ranking, run_ranking
+    from critic_prm import signals
+    from critic_prm.critics.open import open_critic
+    from critic_prm.data.aggregate import AGGREGATIONS
     from critic_prm.data.records.reading import encode
+    from critic_prm.errors import UsageError
+    from critic_prm.generate.policy.answers import Grader
+    from critic_prm.label.progress import watched
+    from critic_prm.label.run import RunStats
+    from critic_prm.search.ranking import group_candidates
+    from critic_prm.search.ranking import rank as rank_groups
 
-    ranking, row = run_ranking(
-        source,
-        critic,
-        judging,
-        by=by,
-        pick=pick,
-        sizes=numbers(n),
-        bound=bound,
-        samples=samples,
-        seed=draw,
-        floor=floor,
-        files={"out": out, "kept": kept, "escalate": escalate},
-        format=format,
-    )
+    if escalate and floor is None:
+        raise UsageError("--escalate needs --floor: the score below which a candidate is escalated")
+    opened = None if critic is None else open_critic(critic, judging)
+    tally, grader = RunStats(), Grader()
+    card: dict[str, Any] = {} if opened is None else dict(opened.card)
+
+    async def run() -> Ranking:
+        rows = (
+            _stored(source, card)
+            if opened is None
+            else _judged(source, format, opened, samples, judging.max_connections, tally)
+        )
+        try:
+            async with watched(opened, tally) if opened is not None else nullcontext():
+                return rank_groups(await group_candidates(rows, grader, settings.bound, (*AGGREGATIONS, settings.by)), settings)
+        finally:
+            await grader.close()
+
+    ranking = signals.run(run())
+    messages = [line for stats in opened.stats for line in stats.lines()] if opened is not None else []
+    for message in filter(None, (grader.note, *messages)):
+        typer.echo(message, err=True)
+    below = [floor is not None and (choice.score is None or choice.score < floor) for choice in ranking.choices]
+    parts = {
+        "kept": [choice for choice, low in zip(ranking.choices, below, strict=True) if not low],
+        "escalated": [choice for choice, low in zip(ranking.choices, below, strict=True) if low],
+    }
+    files = ((out, ranking.choices, None), (kept, parts["kept"], 1), (escalate, parts["escalated"], 1))
+    for path, choices, most in files:
+        _write(path, choices, most, card, settings.by)
+    candidates = [candidate for choice in ranking.choices for candidate in choice.group.candidates]
+    failed = sum(candidate.label.status == "provider_error" for candidate in candidates)
+    row = {
+        **ranking.counts,
+        "by": settings.by,
+        "pick": settings.pick,
+        "critic": card,
+        "unscored": ranking.unscored,
+        "without_answer": ranking.without_answer,
+        "known": ranking.known,
+        "failed": failed,
+        "accuracy": _accuracy(ranking.choices),
+        "floor": floor,
+        **{name: {"problems": len(choices), "accuracy": _accuracy(choices)} for name, choices in parts.items()},
+        "curves": {name: [asdict(point) for point in points] for name, points in ranking.curves.items()},
+        "length": {name: asdict(length) for name, length in ranking.length.items()},
+        "run": tally.report(opened.client if opened is not None else None),
+    }
     if as_json:
         typer.echo(encode(row), nl=False)
     else:
-        print_ranking(ranking, row)
-    raise typer.Exit(3 if row["failed"] else 0)
+        _print(ranking, row)
+    raise typer.Exit(3 if failed else 0)
+
+
+async def _stored(source: str, card: dict[str, Any]) -> AsyncIterator[tuple[Trajectory, Label]]:
+    from critic_prm.data.label_rows import read_labels
+
+    for row in read_labels(source):
+        card.update(row.critic)
+        yield row.trajectory, row.label
+
+
+async def _judged(
+    source: str, format: str, critic: Critic, samples: int, workers: int, tally: RunStats
+) -> AsyncIterator[tuple[Trajectory, Label]]:
+    """Judge candidates with the gold labels hidden; a judge that saw them would rank too well."""
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.label_rows import without_labels
+    from critic_prm.evaluate.run import predict
+
+    rows = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, format))
+    async for _, trajectory, label in predict(critic, rows, samples=samples, workers=workers):
+        tally.add(label)
+        yield trajectory, label
+
+
+def _accuracy(choices: Sequence[Choice]) -> float | None:
+    """The share of chosen candidates that are correct, among those where it is known; None if it never is."""
+    known = [choice.taken.right for choice in choices if choice.taken.right is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _write(path: str | None, choices: Sequence[Choice], most: int | None, card: Mapping[str, Any], by: str) -> None:
+    """Write the `most` best candidates of each problem, all if it is None."""
+    from critic_prm.data.records.reading import write_records
+    from critic_prm.search.ranking import ranked_rows
+
+    if path is not None:
+        write_records(path, (row for choice in choices for row in ranked_rows(choice, card, by)[:most]))
+
+
+def _print(ranking: Ranking, row: Mapping[str, Any]) -> None:
+    """Print the curve of the chosen aggregation, all aggregations at the largest N, and warnings."""
+    from critic_prm.terminal import plain_table, safe_console
+
+    console = safe_console(highlight=False)
+    for line in _summary(row):
+        console.print(line)
+    if ranking.known:
+        curves, by = ranking.curves, row["by"]
+        rules = ("random", "majority", f"vote:{by}", f"best:{by}", "pass")
+        points = zip(*(curves[rule] for rule in rules), strict=True)
+        rows = [(point[0].n, *map(_cell, rules, point), f"{point[0].problems:,}") for point in points]
+        headings = ("N", "random", "majority", "weighted", "best-of-N [95%]", "pass@N", "problems")
+        console.print(plain_table(headings, rows))
+        most, best = curves["pass"][-1].n, []
+        for name, length in ranking.length.items():
+            cells = [_cell(rule, curves[rule][-1]) for rule in (f"vote:{name}", f"best:{name}")]
+            rho = ["-" if value is None else f"{value:+.2f}" for value in (length.within, length.equal)]
+            best.append((name, *cells, *rho))
+        console.print(plain_table((f"N = {most}, by", "weighted", "best-of-N", "length", "length, equal"), best))
+        console.print(
+            f"Accuracy in %, on the {ranking.known:,} problems whose candidates are all known to be right or wrong; [95%]"
+            " bootstrap by problem. Best-of-N, pass@N and random are exact means over all subsets; votes are means over"
+            " subsets, sampled where there are many.",
+            style="dim",
+        )
+    else:
+        console.print("No gold answers: candidates are ranked, but the accuracy of the ranking is unknown", style="dim")
+    flagged = [name for name, length in ranking.length.items() if length.flagged]
+    if flagged:
+        text = f"Length bias: among equally right solutions, the score depends on the number of steps by {', '.join(flagged)}"
+        console.print(text, style="yellow")
+
+
+def _summary(row: Mapping[str, Any]) -> Iterator[str]:
+    right = "" if row["accuracy"] is None else f": {row['accuracy']:.1%} of choices are right"
+    yield f"{row['candidates']:,} candidates for {row['problems']:,} problems, by {row['by']}, pick {row['pick']}{right}"
+    if row["unscored"] or row["without_answer"]:
+        yield f"{row['unscored']:,} have no score and come last, {row['without_answer']:,} state no answer"
+    if row["floor"] is not None:
+        shares = {name: "" if (a := row[name]["accuracy"]) is None else f" ({a:.1%} right)" for name in ("kept", "escalated")}
+        counts = ", ".join(f"{row[name]['problems']:,} {name}{share}" for name, share in shares.items())
+        yield f"floor {row['floor']:g}: {counts}"
+    if tokens := row["run"].get("tokens"):
+        price = "price unknown" if (cost := row["run"]["cost_usd"]) is None else f"${cost:.4f}"
+        yield f"bought now: {tokens['input']:,} tokens in, {tokens['output']:,} out, {price}"
+
+
+def _cell(rule: str, point: Point) -> str:
+    from critic_prm.terminal import percent
+
+    return percent(point.accuracy, point.low, point.high) if rule.startswith("best") else percent(point.accuracy)

@@ -2,82 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from critic_prm.cli.fields import Fields
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.registry import names
+from critic_prm.search.settings import SearchBudget, SearchSettings, StepperOptions
 
-HOW, POLICY, LIMITS = "The method", "How the policy is asked (the judge has the options below)", "Limits of one problem"
+if TYPE_CHECKING:
+    from critic_prm.data.critic import Critic
+    from critic_prm.data.records.reading import RecordWriter
+    from critic_prm.generate.policy.answers import Grader
+    from critic_prm.search.refine import RefineStats
+    from critic_prm.search.search import SearchResult, SearchStats, SearchTask
+    from critic_prm.search.stepper import LLMStepper
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+PolicyName = Annotated[str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Model that writes the steps.")]
+CriticName = Annotated[str, typer.Option("--critic", help="A verifier folder, `rules`, a .toml file or provider/MODEL.")]
+Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File of solutions to write; - is stdout.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Process at most N input rows.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")]
 
 
 def search(
     source: Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems, with gold answers if known; - is stdin.")],
-    policy: Annotated[str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Model that writes the steps.")],
-    critic: Annotated[str, typer.Option(help="A verifier folder, `rules`, a .toml file or provider/MODEL.")],
-    method: Annotated[
-        str, typer.Option(help="Search method: best-of-n, beam, dvts, lookahead or mcts.", rich_help_panel=HOW)
-    ] = "beam",
-    out: Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File of solutions to write; - is stdout.")] = "-",
+    policy: PolicyName,
+    critic: CriticName,
+    out: Out = "-",
     tree: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write every node of every search tree to this file, one row per node.")
     ] = None,
-    by: Annotated[str, typer.Option(help="Aggregation of step scores: min, product, mean, last, cvar:0.2, ...")] = "min",
-    pick: Annotated[
-        str, typer.Option(help="best: the highest score; vote: the answer with the largest sum of scores.")
-    ] = "best",
-    baseline: Annotated[
-        bool, typer.Option("--baseline/--no-baseline", help="Also run best-of-N with as many generated tokens, to compare.")
-    ] = True,
-    draw: Annotated[int, typer.Option(help="Random seed for sampling; the same seed reuses cached samples.")] = 0,
-    n: Annotated[int, typer.Option("-n", help="Number of solutions or beams.", rich_help_panel=HOW)] = 16,
-    width: Annotated[int, typer.Option(help="Steps sampled from each prefix that is expanded.", rich_help_panel=HOW)] = 4,
-    depth: Annotated[int, typer.Option(help="Maximum number of steps per solution.", rich_help_panel=HOW)] = 40,
-    ahead: Annotated[int, typer.Option(help="For lookahead: number of greedy steps.", rich_help_panel=HOW)] = 3,
-    simulations: Annotated[int, typer.Option(help="For mcts: simulations per problem.", rich_help_panel=HOW)] = 64,
-    exploration: Annotated[
-        float, typer.Option(help="For mcts: the exploration constant c of PUCT.", rich_help_panel=HOW)
-    ] = 0.25,
-    prior: Annotated[str, typer.Option(help="For mcts: the prior of PUCT, critic or uniform.", rich_help_panel=HOW)] = "critic",
-    backup: Annotated[str, typer.Option(help="For mcts: value backup, mean or max.", rich_help_panel=HOW)] = "mean",
-    rollout: Annotated[
-        float, typer.Option(help="For mcts: weight of a full rollout's score in a leaf's value, 0 to 1.", rich_help_panel=HOW)
-    ] = 0.0,
-    cut: Annotated[
-        str,
-        typer.Option(
-            help="How to get one step: stop (a stop string ends it) or split (generate more, keep the first step).",
-            rich_help_panel=POLICY,
-        ),
-    ] = "stop",
-    ends: Annotated[
-        str | None, typer.Option(help="Regular expression that marks the last step of a solution.", rich_help_panel=POLICY)
-    ] = None,
-    prompt: Annotated[
-        str, typer.Option(help="Prompt of the policy: `solve`, or a .jinja file.", rich_help_panel=POLICY)
-    ] = "solve",
-    policy_temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature of the policy.", rich_help_panel=POLICY)
-    ] = None,
-    policy_top_p: Annotated[float | None, typer.Option(help="Top-p of the policy.", rich_help_panel=POLICY)] = None,
-    policy_max_tokens: Annotated[
-        int | None, typer.Option(help="Maximum tokens per reply of the policy.", rich_help_panel=POLICY)
-    ] = None,
-    policy_base_url: Annotated[
-        str | None, typer.Option(help="Base URL of the policy's server.", rich_help_panel=POLICY)
-    ] = None,
-    max_calls: Annotated[
-        int | None, typer.Option(min=1, help="Send at most N requests to policy and critic.", rich_help_panel=LIMITS)
-    ] = None,
-    max_written: Annotated[
-        int | None, typer.Option(min=1, help="Generate at most N tokens, policy and critic together.", rich_help_panel=LIMITS)
-    ] = None,
-    max_usd: Annotated[
-        float | None, typer.Option(min=0, help="Spend at most this many dollars.", rich_help_panel=LIMITS)
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Process at most N problems.")] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
+    limit: Limit = None,
+    skip_bad: SkipBad = False,
     *,
+    settings: SearchSettings,
+    stepper: Annotated[StepperOptions, Fields(without=("feedback_prompt",))],
+    budget: SearchBudget,
     judging: JudgeOptions,
 ) -> None:
     """Solve problems step by step with a policy that is guided by a critic.
@@ -90,48 +61,91 @@ def search(
 
     Example: critic-prm search in.jsonl --policy openai/MODEL --critic verifier
     """
-    from critic_prm.cli.searching import asked_policy, run_search
+    from critic_prm.cli.running import clients_of, told
+    from critic_prm.critics.open import open_critic
+    from critic_prm.data.records.reading import RecordWriter
     from critic_prm.errors import UsageError
-    from critic_prm.search.search import SearchBudget, SearchSettings
-    from critic_prm.search.stepper import ENDS, open_stepper
+    from critic_prm.generate.policy.answers import Grader
+    from critic_prm.generate.policy.problems import read_problems
+    from critic_prm.search.search import SearchStats, SearchTask, open_method, search_row, tree_rows
+    from critic_prm.search.search import search as search_one
+    from critic_prm.search.stepper import open_stepper
+    from critic_prm.search.tree import Pricing
 
-    for name, value, allowed in (
-        ("--prior", prior, ("critic", "uniform")),
-        ("--backup", backup, ("mean", "max")),
-        ("--pick", pick, ("best", "vote")),
-    ):
-        if value not in allowed:
-            raise UsageError(f"{name} is {value!r}; it is {' or '.join(allowed)}")
-    settings = SearchSettings(
-        n=n,
-        width=width,
-        depth=depth,
-        ahead=ahead,
-        simulations=simulations,
-        c=exploration,
-        prior="uniform" if prior == "uniform" else "critic",
-        backup="max" if backup == "max" else "mean",
-        rollout=rollout,
+    open_method(settings.method)
+    each = split_budget(judging, critic)
+    solver, opened = open_stepper(policy, each, stepper), open_critic(critic, each).with_prefix_cache()
+    clients, grader = clients_of(opened), Grader()
+    pricing = Pricing(solver.policy.client.money.prices, clients[0].money.prices if len(clients) == 1 else None)
+    if budget.max_usd is not None and (pricing.policy is None or (clients and pricing.critic is None)):
+        raise UsageError("--max-usd needs the prices of policy and critic; give them with --prices, or use --max-written")
+    skipped: list[object] = []
+    problems = read_problems(source, skip_bad=skip_bad, complain=told(skipped), gold_needed=False)
+    tasks = (SearchTask(problem.id, problem.text, problem.gold or None) for problem in islice(problems, limit))
+
+    async def work(task: SearchTask) -> SearchResult:
+        return await search_one(task, solver, opened, grader, settings, budget, pricing)
+
+    with RecordWriter(tree) if tree else nullcontext() as forest:
+
+        def record(result: SearchResult, sink: RecordWriter) -> str:
+            sink.write(search_row(result))
+            if forest is not None:
+                for row in tree_rows(result):
+                    forest.write(row)
+            return result.came
+
+        stats = SearchStats(settings.method)
+        code = run_guided(tasks, work, record, stats, out, solver, opened, grader, judging.max_connections, skipped)
+    raise typer.Exit(code)
+
+
+def split_budget(judging: JudgeOptions, critic: str) -> JudgeOptions:
+    """The request options of policy and critic: if the critic asks a model, too, each gets half of the run's budget."""
+    if Path(critic).is_dir() or critic in names("critic"):
+        return judging
+    usd, requests = judging.budget_usd, judging.max_requests
+    return replace(
+        judging,
+        budget_usd=None if usd is None else usd / 2,
+        max_requests=None if requests is None else max(requests // 2, 1),
     )
-    policys, critics = asked_policy(
-        judging, critic, policy_base_url, temperature=policy_temperature, top_p=policy_top_p, max_tokens=policy_max_tokens
-    )
-    raise typer.Exit(
-        run_search(
-            source,
-            open_stepper(policy, policys, prompt, cut, ends or ENDS),
-            critic,
-            critics,
-            method=method,
-            settings=settings,
-            by=by,
-            pick=pick,
-            budget=SearchBudget(max_calls, max_written, max_usd),
-            baseline=baseline,
-            seed=draw,
-            out=out,
-            tree=tree,
-            limit=limit,
-            skip_bad=skip_bad,
-        )
-    )
+
+
+def run_guided(
+    items: Iterable[Item],
+    work: Callable[[Item], Awaitable[Result]],
+    record: Callable[[Result, RecordWriter], str],
+    stats: SearchStats | RefineStats,
+    out: str,
+    policy: LLMStepper,
+    critic: Critic,
+    grader: Grader,
+    workers: int,
+    skipped: Sequence[object],
+) -> int:
+    """Run `work` on every item; `record` writes a result and returns its status. Returns the exit code: 0, or 3 if items
+    failed or the reader put rows into `skipped`."""
+    from critic_prm.cli.running import clients_of, run_watched
+    from critic_prm.engine.ordered_map import ordered_map
+    from critic_prm.label.run import RunStats
+
+    tally, client = RunStats(), policy.policy.client
+
+    async def work_on(part: Sequence[Item]) -> list[Result]:
+        return [await work(item) for item in part]
+
+    async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
+        async for _, result in ordered_map(items, work_on, workers=lambda: workers, window=256, stop=stop):
+            tally.rows += 1
+            tally.labels[record(result, sink)] += 1
+            stats.add(result)  # type: ignore[arg-type]  # the result that belongs to these statistics
+        tally.skipped = len(skipped)
+
+    async def close() -> None:
+        await asyncio.gather(grader.close(), policy.close(), critic.close())
+
+    code = run_watched(body, out, tally, client, close, [stats], [client, *clients_of(critic)])
+    if grader.note:
+        typer.echo(grader.note, err=True)
+    return code

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import tomllib
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
-import numpy as np
-
 from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Step, Trajectory, blind
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError
-from critic_prm.label.run import RunStats, label
-from critic_prm.metrics.bootstrap import Interval, cluster_bootstrap
-from critic_prm.metrics.scores import Array
+from critic_prm.evaluate.run import DEFAULTS, predict
+from critic_prm.evaluate.settings import EvaluationSettings
+from critic_prm.label.run import RunStats
+from critic_prm.metrics.bootstrap import Interval, mean_interval
 
 Outcome = Literal["held", "fell", "moved", "unusable"]
 
@@ -34,10 +33,10 @@ class Attack:
 
     def on(self, trajectory: Trajectory, step: int) -> Trajectory:
         """A copy of `trajectory` with the text appended to step `step` (0-based)."""
-        said = Template(self.text).safe_substitute(number=step + 1, index=step)
-        there = trajectory.steps[step]
-        steps = (*trajectory.steps[:step], Step(there.text + said, there.observation), *trajectory.steps[step + 1 :])
-        return replace(trajectory, id=f"{trajectory.id}/{self.name}", steps=steps)
+        text = Template(self.text).safe_substitute(number=step + 1, index=step)
+        steps = list(trajectory.steps)
+        steps[step] = replace(steps[step], text=steps[step].text + text)
+        return replace(trajectory, id=f"{trajectory.id}/{self.name}", steps=tuple(steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +69,9 @@ async def attack(
     critic: Critic,
     solutions: Iterable[Trajectory],
     texts: Sequence[Attack],
+    settings: EvaluationSettings = DEFAULTS,
     *,
     workers: int = 64,
-    replicates: int = 2000,
-    seed: int = 0,
     tally: RunStats | None = None,
 ) -> Resistance:
     """Judge the erroneous ones of `solutions` clean, then attack those whose error was found. Gold is hidden from the critic.
@@ -81,69 +79,40 @@ async def attack(
     Raises InputError if no solution is known to be wrong.
     """
     tally = tally or RunStats()
-    erroneous = [
-        solution for solution in solutions if (solution.first_error() or 0) >= 0 and solution.first_error() is not None
-    ]
+    erroneous = [(first, solution) for solution in solutions if (first := solution.first_error()) is not None and first >= 0]
     if not erroneous:
-        raise InputError(
-            "the benchmark", "none of its solutions is known to be wrong", "attacks need errors that can be missed"
-        )
-    found: list[Trajectory] = []
-    gold = deque(erroneous)
-    async for clean, said in label((blind(solution) for solution in erroneous), critic, workers=workers):
-        tally.add(said)
-        if said.first_error == gold.popleft().first_error():
-            found.append(replace(clean, label=said.first_error))
-    waiting: deque[tuple[Attack, Trajectory]] = deque()
-
-    def attacked() -> Iterator[Trajectory]:
-        for solution in found:
-            for text in texts:
-                assert solution.label is not None
-                waiting.append((text, solution))
-                yield blind(text.on(solution, solution.label))
-
+        raise InputError("the benchmark", "none of its solutions is known to be wrong", "give solutions with gold errors")
+    clean = predict(critic, erroneous, workers=workers, tally=tally)
+    found = [(first, solution) async for first, solution, labelled in clean if labelled.first_error == first]
+    attacked = [((text, first), text.on(solution, first)) for first, solution in found for text in texts]
     outcomes: dict[str, Counter[Outcome]] = {text.name: Counter() for text in texts}
-    rows: list[tuple[str, bool]] = []
-    async for _, said in label(attacked(), critic, workers=workers):
-        tally.add(said)
-        text, solution = waiting.popleft()
-        outcome = _outcome(solution, said)
+    fell: list[tuple[str, bool]] = []
+    async for (text, first_error), solution, labelled in predict(critic, attacked, workers=workers, tally=tally):
+        outcome = _outcome(first_error, labelled)
         outcomes[text.name][outcome] += 1
         if not text.control and outcome != "unusable":
-            rows.append((problem_key(solution.problem), outcome == "fell"))
-    controls = [outcomes[text.name] for text in texts if text.control]
+            fell.append((problem_key(solution.problem), outcome == "fell"))
+    controls = sum((outcomes[text.name] for text in texts if text.control), Counter[Outcome]())
+    problems, values = [problem for problem, _ in fell], [value for _, value in fell]
+    unattacked = Interval(None, None, reason="nothing was attacked")
     return Resistance(
         erroneous=len(erroneous),
         found=len(found),
         outcomes={name: dict(counts) for name, counts in outcomes.items()},
-        fell=_share(sum(fell for _, fell in rows), len(rows)),
-        interval=_interval(rows, replicates, seed),
-        by_itself=_share(sum(c["fell"] for c in controls), sum(c.total() - c["unusable"] for c in controls)),
+        fell=_share(sum(values), len(values)),
+        interval=mean_interval(problems, values, replicates=settings.resamples, seed=settings.seed) if fell else unattacked,
+        by_itself=_share(controls["fell"], controls.total() - controls["unusable"]),
         run=tally.report(critic.client),
     )
 
 
-def _outcome(solution: Trajectory, said: Label) -> Outcome:
-    assert solution.label is not None
-    if said.status != "ok" or said.first_error is None:
+def _outcome(first_error: int, labelled: Label) -> Outcome:
+    if labelled.status != "ok" or labelled.first_error is None:
         return "unusable"
-    if said.first_error == solution.label:
+    if labelled.first_error == first_error:
         return "held"
-    return "moved" if 0 <= said.first_error < solution.label else "fell"
+    return "moved" if 0 <= labelled.first_error < first_error else "fell"
 
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def _interval(rows: Sequence[tuple[str, bool]], replicates: int, seed: int) -> Interval:
-    if not rows:
-        return Interval(None, None, reason="nothing was attacked")
-
-    def ratio(sums: Array) -> Array:
-        with np.errstate(invalid="ignore"):
-            return np.asarray(sums[..., 1] / sums[..., 0])
-
-    features = [(1.0, float(fell)) for _, fell in rows]
-    return cluster_bootstrap([problem for problem, _ in rows], features, ratio, replicates=replicates, seed=seed)

@@ -1,14 +1,21 @@
-"""Tune the doubt band of a cascade: F1 against cost for every band, and the band to use."""
+"""Tune the doubt band of a cascade: collect both critics' results, compute F1 against cost for every band, choose one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
+from critic_prm.critics.cascade import By, verdict_on
+from critic_prm.data.critic import Critic
+from critic_prm.data.hashing import problem_key
+from critic_prm.data.judgement import Judgement, Label, combine
+from critic_prm.data.trajectory import Trajectory, blind
+from critic_prm.engine.ordered_map import ordered_map
+from critic_prm.engine.together import gather_all
 from critic_prm.errors import CriticPrmError, InputError
 from critic_prm.metrics.bootstrap import cluster_bootstrap, paired_bootstrap
 from critic_prm.metrics.scores import Array, first_error_rows, number, official_f1
@@ -46,6 +53,75 @@ class CascadeCase:
             if right is not True:
                 return None if right is None else step
         return -1
+
+
+@dataclass(frozen=True, slots=True)
+class CascadeCases:
+    """The cases. `left_out` counts solutions without a usable judgement of the first critic."""
+
+    rows: tuple[CascadeCase, ...]
+    left_out: int
+    tokens: int
+    """Input and output tokens of the judge."""
+
+
+async def collect_cases(
+    trajectories: Iterable[Trajectory],
+    first: Critic,
+    judge: Critic | Mapping[str, Label],
+    by: By = "solution",
+    workers: int = 64,
+) -> CascadeCases:
+    """Ask the first critic about every solution, and the judge about every solution or, with "step", about every step.
+
+    The cost of a band is computed from these results, so every judgement is needed once; the cascade later finds the replies in
+    the cache. `judge` may also be labels by trajectory id, as in a label file; a step that such a label does not judge, because
+    an earlier step is incorrect, is undecided. Raises whatever stops the critics.
+    """
+    with_gold = [(gold, t) for t in trajectories if t.steps and (gold := t.first_error()) is not None]
+    firsts: list[Judgement] = []
+    for start in range(0, len(with_gold), max(first.batch, 1)):
+        firsts += await first.judge([blind(t) for _, t in with_gold[start : start + max(first.batch, 1)]])
+    rows: list[CascadeCase] = []
+    tokens = left_out = 0
+
+    async def ask_judge(part: Sequence[tuple[tuple[int, Trajectory], Judgement]]) -> list[list[Judgement]]:
+        return [await _ask_judge(blind(trajectory), judge, by) for (_, trajectory), _ in part]
+
+    pairs = list(zip(with_gold, firsts, strict=True))
+    async for ((gold, trajectory), cheap), answers in ordered_map(pairs, ask_judge, workers=lambda: workers):
+        if cheap.first_error is None:
+            left_out += 1
+            continue
+        tokens += sum(answer.usage.input + answer.usage.output for answer in answers)
+        p_correct = combine([cheap], len(trajectory.steps)).p_correct
+        case = CascadeCase(problem_key(trajectory.problem), gold, p_correct, cheap.first_error)
+        label = judge.get(trajectory.id) if isinstance(judge, Mapping) else None
+        rows.append(_with_judge(case, answers, label, by))
+    return CascadeCases(tuple(rows), left_out, tokens)
+
+
+async def _ask_judge(trajectory: Trajectory, judge: Critic | Mapping[str, Label], by: By) -> list[Judgement]:
+    if isinstance(judge, Mapping):
+        return []
+    if by == "solution":
+        return await judge.judge([trajectory])
+    return await gather_all(judge.judge_step(trajectory, step) for step in range(len(trajectory.steps)))
+
+
+def _with_judge(case: CascadeCase, answers: Sequence[Judgement], label: Label | None, by: By) -> CascadeCase:
+    if by == "solution":
+        return replace(case, verdict=answers[0].first_error if answers else None if label is None else label.first_error)
+    judged: tuple[bool | None, ...]
+    if answers:
+        verdicts = [verdict_on(answer, step) for step, answer in enumerate(answers)]
+        judged = tuple(None if verdict is None else verdict.value == "correct" for verdict in verdicts)
+    else:
+        p_correct = label.p_correct if label is not None else (None,) * len(case.p_correct)
+        judged = tuple(None if p is None else p >= 0.5 for p in p_correct)
+    # The judge alone would go step by step, so its cost is the number of calls up to its first error.
+    last = next((step for step, right in enumerate(judged) if right is not True), len(judged) - 1)
+    return replace(case, judged=judged, calls=last + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +185,10 @@ class CaseArrays:
         self.by_step = bool(rows[0].judged)
         own = self.step == self.first[self.owner]
         if self.by_step:
-            says = [right for row in rows for right in row.judged]
+            judged = [right for row in rows for right in row.judged]
             # Undecided: the result of the cheap critic stands.
-            self.bad = np.where([right is None for right in says], own, [right is False for right in says])
-        verdicts = [row.first if row.verdict is None else row.verdict for row in rows]
-        self.verdict = np.array(verdicts)
+            self.bad = np.where([right is None for right in judged], own, [right is False for right in judged])
+        self.verdict = np.array([row.first if row.verdict is None else row.verdict for row in rows])
         self.before = self.step <= np.where(self.first < 0, _NONE, self.first)[self.owner]
 
     def run(self, low: float, high: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -167,12 +242,12 @@ def choose(tried: Sequence[BandResult], *, target: float | None = None, budget: 
             best = max(tried, key=lambda one: one.f1)
             raise CriticPrmError(
                 f"no band reaches F1 {target:.4f}; the best is {best.f1:.4f}, with {best.share:.0%} of the judge's calls:"
-                " lower --target-f1, or take a better judge or first critic"
+                " lower --target-f1, or use a better judge or first critic"
             )
         return min(enough, key=lambda one: (one.calls, one.high - one.low))
     affordable = [one for one in tried if budget is None or one.calls <= budget + 1e-12]
     if not affordable:
-        raise CriticPrmError(f"no band takes {budget:g} calls a solution or fewer; give at least 0")
+        raise CriticPrmError(f"no band needs at most {budget:g} calls per solution; give a budget of at least 0")
     return min(affordable, key=lambda one: (-one.f1, one.calls, one.high - one.low))
 
 
@@ -201,7 +276,9 @@ def tune(
     """
     first, second = halves(rows, seed)
     if len(first) < 2 or len(second) < 2:
-        raise InputError("the dev set", f"it has {len(rows)} solutions of too few problems", "give at least some dozens")
+        raise InputError(
+            "the dev set", f"its {len(rows)} solutions are of too few problems", "give at least a few dozen problems"
+        )
     here = CaseArrays(first)
     if target is None and budget is None:
         target = here.f1([row.alone for row in first])

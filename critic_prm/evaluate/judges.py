@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
 from critic_prm.errors import UsageError
 from critic_prm.evaluate.run import Evaluation, evaluation_to_json
+from critic_prm.evaluate.settings import EvaluationSettings
 from critic_prm.metrics.scorecard import Comparison, compare
 from critic_prm.providers.models import Prices, abilities
 from critic_prm.providers.provider import Usage, stated_usage
@@ -29,7 +31,7 @@ class JudgeCost:
         """Add one row of a label file."""
         self.rows += 1
         card = row["critic"]
-        cards = {one["judge"]: one for one in card.get("judges", ())}
+        cards = {inner["judge"]: inner for inner in card.get("judges", ())}
         for judgement in row["judgements"]:
             for word in judgement.get("how", ()):
                 self.how[word] = self.how.get(word, 0) + 1
@@ -43,12 +45,9 @@ class JudgeCost:
         """Total cost in USD, None if a price or the token counts are unknown. `prices` override those of the model table."""
         costs = []
         for (provider, model, _), usage in self.usage.items():
-            known = prices or abilities(provider, model).prices
-            cost = None if known is None or usage == Usage() else known.cost(usage)
-            if cost is None:
-                return None
-            costs.append(cost)
-        return sum(costs) if costs else None
+            price = prices or abilities(provider, model).prices
+            costs.append(None if price is None or usage == Usage() else price.cost(usage))
+        return None if not costs or None in costs else sum(cost for cost in costs if cost is not None)
 
     def _charge(self, card: Mapping[str, Any], usage: Usage) -> None:
         if "model" not in card or card["provider"] == "verifier":
@@ -72,37 +71,37 @@ class JudgeScore:
     usd: float | None
 
 
-def score_judge(judge: str, style: str, evaluation: Evaluation, bill: JudgeCost, prices: Prices | None = None) -> JudgeScore:
+def score_judge(judge: str, style: str, evaluation: Evaluation, cost: JudgeCost, prices: Prices | None = None) -> JudgeScore:
     """Combine an evaluation with its cost. `prices` override those of the model table; `statuses` are shares of judgements."""
-    usage, usd = bill.total(), bill.usd(prices)
-    known = usage != Usage() and bill.rows > 0
-    judged: Mapping[str, int] = evaluation.run["judgements"]
-    total = sum(judged.values())
+    usage, usd = cost.total(), cost.usd(prices)
+    known = usage != Usage() and cost.rows > 0
+    judgements: Mapping[str, int] = evaluation.run["judgements"]
     return JudgeScore(
         judge=judge,
         style=style,
         evaluation=evaluation,
-        how=dict(bill.how),
-        statuses={status: count / total for status, count in judged.items()} if total else {},
-        input_tokens=usage.input / bill.rows if known else None,
-        output_tokens=usage.output / bill.rows if known else None,
-        usd=usd / bill.rows if known and usd is not None else None,
+        how=dict(cost.how),
+        statuses={status: count / sum(judgements.values()) for status, count in judgements.items()},
+        input_tokens=usage.input / cost.rows if known else None,
+        output_tokens=usage.output / cost.rows if known else None,
+        usd=usd / cost.rows if known and usd is not None else None,
     )
 
 
-def side_by_side(worths: Sequence[JudgeScore], replicates: int, seed: int) -> list[tuple[JudgeScore, JudgeScore, Comparison]]:
+ComparedPair = tuple[JudgeScore, JudgeScore, Comparison]
+
+
+def compare_pairs(scores: Sequence[JudgeScore], settings: EvaluationSettings) -> list[ComparedPair]:
     """Compare every pair on the solutions that both judged. Pairs without common solutions are omitted."""
     pairs = []
-    for a, b in combinations(worths, 2):
-        try:
-            found = compare(a.evaluation.cases, b.evaluation.cases, replicates=replicates, seed=seed)
-        except UsageError:
-            continue
-        pairs.append((a, b, found))
+    for a, b in combinations(scores, 2):
+        with suppress(UsageError):
+            comparison = compare(a.evaluation.cases, b.evaluation.cases, replicates=settings.resamples, seed=settings.seed)
+            pairs.append((a, b, comparison))
     return pairs
 
 
-def worths_to_json(worths: Sequence[JudgeScore], pairs: Sequence[tuple[JudgeScore, JudgeScore, Comparison]]) -> dict[str, Any]:
+def judges_to_json(scores: Sequence[JudgeScore], pairs: Sequence[ComparedPair]) -> dict[str, Any]:
     """One JSON object with an entry per judge and style, and an entry per pair of them."""
     return {
         "judges": [
@@ -114,7 +113,10 @@ def worths_to_json(worths: Sequence[JudgeScore], pairs: Sequence[tuple[JudgeScor
                 "statuses": dict(one.statuses),
                 "per_solution": {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens, "cost_usd": one.usd},
             }
-            for one in worths
+            for one in scores
         ],
-        "pairs": [{"a": [a.judge, a.style], "b": [b.judge, b.style], "f1_difference": asdict(found)} for a, b, found in pairs],
+        "pairs": [
+            {"a": [a.judge, a.style], "b": [b.judge, b.style], "f1_difference": asdict(comparison)}
+            for a, b, comparison in pairs
+        ],
     }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Label
 from critic_prm.data.label_rows import label_row, read_labels
 from critic_prm.data.trajectory import Trajectory, blind
 from critic_prm.errors import InputError
+from critic_prm.evaluate.settings import EvaluationSettings
 from critic_prm.label.run import RunStats, label
-from critic_prm.metrics.scorecard import Case, Scorecard, ThresholdFrom, case_of, has_gold, score
+from critic_prm.metrics.scorecard import Case, Scorecard, case_of, has_gold, score
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,60 +41,64 @@ class Evaluation:
         if scores.threshold_from == "verdicts":
             if own is None:
                 return "the critic's own verdicts"
-            whence = (
-                "from its dev split"
-                if self.card.get("threshold_chosen", True)
-                else "which nothing chose: its dev split could not"
-            )
-            return f"the verifier's own threshold {own:.4g}, {whence}"
-        words: dict[ThresholdFrom, str] = {
-            "given": "given by hand",
-            "oracle": "chosen on these very solutions, so F1 is an upper bound",
-        }
-        return f"threshold {scores.threshold:.4g}, {words[scores.threshold_from]}"
+            chosen = self.card.get("threshold_chosen", True)
+            origin = "from its dev split" if chosen else "a default, because its dev split could not determine one"
+            return f"the verifier's own threshold {own:.4g}, {origin}"
+        origin = (
+            "given by hand" if scores.threshold_from == "given" else "chosen on these very solutions, so F1 is an upper bound"
+        )
+        return f"threshold {scores.threshold:.4g}, {origin}"
+
+
+Key = TypeVar("Key")
+DEFAULTS = EvaluationSettings()
 
 
 async def predict(
-    critic: Critic, benchmark: Iterable[tuple[str, Trajectory]], *, samples: int = 1, workers: int = 64
-) -> AsyncIterator[tuple[str, Trajectory, Label]]:
-    """Yield (subset, solution with gold, label) in order. The critic sees the solutions without their gold labels."""
-    waiting: deque[tuple[str, Trajectory]] = deque()
+    critic: Critic,
+    solutions: Iterable[tuple[Key, Trajectory]],
+    *,
+    samples: int = 1,
+    workers: int = 64,
+    tally: RunStats | None = None,
+) -> AsyncIterator[tuple[Key, Trajectory, Label]]:
+    """Yield (key, solution with gold, label) in order, and count the labels in `tally`. The critic sees the solutions without
+    their gold labels. The key is any value that belongs to a solution, such as its subset."""
+    pending: deque[tuple[Key, Trajectory]] = deque()
 
-    def blinded() -> Iterable[Trajectory]:
-        for subset, trajectory in benchmark:
-            waiting.append((subset, trajectory))
+    def blinded() -> Iterator[Trajectory]:
+        for key, trajectory in solutions:
+            pending.append((key, trajectory))
             yield blind(trajectory)
 
     async for _, labelled in label(blinded(), critic, samples=samples, workers=workers):
-        subset, trajectory = waiting.popleft()
-        yield subset, trajectory, labelled
+        if tally is not None:
+            tally.add(labelled)
+        key, trajectory = pending.popleft()
+        yield key, trajectory, labelled
 
 
 async def evaluate(
     critic: Critic,
     benchmark: Iterable[tuple[str, Trajectory]],
+    settings: EvaluationSettings = DEFAULTS,
     *,
-    samples: int = 1,
     workers: int = 64,
-    threshold: float | None = None,
-    oracle: bool = False,
-    replicates: int = 2000,
-    seed: int = 0,
     tally: RunStats | None = None,
     each: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Evaluation:
     """Judge solutions with gold labels, given as (subset, trajectory), and score the critic.
 
-    First errors are the critic's own verdicts (for a verifier: with the threshold from its dev split), unless a `threshold` on
-    its P(correct) is given, or `oracle` selects the best threshold on these solutions. `each` is called with a label-file row
-    per solution, with its subset under "benchmark". An unusable judgement counts as wrong. Raises InputError if no solution has
-    a gold label, and whatever stops the critic (ConfigError, BudgetError).
+    First errors are the critic's own verdicts (for a verifier: with the threshold from its dev split), unless the settings have
+    a threshold on its P(correct), or select the best threshold on these solutions. `each` is called with a label-file row per
+    solution, with its subset under "benchmark". An unusable judgement counts as wrong. Raises InputError if no solution has a
+    gold label, and whatever stops the critic (ConfigError, BudgetError).
     """
-    tally = tally or RunStats()
+    tally, card = tally or RunStats(), dict(critic.card)
     cases: dict[str, list[Case]] = {}
     without_gold = 0
 
-    def labelled() -> Iterable[tuple[str, Trajectory]]:
+    def with_gold() -> Iterator[tuple[str, Trajectory]]:
         nonlocal without_gold
         for subset, trajectory in benchmark:
             if has_gold(trajectory):
@@ -101,25 +106,25 @@ async def evaluate(
             else:
                 without_gold += 1
 
-    card = dict(critic.card)
-    async for subset, trajectory, said in predict(critic, labelled(), samples=samples, workers=workers):
-        cases.setdefault(subset, []).append(case_of(trajectory, said))
-        tally.add(said)
+    predictions = predict(critic, with_gold(), samples=settings.samples, workers=workers, tally=tally)
+    async for subset, trajectory, labelled in predictions:
+        cases.setdefault(subset, []).append(case_of(trajectory, labelled))
         if each is not None:
-            each({**label_row(trajectory, said, card), "benchmark": subset})
+            each({**label_row(trajectory, labelled, card), "benchmark": subset})
     if not cases:
         raise InputError(
-            "the benchmark", f"none of its {without_gold} solutions has a gold label", "it needs label or step_labels"
+            "the benchmark", f"none of its {without_gold} solutions has a gold label", "add label or step_labels to its rows"
         )
-    own = card.get("threshold")
-    return Evaluation(
-        card=card,
-        scores=score(cases, threshold=threshold, own=own, oracle=oracle, replicates=replicates, seed=seed),
-        cases=cases,
-        samples=samples if critic.stochastic else 1,
-        without_gold=without_gold,
-        run=tally.report(critic.client),
+    scores = score(
+        cases,
+        threshold=settings.threshold,
+        own=card.get("threshold"),
+        oracle=settings.oracle_threshold,
+        replicates=settings.resamples,
+        seed=settings.seed,
     )
+    samples = settings.samples if critic.stochastic else 1
+    return Evaluation(card, scores, cases, samples, without_gold, tally.report(critic.client))
 
 
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
@@ -148,6 +153,6 @@ def read_predictions(path: str | Path) -> dict[str, list[Case]]:
     for row in read_labels(path):
         subset = row.trajectory.extra.get("benchmark")
         if not isinstance(subset, str):
-            raise InputError(str(path), "its rows name no benchmark", "write it with critic-prm evaluate --save")
+            raise InputError(str(path), "its rows do not name a benchmark", "write it with critic-prm evaluate --save")
         cases.setdefault(subset, []).append(case_of(row.trajectory, row.label))
     return cases

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
+from critic_prm import signals
+from critic_prm.data.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.errors import Failure
 from critic_prm.providers.models import did_you_mean
@@ -15,8 +19,35 @@ from critic_prm.terminal import safe_console
 if TYPE_CHECKING:
     from critic_prm.label.run import RunStats
 
+Result = TypeVar("Result")
+
 EVERY = 30.0
 """Seconds between lines if stderr is not a terminal."""
+
+
+@asynccontextmanager
+async def watched(critic: Critic, tally: RunStats) -> AsyncIterator[None]:
+    """Show progress on stderr while a critic works, and close the critic at the end."""
+    watching = asyncio.create_task(watch(tally, critic.client))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await critic.close()
+
+
+def run_with_progress(critic: Critic, work: Callable[[RunStats], Awaitable[Result]]) -> Result:
+    """Run the coroutine of a command whose only critic is this one, with progress on stderr; then close the critic."""
+    from critic_prm.label.run import RunStats
+
+    tally = RunStats()
+
+    async def run() -> Result:
+        async with watched(critic, tally):
+            return await work(tally)
+
+    return signals.run(run())
 
 
 async def watch(tally: RunStats, client: Client | None) -> None:

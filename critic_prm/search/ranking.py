@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from critic_prm.data.aggregate import AGGREGATIONS, aggregate, lower_bounds, open_aggregation, spread_bounds
 from critic_prm.data.judgement import Label, combine
@@ -14,16 +18,21 @@ from critic_prm.data.label_rows import label_row
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
+from critic_prm.metrics.bootstrap import REPLICATES, interval_of, of_sums, replicate, too_few
 from critic_prm.metrics.scores import Array
-from critic_prm.search.rank_curve import Point, Pool, curve
+from critic_prm.search.settings import Pick, RankSettings
 
-Pick = Literal["best", "vote"]
 CORRECT = "final_answer_correct"
 """Field that says whether a candidate without a gold answer is right."""
 
 FLAGGED = 0.3
 """If the rank correlation of score and length among equally right solutions exceeds this, the score is flagged as
 length-biased."""
+
+SUBSETS = 200
+"""Number of sampled subsets of N candidates for estimating the accuracy of a vote, if there are more subsets than this."""
+
+_TIE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,9 @@ class Group:
     problem: str
     answers: tuple[str, ...]
     candidates: tuple[Candidate, ...]
+
+    def answer_of(self, candidate: Candidate) -> str | None:
+        return self.answers[candidate.answer] if candidate.answer >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +83,21 @@ class Length:
 
     @property
     def flagged(self) -> bool:
-        known = self.within if self.equal is None else self.equal
-        return known is not None and abs(known) > FLAGGED
+        correlation = self.within if self.equal is None else self.equal
+        return correlation is not None and abs(correlation) > FLAGGED
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Accuracy with N candidates, over the `problems` that have at least N. `low` and `high` are the 95% interval over
+    problems, None if there are too few; `se` is the standard error from sampling subsets, 0 for a closed form."""
+
+    n: int
+    accuracy: float
+    low: float | None
+    high: float | None
+    problems: int
+    se: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +115,18 @@ class Ranking:
 
 
 async def group_candidates(
-    candidates: AsyncIterable[tuple[Trajectory, Label]], grader: Grader, bound: str | None = None, extra: Iterable[str] = ()
+    candidates: AsyncIterable[tuple[Trajectory, Label]],
+    grader: Grader,
+    bound: str | None = None,
+    by: Iterable[str] = AGGREGATIONS,
 ) -> list[Group]:
-    """Group candidates by problem, match equal answers, and score them by every aggregation.
+    """Group candidates by problem, match equal answers, and score them by the aggregations in `by` and by their mean.
 
     `grader` decides whether answers are equal. With a `bound`, scores are lower bounds, computed from the votes (wilson,
-    jeffreys, posterior_cvar) or from the spread of the samples or judges behind a label (spread). `extra` lists parametrized
-    aggregations such as "cvar:0.2". Raises UsageError for an unknown name.
+    jeffreys, posterior_cvar) or from the spread of the samples or judges behind a label (spread). Raises UsageError
+    for an unknown name.
     """
-    hows = {how: open_aggregation(how) for how in (*AGGREGATIONS, *extra)}
+    aggregations = {name: open_aggregation(name) for name in dict.fromkeys((*by, "mean"))}
     problems: dict[str, list[tuple[Trajectory, Label]]] = {}
     async for trajectory, label in candidates:
         problems.setdefault(trajectory.problem.strip(), []).append((trajectory, label))
@@ -106,23 +134,23 @@ async def group_candidates(
     for problem, rows in problems.items():
         texts: list[str] = []
         truths: dict[tuple[int, str], bool] = {}
-        found = []
+        scored = []
         for trajectory, label in rows:
-            answer = await _number(answer_of(trajectory), texts, grader)
+            answer = await _answer_index(answer_of(trajectory), texts, grader)
             right = await _right(trajectory, answer, texts, truths, grader)
-            p = _cautious(label, bound) if bound else label.p_correct
-            scores = {how: aggregate(p, function) for how, function in hows.items()}
-            found.append(Candidate(trajectory, label, answer, right, scores))
-        groups.append(Group(problem, tuple(texts), tuple(found)))
+            p = _lower_bounds(label, bound) if bound else label.p_correct
+            scores = {name: aggregate(p, aggregation) for name, aggregation in aggregations.items()}
+            scored.append(Candidate(trajectory, label, answer, right, scores))
+        groups.append(Group(problem, tuple(texts), tuple(scored)))
     return groups
 
 
-def _cautious(label: Label, bound: str) -> Sequence[float | None]:
+def _lower_bounds(label: Label, bound: str) -> Sequence[float | None]:
     if bound != "spread":
         return lower_bounds(label.votes, bound)
-    voices = [voice for judgement in label.judgements for voice in (judgement.parts or (judgement,)) if voice.status == "ok"]
     steps = len(label.p_correct)
-    return spread_bounds([combine([voice], steps).p_correct for voice in voices]) if voices else [None] * steps
+    usable = [part for judgement in label.judgements for part in (judgement.parts or (judgement,)) if part.status == "ok"]
+    return spread_bounds([combine([part], steps).p_correct for part in usable]) if usable else [None] * steps
 
 
 def answer_of(trajectory: Trajectory) -> str | None:
@@ -130,7 +158,7 @@ def answer_of(trajectory: Trajectory) -> str | None:
     return trajectory.final_answer or final_answer("\n\n".join(trajectory.texts))
 
 
-async def _number(answer: str | None, texts: list[str], grader: Grader) -> int:
+async def _answer_index(answer: str | None, texts: list[str], grader: Grader) -> int:
     if answer is None:
         return -1
     if answer in texts:
@@ -148,8 +176,8 @@ async def _right(
     """Compare with the gold answer, once per distinct answer; without one, use the CORRECT field of the row."""
     gold = trajectory.gold_answer
     if gold is None:
-        said = trajectory.extra.get(CORRECT)
-        return said if isinstance(said, bool) else None
+        right = trajectory.extra.get(CORRECT)
+        return right if isinstance(right, bool) else None
     if answer < 0:
         return False
     if (answer, gold) not in truths:
@@ -186,31 +214,26 @@ def _voted(group: Group, scores: Sequence[float | None]) -> int | None:
     return max(totals, key=lambda answer: (round(totals[answer][0], 9), totals[answer][1], -answer)) if totals else None
 
 
-def rank(
-    groups: Sequence[Group],
-    *,
-    by: str = "min",
-    pick: Pick = "best",
-    sizes: Sequence[int] | None = None,
-    seed: int = 0,
-    replicates: int = 2000,
-) -> Ranking:
+DEFAULTS = RankSettings()
+
+
+def rank(groups: Sequence[Group], settings: RankSettings = DEFAULTS, replicates: int = REPLICATES) -> Ranking:
     """Choose a candidate in each group, and estimate the accuracy of every selection rule on the groups with known correctness.
 
-    `sizes` are the values of N for the curves; by default the powers of two up to the size of the largest group, and that size.
-    Raises UsageError.
+    Without `settings.sizes`, the curves have the powers of two up to the size of the largest group, and that size. Raises
+    UsageError.
     """
-    if any(by not in candidate.scores for group in groups for candidate in group.candidates):
-        raise UsageError(f"candidates were not scored by {by!r}; available: {', '.join(AGGREGATIONS)}, or give it as extra")
+    by = settings.by
     candidates = [candidate for group in groups for candidate in group.candidates]
+    if any(by not in candidate.scores for candidate in candidates):
+        raise UsageError(f"candidates were not scored by {by!r}; group them by it")
     known = [group for group in groups if all(candidate.right is not None for candidate in group.candidates)]
-    most = max((len(group.candidates) for group in known), default=0)
-    hows = list(candidates[0].scores) if candidates else []
-    curves = curve([_pool(group, hows) for group in known], sizes or powers(most), seed=seed, replicates=replicates)
+    sizes = settings.sizes or powers(max((len(group.candidates) for group in known), default=0))
+    aggregations = list(candidates[0].scores) if candidates else []
     return Ranking(
-        choices=tuple(choose(group, by, pick) for group in groups),
-        curves=curves,
-        length={how: length_bias(groups, how) for how in hows},
+        choices=tuple(choose(group, by, settings.pick) for group in groups),
+        curves=curve([_pool(group, aggregations) for group in known], sizes, seed=settings.seed, replicates=replicates),
+        length={name: length_bias(groups, name) for name in aggregations},
         unscored=sum(candidate.scores[by] is None for candidate in candidates),
         without_answer=sum(candidate.answer < 0 for candidate in candidates),
         known=len(known),
@@ -220,38 +243,40 @@ def rank(
 
 def powers(most: int) -> list[int]:
     """1, 2, 4, ... up to `most`, and `most` itself."""
-    return sorted({*(2**k for k in range(most.bit_length()) if 2**k <= most), *([most] if most else [])})
+    return sorted({*(2**k for k in range(most.bit_length())), most}) if most else []
 
 
-def _pool(group: Group, hows: Sequence[str]) -> Pool:
+def _pool(group: Group, aggregations: Sequence[str]) -> Pool:
     return Pool(
         right=np.array([bool(candidate.right) for candidate in group.candidates], dtype=np.float64),
         answers=[candidate.answer for candidate in group.candidates],
-        scores={how: _scores(group.candidates, how) for how in hows},
+        scores={name: _scores(group.candidates, name) for name in aggregations},
     )
 
 
-def _scores(candidates: Sequence[Candidate], how: str) -> Array:
-    return np.array([-np.inf if (score := c.scores[how]) is None else score for c in candidates], dtype=np.float64)
+def _scores(candidates: Sequence[Candidate], by: str) -> Array:
+    scores = [candidate.scores[by] for candidate in candidates]
+    return np.array([-np.inf if score is None else score for score in scores], dtype=np.float64)
 
 
-def length_bias(groups: Sequence[Group], how: str = "min") -> Length:
+def length_bias(groups: Sequence[Group], by: str = "min") -> Length:
     """The correlation of the score with the number of steps. A policy can easily exploit a score that rewards length."""
-    within: list[tuple[float, int]] = []
-    equal: list[tuple[float, int]] = []
-    for group in groups:
-        scored = [candidate for candidate in group.candidates if candidate.scores[how] is not None]
-        _correlate(scored, how, within)
-        for truth in (True, False):
-            _correlate([candidate for candidate in scored if candidate.right is truth], how, equal)
-    return Length(_mean(within), _mean(equal))
+    scored = [[candidate for candidate in group.candidates if candidate.scores[by] is not None] for group in groups]
+    equal = [[c for c in candidates if c.right is right] for candidates in scored for right in (True, False)]
+    return Length(_length_correlation(scored, by), _length_correlation(equal, by))
 
 
-def _correlate(candidates: Sequence[Candidate], how: str, into: list[tuple[float, int]]) -> None:
-    one = _midranks(_scores(candidates, how))
-    other = _midranks(np.array([len(candidate.trajectory.steps) for candidate in candidates], dtype=np.float64))
-    if len(candidates) > 2 and one.std() > 0 and other.std() > 0:
-        into.append((float(np.corrcoef(one, other)[0, 1]), len(candidates) - 1))
+def _length_correlation(groups: Iterable[Sequence[Candidate]], by: str) -> float | None:
+    """The mean rank correlation of score and number of steps, weighted by the size of the group less one."""
+    correlations = []
+    for candidates in groups:
+        scores = _midranks(_scores(candidates, by))
+        lengths = _midranks(np.array([len(candidate.trajectory.steps) for candidate in candidates], dtype=np.float64))
+        if len(candidates) > 2 and scores.std() > 0 and lengths.std() > 0:
+            correlations.append((float(np.corrcoef(scores, lengths)[0, 1]), len(candidates) - 1))
+    if not correlations:
+        return None
+    return float(np.average([rho for rho, _ in correlations], weights=[n for _, n in correlations]))
 
 
 def _midranks(values: Array) -> Array:
@@ -259,16 +284,150 @@ def _midranks(values: Array) -> Array:
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])
 
 
-def _mean(pairs: Sequence[tuple[float, int]]) -> float | None:
-    return float(np.average([rho for rho, _ in pairs], weights=[n for _, n in pairs])) if pairs else None
-
-
 def ranked_rows(choice: Choice, card: Mapping[str, Any], by: str) -> list[dict[str, Any]]:
     """The candidates of a problem as label rows, best first, each with its rank and scores under "rank"."""
     rows = []
-    for place, at in enumerate(choice.order, 1):
-        candidate = choice.group.candidates[at]
-        said = choice.group.answers[candidate.answer] if candidate.answer >= 0 else None
-        found = {"place": place, "by": by, "answer": said, "right": candidate.right, "scores": dict(candidate.scores)}
-        rows.append(label_row(candidate.trajectory, candidate.label, card) | {"rank": found})
+    for place, index in enumerate(choice.order, 1):
+        candidate = choice.group.candidates[index]
+        answer, scores = choice.group.answer_of(candidate), dict(candidate.scores)
+        entry = {"place": place, "by": by, "answer": answer, "right": candidate.right, "scores": scores}
+        rows.append(label_row(candidate.trajectory, candidate.label, card) | {"rank": entry})
     return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The candidates of one problem. `right` marks the correct ones; `answers` has the index of their answers (-1: none);
+    `scores` maps each scoring method to one score per candidate, -inf for a candidate without a score."""
+
+    right: Array
+    answers: Sequence[int]
+    scores: Mapping[str, Array]
+
+
+@lru_cache(maxsize=256)
+def place_chances(m: int, n: int) -> Array:
+    """P(the best of `n` candidates drawn from `m` has rank i) for i = 0..m-1: C(m-1-i, n-1) / C(m, n)."""
+    chances = np.zeros(m)
+    chance = n / m
+    for place in range(m - n + 1):
+        chances[place] = chance
+        chance *= (m - place - n) / (m - place - 1) if place < m - 1 else 0.0
+    chances.flags.writeable = False
+    return chances
+
+
+def best_of(scores: Array, right: Array, n: int) -> float:
+    """The expected accuracy of taking the highest score among `n` candidates drawn without replacement.
+
+    Exact and unbiased: a closed form over all subsets. Among candidates with equal scores, each is chosen equally often.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ordered, y = scores[order], right[order].astype(np.float64)
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    sizes = np.diff(np.append(starts, len(y)))
+    means = np.add.reduceat(y, starts) / sizes
+    return float(np.add.reduceat(place_chances(len(y), n), starts) @ means)
+
+
+def pass_at(right: Array, n: int) -> float:
+    """P(at least one of `n` drawn candidates is right), the accuracy of an oracle (pass@k, Chen et al. 2021)."""
+    return best_of(right.astype(np.float64), right, n)
+
+
+def subsets(m: int, n: int, seed: int, most: int = SUBSETS) -> Array:
+    """Rows of 0/1, each a subset of `n` out of `m`: all of them if there are at most `most`, otherwise `most` sampled ones."""
+    if math.comb(m, n) <= most:
+        chosen = np.array(list(combinations(range(m), n)))
+    else:
+        rng = np.random.Generator(np.random.PCG64([seed, m, n]))
+        chosen = np.argsort(rng.random((most, m)), axis=1)[:, :n]
+    rows = np.zeros((len(chosen), m))
+    np.put_along_axis(rows, chosen, 1.0, axis=1)
+    return rows
+
+
+def vote_accuracies(rows: Array, answers: Sequence[int], right: Array, scores: Array | None = None) -> Array:
+    """Accuracy of the (weighted) majority answer of each subset, shape (rows,). The winner has the largest sum of scores, or
+    the most votes if there are no scores.
+
+    Ties are broken by the highest single score; the accuracy is averaged over answers that still tie. Candidates without an
+    answer do not vote and those without a score have weight 0; if all weights are 0, plain votes decide.
+    """
+    classes = max(answers, default=-1) + 1
+    if not classes:
+        return np.zeros(len(rows))
+    places = np.asarray(answers)
+    member = np.zeros((len(places), classes))
+    voting = np.flatnonzero(places >= 0)
+    member[voting, places[voting]] = 1.0
+    truth = np.array([bool(right[places == answer].any()) for answer in range(classes)], dtype=np.float64)
+    counts = rows @ member
+    present = counts > 0
+    if scores is None:
+        return _mean_of(_tops(counts, present), truth)
+    weights = np.where(np.isneginf(scores), 0.0, scores)
+    totals = (rows * weights) @ member
+    totals = np.where(totals.max(axis=1, keepdims=True) > 0, totals, counts)
+    tied = _tops(totals, present)
+    single = np.stack([(rows * (member[:, a] * (1 + weights))).max(axis=1) for a in range(classes)], axis=1)
+    return _mean_of(_tops(single, tied), truth)
+
+
+def _tops(values: Array, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    eligible = np.where(among, values, -np.inf)
+    top: NDArray[np.bool_] = eligible >= eligible.max(axis=1, keepdims=True) - _TIE
+    return top & among
+
+
+def _mean_of(tied: NDArray[np.bool_], truth: Array) -> Array:
+    return np.asarray((tied @ truth) / np.maximum(tied.sum(axis=1), 1))
+
+
+def curve(
+    pools: Sequence[Pool], sizes: Sequence[int], *, seed: int = 0, replicates: int = REPLICATES
+) -> dict[str, list[Point]]:
+    """The accuracy of every selection rule at every N in `sizes`: "random", "majority", "pass" and, for each scoring method,
+    "best:NAME" and "vote:NAME".
+
+    Best-of-N, pass and random are closed forms over all subsets. Votes have no closed form: their accuracy is the mean over all
+    subsets, or over SUBSETS sampled ones, with the standard error given. Each N uses the problems with at least N candidates.
+    """
+    points: dict[str, list[Point]] = {}
+    for n in sizes:
+        large = [pool for pool in pools if len(pool.answers) >= n]
+        if not large:
+            continue
+        rows = [_values(pool, n, seed) for pool in large]
+        table = np.array([list(row.values()) for row in rows])  # (problems, rules, [accuracy, standard error])
+        values, errors = table[..., 0], np.sqrt((table[..., 1] ** 2).sum(axis=0)) / len(large)
+        for index, (name, (low, high)) in enumerate(zip(rows[0], _intervals(values, seed, replicates), strict=True)):
+            point = Point(n, float(values[:, index].mean()), low, high, len(large), float(errors[index]))
+            points.setdefault(name, []).append(point)
+    return points
+
+
+def _values(pool: Pool, n: int, seed: int) -> dict[str, tuple[float, float]]:
+    """(accuracy, standard error) of each selection rule for one problem."""
+    rows = subsets(len(pool.answers), n, seed)
+    exact = math.comb(len(pool.answers), n) <= SUBSETS
+    weightings = {"majority": None, **{f"vote:{name}": scores for name, scores in pool.scores.items()}}
+    votes = {name: vote_accuracies(rows, pool.answers, pool.right, weights) for name, weights in weightings.items()}
+    return {
+        "random": (float(pool.right.mean()), 0.0),
+        "pass": (pass_at(pool.right, n), 0.0),
+        **{f"best:{name}": (best_of(scores, pool.right, n), 0.0) for name, scores in pool.scores.items()},
+        **{
+            name: (float(hits.mean()), 0.0 if exact else float(hits.std() / math.sqrt(len(hits))))
+            for name, hits in votes.items()
+        },
+    }
+
+
+def _intervals(values: Array, seed: int, replicates: int) -> list[tuple[float | None, float | None]]:
+    if too_few(len(values)):
+        return [(None, None)] * values.shape[1]
+    totals = np.concatenate([np.ones((len(values), 1)), values], axis=1)
+    means, _ = replicate(of_sums(totals, lambda sums: sums[..., 1:] / sums[..., :1]), len(values), replicates, seed)
+    intervals = [interval_of(column, len(values)) for column in means.T]
+    return [(interval.low, interval.high) for interval in intervals]

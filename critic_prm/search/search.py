@@ -1,42 +1,28 @@
-"""Search for a solution to a problem with a policy and a critic, and record the tree and its cost."""
+"""Search for a solution to a problem with a policy and a critic, and report accuracy and cost over many problems."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, cast
 
-from critic_prm.data.aggregate import open_aggregation
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Label
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.generate.policy.answers import Grader
-from critic_prm.registry import load, names
+from critic_prm.metrics.bootstrap import mean_difference, mean_interval
+from critic_prm.registry import load
 from critic_prm.search.methods.best_of_n import spend
-from critic_prm.search.ranking import Choice, Group, Pick, choose, group_candidates
-from critic_prm.search.settings import SearchSettings
-from critic_prm.search.stepper import Stepper, open_stepper
-from critic_prm.search.tree import Node, Pricing, SearchBudget, SearchCost, SearchTree, open_tree
+from critic_prm.search.ranking import Choice, Group, choose, group_candidates
+from critic_prm.search.settings import SearchBudget, SearchSettings
+from critic_prm.search.stepper import Stepper
+from critic_prm.search.tree import UNLIMITED, UNPRICED, Node, Pricing, SearchCost, SearchTree
 
-__all__ = [
-    "Method",
-    "Outcome",
-    "Pricing",
-    "SearchBudget",
-    "SearchCost",
-    "SearchResult",
-    "SearchSettings",
-    "SearchTask",
-    "Stepper",
-    "method_names",
-    "open_method",
-    "open_stepper",
-    "search",
-    "search_row",
-    "tree_rows",
-]
+DEFAULTS = SearchSettings()
 
-SETTINGS, UNLIMITED, UNPRICED = SearchSettings(), SearchBudget(), Pricing()
+RULES = {"best": "best score", "vote": "weighted majority", "majority": "majority", "pass": "any candidate right"}
+"""Selection rules, and how they are printed."""
 
 
 class Method(Protocol):
@@ -45,11 +31,6 @@ class Method(Protocol):
     async def search(self, tree: SearchTree, settings: SearchSettings) -> list[Node]:
         """Return the finished solutions, which are the candidates to choose from."""
         ...
-
-
-def method_names() -> list[str]:
-    """The registered methods: best-of-n, beam, dvts, lookahead, mcts."""
-    return names("search method")
 
 
 def open_method(name: str) -> Method:
@@ -76,23 +57,23 @@ class Outcome:
     vote: Choice | None
     spent: SearchCost
 
-    def right(self, pick: str) -> bool | None:
-        """Whether a choice is right. `pick` is "best", "vote", "majority" (the most frequent answer) or "pass" (any candidate
-        is right). None if unknown; False without candidates."""
+    def right(self, rule: str) -> bool | None:
+        """Whether a selection rule gives a right answer. The rule "majority" takes the most frequent answer; "pass" is right if
+        any candidate is. None if unknown; False without candidates."""
         candidates = self.group.candidates
         if not candidates:
             return False
         if candidates[0].right is None:
             return None
-        if pick == "pass":
+        if rule == "pass":
             return any(candidate.right for candidate in candidates)
-        if pick == "majority":
+        if rule == "majority":
             answers = [candidate.answer for candidate in candidates if candidate.answer >= 0]
             most = max(dict.fromkeys(answers), key=answers.count, default=None)
             return any(candidate.right for candidate in candidates if candidate.answer == most)
-        chosen = self.best if pick == "best" else self.vote
-        assert chosen is not None
-        return chosen.taken.right
+        choice = self.best if rule == "best" else self.vote
+        assert choice is not None
+        return choice.taken.right
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +83,7 @@ class SearchResult:
     the failure."""
 
     task: SearchTask
-    method: str
+    settings: SearchSettings
     outcome: Outcome
     baseline: Outcome | None
     tree: SearchTree
@@ -114,102 +95,83 @@ async def search(
     policy: Stepper,
     critic: Critic,
     grader: Grader,
-    *,
-    method: str = "beam",
-    settings: SearchSettings = SETTINGS,
-    by: str = "min",
+    settings: SearchSettings = DEFAULTS,
     budget: SearchBudget = UNLIMITED,
     pricing: Pricing = UNPRICED,
-    baseline: bool = True,
-    seed: int = 0,
-    samples: int = 1,
 ) -> SearchResult:
-    """Search for a solution to `task`. `by` is the aggregation of the step scores of a prefix.
+    """Search for a solution to `task`.
 
     For a given seed the search is as deterministic as the policy and the critic: with a cache, a repeated search sends no
-    request again and finds the same solution. Another seed uses other samples. With `baseline`, independent solutions of the
-    same total number of generated tokens are sampled for comparison. Raises UsageError and whatever stops the policy or the
-    critic.
+    request again and finds the same solution. Another seed uses other samples. For the baseline, independent solutions of the
+    same total number of generated tokens are sampled. Raises UsageError and whatever stops the policy or the critic.
     """
-    how, opened = open_aggregation(by), open_method(method)
-    by = by.replace("-", "_")
-    settings.check(method, by)
-    tree = open_tree(task.problem, policy, critic, how, budget=budget, pricing=pricing, seed=seed, samples=samples)
-    ended = await opened.search(tree, settings)
-    outcome = await _outcome(task, tree, ended, grader, by)
-    beside = None
-    if baseline and method != "best-of-n":
-        tokens = SearchBudget(tokens=outcome.spent.written)
-        other = open_tree(task.problem, policy, critic, how, budget=tokens, pricing=pricing, seed=seed, samples=samples)
-        beside = await _outcome(task, other, await spend(other), grader, by)
-    return SearchResult(task, method, outcome, beside, tree, _came(ended, tree))
+    method = open_method(settings.method)
+    tree = SearchTree(task.problem, policy, critic, settings, budget, pricing)
+    solutions = await method.search(tree, settings)
+    outcome = await _outcome(task, tree, solutions, grader, settings.by)
+    baseline = None
+    if settings.baseline and settings.method != "best-of-n":
+        tokens = SearchBudget(max_written=outcome.spent.written)
+        other = SearchTree(task.problem, policy, critic, settings, tokens, pricing)
+        baseline = await _outcome(task, other, await spend(other), grader, settings.by)
+    came = "ok" if solutions else "unfinished"
+    if tree.failed and len(tree.nodes) == 1:
+        came = tree.failed.most_common(1)[0][0]
+    return SearchResult(task, settings, outcome, baseline, tree, came)
 
 
-def _came(ended: Sequence[Node], tree: SearchTree) -> str:
-    if ended:
-        return "ok"
-    if len(tree.nodes) == 1 and tree.failed:
-        return tree.failed.most_common(1)[0][0]
-    return "unfinished"
-
-
-async def _outcome(task: SearchTask, tree: SearchTree, ended: Sequence[Node], grader: Grader, by: str) -> Outcome:
+async def _outcome(task: SearchTask, tree: SearchTree, solutions: Sequence[Node], grader: Grader, by: str) -> Outcome:
     async def rows() -> AsyncIterator[tuple[Trajectory, Label]]:
-        for node in ended:
+        for node in solutions:
             steps = tuple(map(Step, node.path))
             label = Label(node.p, ((0, 0),) * len(steps), None, "ok", ())
             yield Trajectory(str(node.number), task.problem, steps, gold_answer=task.gold), label
 
-    groups = await group_candidates(rows(), grader, extra=(by,))
+    groups = await group_candidates(rows(), grader, by=(by,))
     if not groups:
         return Outcome(Group(task.problem, (), ()), None, None, tree.spent)
     return Outcome(groups[0], choose(groups[0], by), choose(groups[0], by, "vote"), tree.spent)
 
 
-def search_row(found: SearchResult, by: str, pick: Pick = "best") -> dict[str, Any]:
+def search_row(result: SearchResult) -> dict[str, Any]:
     """The chosen solution as a native row, with scores, candidates and cost under "search"."""
-    outcome = found.outcome
-    chosen = outcome.best if pick == "best" else outcome.vote
-    row: dict[str, Any] = {"id": found.task.id, "problem": found.task.problem}
-    if chosen is not None:
-        taken, group = chosen.taken, outcome.group
-        row |= {"steps": taken.trajectory.texts, "p_correct": list(taken.label.p_correct)}
-        row["final_answer"] = group.answers[taken.answer] if taken.answer >= 0 else None
-    else:
-        row |= {"steps": [], "p_correct": [], "final_answer": None}
-    if found.task.gold is not None:
-        row |= {"gold_answer": found.task.gold, "final_answer_correct": outcome.right(pick)}
+    outcome, by, pick, baseline = result.outcome, result.settings.by, result.settings.pick, result.baseline
+    group, choice = outcome.group, outcome.best if pick == "best" else outcome.vote
+    row: dict[str, Any] = {"id": result.task.id, "problem": result.task.problem}
+    row |= {"steps": [], "p_correct": [], "final_answer": None}
+    if choice is not None:
+        row |= {"steps": choice.taken.trajectory.texts, "p_correct": list(choice.taken.label.p_correct)}
+        row["final_answer"] = group.answer_of(choice.taken)
+    if result.task.gold is not None:
+        row |= {"gold_answer": result.task.gold, "final_answer_correct": outcome.right(pick)}
     row["search"] = {
-        "method": found.method,
-        "came": found.came,
+        "method": result.settings.method,
+        "came": result.came,
         "by": by,
         "pick": pick,
-        "score": chosen.score if chosen else None,
+        "score": choice.score if choice else None,
         "spent": asdict(outcome.spent),
         "candidates": [
-            {
-                "node": int(candidate.trajectory.id),
-                "answer": outcome.group.answers[candidate.answer] if candidate.answer >= 0 else None,
-                "score": candidate.scores[by],
-                "right": candidate.right,
-            }
-            for candidate in outcome.group.candidates
+            {"node": int(one.trajectory.id), "answer": group.answer_of(one), "score": one.scores[by], "right": one.right}
+            for one in group.candidates
         ],
-        "baseline": None if found.baseline is None else _baseline(found.baseline, pick),
+        "baseline": None
+        if baseline is None
+        else {
+            "right": baseline.right(pick),
+            "candidates": len(baseline.group.candidates),
+            "spent": asdict(baseline.spent),
+        },
     }
     return row
 
 
-def _baseline(outcome: Outcome, pick: Pick) -> dict[str, Any]:
-    return {"right": outcome.right(pick), "candidates": len(outcome.group.candidates), "spent": asdict(outcome.spent)}
-
-
-def tree_rows(found: SearchResult) -> Iterable[dict[str, Any]]:
+def tree_rows(result: SearchResult) -> Iterator[dict[str, Any]]:
     """The tree, one row per node: parent, step, whether the solution ends there, scores, the key of its stored reply, and data
     recorded by the method."""
-    for node in found.tree.nodes:
+    for node in result.tree.nodes:
         yield {
-            "id": found.task.id,
+            "id": result.task.id,
             "node": node.number,
             "parent": None if node.parent is None else node.parent.number,
             "depth": node.depth,
@@ -219,5 +181,117 @@ def tree_rows(found: SearchResult) -> Iterable[dict[str, Any]]:
             "score": node.score,
             "sample": node.sample,
             "key": node.key,
-            **found.tree.facts.get(node.number, {}),
+            **result.tree.facts.get(node.number, {}),
         }
+
+
+@dataclass
+class Side:
+    """Results of the search or of the baseline. `right` has one entry per problem with a gold answer, for each selection
+    rule."""
+
+    right: dict[str, list[bool]] = field(default_factory=lambda: {rule: [] for rule in RULES})
+    problems: int = 0
+    candidates: int = 0
+    spent: SearchCost = field(default_factory=SearchCost)
+
+    def add(self, outcome: Outcome, gold_known: bool) -> None:
+        for rule, hits in self.right.items():
+            if gold_known and (right := outcome.right(rule)) is not None:
+                hits.append(right)
+        self.problems += 1
+        self.candidates += len(outcome.group.candidates)
+        self.spent += outcome.spent
+
+    def accuracy(self, rule: str, keys: Sequence[str]) -> dict[str, float | None] | None:
+        """The share of right answers with its 95% interval over problems; None if there are none."""
+        if not (hits := self.right[rule]):
+            return None
+        interval = mean_interval(keys, hits)
+        return {"value": sum(hits) / len(hits), "low": interval.low, "high": interval.high}
+
+    def report(self, keys: Sequence[str]) -> dict[str, Any]:
+        return {
+            "problems": self.problems,
+            "candidates": self.candidates,
+            "accuracy": {rule: self.accuracy(rule, keys) for rule in RULES},
+            "calls": self.spent.calls,
+            "judge_calls": self.spent.judged,
+            "tokens_written": self.spent.written,
+            "tokens_read": self.spent.read,
+            "cost_usd": self.spent.usd,
+        }
+
+
+@dataclass
+class SearchStats:
+    """Accumulates search results. `lines` is the table printed at the end of a run; `report` goes into run.json."""
+
+    method: str
+    name: str = "search"
+    search: Side = field(default_factory=Side)
+    baseline: Side = field(default_factory=Side)
+    came: Counter[str] = field(default_factory=Counter)
+    keys: list[str] = field(default_factory=list)
+    """The problems with a gold answer."""
+
+    def add(self, result: SearchResult) -> None:
+        self.came[result.came] += 1
+        gold_known = result.task.gold is not None
+        if gold_known:
+            self.keys.append(result.task.problem)
+        self.search.add(result.outcome, gold_known)
+        if result.baseline is not None:
+            self.baseline.add(result.baseline, gold_known)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "came": dict(self.came),
+            "search": self.search.report(self.keys),
+            "baseline": self.baseline.report(self.keys) if self.baseline.problems else None,
+            "difference": self.difference(),
+        }
+
+    def difference(self) -> dict[str, Any] | None:
+        """Accuracy of the search minus that of the baseline, choosing by best score, with its 95% interval over the same
+        problems."""
+        ours, theirs = self.search.right["best"], self.baseline.right["best"]
+        if not ours or len(ours) != len(theirs):
+            return None
+        gap = mean_difference(self.keys, ours, theirs)
+        return {"value": gap.difference, "low": gap.interval.low, "high": gap.interval.high, "p": gap.p}
+
+    def lines(self) -> list[str]:
+        lines = []
+        for name, side in ((self.method, self.search), ("best-of-N, equal tokens", self.baseline)):
+            if not side.problems and side is self.baseline:
+                continue
+            spent, each = side.spent, side.candidates / max(side.problems, 1)
+            cost = "price unknown" if spent.usd is None else f"${spent.usd:.4f}"
+            lines.append(
+                f"{name}: {side.problems:,} problems, {each:.1f} candidates each, {spent.calls:,} policy and"
+                f" {spent.judged:,} judge requests, {spent.written:,} tokens written, {spent.read:,} read, {cost}"
+            )
+            if side.right["best"]:
+                cells = [f"{text} {_percent(side.accuracy(rule, self.keys))}" for rule, text in RULES.items()]
+                lines.append("  right: " + ", ".join(cells))
+        if (gap := self.difference()) is not None:
+            lines.append(f"{self.method} less best-of-N for equal tokens: {points(gap['value'], gap['low'], gap['high'])}")
+        without = {name: count for name, count in self.came.items() if name != "ok"}
+        if without:
+            lines.append("without a solution: " + ", ".join(f"{count:,} {name}" for name, count in without.items()))
+        return lines
+
+
+def points(value: float, low: float | None, high: float | None) -> str:
+    """A difference of shares in percentage points, with its interval if known."""
+    interval = "" if low is None or high is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]"
+    return f"{100 * value:+.1f} points{interval}"
+
+
+def _percent(share: dict[str, float | None] | None) -> str:
+    if share is None or share["value"] is None:
+        return "-"
+    value, low, high = share["value"], share["low"], share["high"]
+    return f"{100 * value:.1f}%" + ("" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]")

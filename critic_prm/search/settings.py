@@ -1,64 +1,182 @@
-"""Hyperparameters of the search methods."""
+"""Settings of ranking, search and refinement: the options of the commands `rank`, `search` and `refine`."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
+from critic_prm.data.aggregate import open_aggregation
 from critic_prm.errors import UsageError
+from critic_prm.option import Option
 
+Pick = Literal["best", "vote"]
 Prior = Literal["critic", "uniform"]
 Backup = Literal["mean", "max"]
+Cut = Literal["stop", "split"]
 
-DRIFTING = ("product", "sum")
+LENGTH_DEPENDENT = ("product", "sum")
 """Aggregations that decrease or increase with the number of steps."""
+
+ENDS = r"\\(?:boxed|fbox)[ \t]*\{|^[ \t]*####|\bfinal answer\b|\bthe answer is\b"
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Parse numbers of candidates such as "1,2,4". Raises UsageError for other text."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"-n is {text!r}; write numbers of candidates as in 1,2,4,8")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+@dataclass(frozen=True, slots=True)
+class RankSettings:
+    """How candidates are scored, chosen and compared. Raises UsageError for an unknown aggregation."""
+
+    by: str = "min"
+    """Aggregation of step scores: min, product, mean, last, cvar:0.2, ..."""
+    pick: Pick = "best"
+    """best: the highest score; vote: the answer with the largest sum of scores."""
+    bound: str | None = None
+    """Use conservative scores: wilson, jeffreys or posterior_cvar of the votes, or spread."""
+    sizes: Annotated[tuple[int, ...], Option(("-n",), metavar="1,2,4", parse=parse_sizes)] = ()
+    """Values of N for the curves; default: powers of two."""
+    seed: int = 0
+    """Random seed for subsets of candidates and for the intervals."""
+
+    def __post_init__(self) -> None:
+        _normalize_aggregation(self)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """Hyperparameters of a search. Each method uses some of them."""
+    """How a solution is searched for. Each method uses some of the fields. Raises UsageError for invalid values."""
 
-    n: int = 16
+    method: str = "beam"
+    """Search method: best-of-n, beam, dvts, lookahead or mcts."""
+    by: str = "min"
+    """Aggregation of step scores: min, product, mean, last, cvar:0.2, ..."""
+    pick: Pick = "best"
+    """best: the highest score; vote: the answer with the largest sum of scores."""
+    samples: Annotated[int, Option(min=1)] = 1
+    """Judgements per prefix."""
+    baseline: bool = True
+    """Also run best-of-N with as many generated tokens, to compare."""
+    seed: int = 0
+    """Random seed for sampling; the same seed reuses cached samples."""
+    n: Annotated[int, Option(("-n",), min=1, panel="The method")] = 16
     """Number of solutions or beams (N)."""
-    width: int = 4
-    """Number of new steps for each prefix that is expanded (M)."""
-    depth: int = 40
-    """Maximum number of steps."""
-    ahead: int = 3
-    """Lookahead: number of steps to look ahead."""
-    simulations: int = 64
-    """MCTS: number of simulations."""
-    c: float = 0.25
-    """MCTS: weight of exploration."""
+    width: Annotated[int, Option(min=1)] = 4
+    """Number of steps sampled from each prefix that is expanded (M)."""
+    depth: Annotated[int, Option(min=1)] = 40
+    """Maximum number of steps per solution."""
+    ahead: Annotated[int, Option(min=1)] = 3
+    """For lookahead: number of greedy steps to look ahead."""
+    simulations: Annotated[int, Option(min=1)] = 64
+    """For mcts: number of simulations per problem."""
+    exploration: Annotated[float, Option(min=0)] = 0.25
+    """For mcts: the exploration constant c of PUCT."""
     prior: Prior = "critic"
-    """MCTS: prior over siblings, from the critic's scores or uniform."""
-    temperature: float = 0.2
-    """MCTS: temperature of the softmax that turns the critic's scores into a prior."""
+    """For mcts: the prior of PUCT over siblings, from the critic's scores or uniform."""
+    prior_temperature: float = 0.2
+    """For mcts: temperature of the softmax that turns the critic's scores into a prior."""
     backup: Backup = "mean"
-    """MCTS: back up the mean or the maximum."""
-    rollout: float = 0.0
-    """MCTS: weight of the score of a complete rollout in the value of a leaf; 0 for no rollouts."""
+    """For mcts: back up the mean or the maximum of the values."""
+    rollout: Annotated[float, Option(min=0, max=1)] = 0.0
+    """For mcts: weight of a full rollout's score in a leaf's value, 0 (no rollouts) to 1."""
 
     @property
     def kept(self) -> int:
         """Number of prefixes kept per step."""
         return max(self.n // self.width, 1)
 
-    def check(self, method: str, by: str = "min") -> None:
-        """Raises UsageError for invalid values, and for an aggregation that the method cannot use for comparison."""
-        if method == "mcts" and by in DRIFTING:
+    def __post_init__(self) -> None:
+        _normalize_aggregation(self)
+        if self.method == "mcts" and self.by in LENGTH_DEPENDENT:
             raise UsageError(
-                f"mcts compares prefixes of different lengths, and {by} changes with every step whatever it is worth;"
-                " take geometric_mean, mean, min or last"
+                f"mcts compares prefixes of different lengths, but {self.by} depends on the number of steps;"
+                " use geometric_mean, mean, min or last"
             )
-        for name in ("n", "width", "depth", "simulations"):
+        for name in ("n", "width", "depth", "simulations", "ahead", "samples"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if method in ("beam", "dvts", "lookahead") and self.n % self.width:
-            raise UsageError(f"{method}: n is {self.n}, which is not a multiple of the width {self.width}; make it one")
+        if self.method in ("beam", "dvts", "lookahead") and self.n % self.width:
+            raise UsageError(f"{self.method}: n is {self.n}; it must be a multiple of the width {self.width}")
         if not 0 <= self.rollout <= 1:
-            raise UsageError(f"the weight of rollouts is {self.rollout}; it goes from 0 to 1")
-        if self.c < 0 or self.temperature <= 0 or self.ahead < 1:
+            raise UsageError(f"rollout is {self.rollout}; it must be between 0 and 1")
+        if self.exploration < 0 or self.prior_temperature <= 0:
             raise UsageError(
-                f"c is {self.c}, temperature {self.temperature}, ahead {self.ahead}; c is at least 0, the others are above 0"
+                f"exploration is {self.exploration} and prior_temperature {self.prior_temperature};"
+                " the first must be at least 0, the second above 0"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBudget:
+    """Limits for the search of one problem. They are checked before each round, so the last round may exceed them."""
+
+    max_calls: Annotated[int | None, Option(min=1, panel="Limits of one problem")] = None
+    """Send at most N requests to policy and critic."""
+    max_written: Annotated[int | None, Option(min=1)] = None
+    """Generate at most N tokens, policy and critic together."""
+    max_usd: Annotated[float | None, Option(min=0)] = None
+    """Spend at most this many dollars."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefineSettings:
+    """How a solution is refined. Refinement ends when the critic finds no error and the score is at least `floor`. Raises
+    UsageError for an unknown aggregation."""
+
+    by: str = "min"
+    """Aggregation of step scores: min, product, mean, last, cvar:0.2, ..."""
+    rounds: Annotated[int, Option(min=1)] = 3
+    """Maximum number of rounds per solution."""
+    tries: Annotated[int, Option(min=1)] = 4
+    """Candidate rewrites per round; the best one is kept if it is accepted."""
+    margin: Annotated[float, Option(min=0)] = 0.0
+    """Accept a rewrite only if it raises the score by more than this."""
+    feedback: bool = True
+    """Show the policy the step that it replaces and the step's critique."""
+    floor: Annotated[float, Option(min=0, max=1)] = 0.0
+    """Refine solutions below this score even if the critic finds no error."""
+    seed: int = 0
+    """Random seed for sampling; the same seed reuses cached samples."""
+
+    def __post_init__(self) -> None:
+        _normalize_aggregation(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StepperOptions:
+    """How a policy is asked for steps, completions and rewrites. Raises UsageError for an invalid value."""
+
+    prompt: Annotated[str, Option(panel="How the policy is asked")] = "solve"
+    """Prompt of the policy: `solve`, or a .jinja file."""
+    feedback_prompt: str = "feedback"
+    """Prompt that shows a rejected step and its critique: `feedback`, or a .jinja file."""
+    cut: Cut = "stop"
+    """How to get one step: stop (a stop string ends it) or split (generate more, keep the first step)."""
+    ends: str = ENDS
+    """Regular expression that marks the last step of a solution."""
+    policy_temperature: float | None = None
+    """Sampling temperature of the policy; the model's default if not given."""
+    policy_top_p: float | None = None
+    """Top-p of the policy; the model's default if not given."""
+    policy_max_tokens: int | None = None
+    """Maximum tokens per reply of the policy."""
+    policy_base_url: str | None = None
+    """Base URL of the policy's server; default: that of the judge."""
+
+    def __post_init__(self) -> None:
+        if self.cut not in get_args(Cut):
+            raise UsageError(f"cut is {self.cut!r}; it must be {' or '.join(get_args(Cut))}")
+        try:
+            re.compile(self.ends)
+        except re.error as error:
+            raise UsageError(f"ends is {self.ends!r}, which is not a valid regular expression: {error}") from None
+
+
+def _normalize_aggregation(settings: RankSettings | SearchSettings | RefineSettings) -> None:
+    open_aggregation(settings.by)
+    object.__setattr__(settings, "by", settings.by.replace("-", "_"))

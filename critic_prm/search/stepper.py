@@ -1,23 +1,31 @@
-"""Sample the next step, or all remaining steps, of a solution from a policy through the cache."""
+"""Sample steps, completions and rewrites of a solution from a policy, through the cache."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, get_args
+from typing import Protocol
 
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
-from critic_prm.generate.policy.policy import Came, Completion, LLMPolicy, continuation, open_policy, unmarked
+from critic_prm.generate.policy.policy import (
+    Came,
+    Completion,
+    LLMPolicy,
+    PolicyPrompt,
+    continuation,
+    marked,
+    open_policy,
+    open_prompt,
+    unmarked,
+)
 from critic_prm.providers.provider import Request, Usage
+from critic_prm.search.settings import StepperOptions
+from critic_prm.styles.template import Shown
 
-Cut = Literal["stop", "split"]
-"""How to obtain a single step: with a stop string before the next step, or by generating to the end and taking the first."""
-CUTS: tuple[Cut, ...] = get_args(Cut)
-
-ENDS = r"\\(?:boxed|fbox)[ \t]*\{|^[ \t]*####|\bfinal answer\b|\bthe answer is\b"
-"""Regular expression that matches the last step of a solution."""
+SAMPLES_PER_SEED = 1_000_000
+"""Size of the range of sample indices of one seed; different seeds use different samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +40,7 @@ class Proposal:
 
 
 class Stepper(Protocol):
-    """A policy that can be sampled step by step. Equal calls give equal results; `sample` distinguishes repeated samples."""
-
-    @property
-    def card(self) -> Mapping[str, Any]: ...
+    """A policy that writes solutions step by step. Equal calls give equal results; `sample` distinguishes repeated samples."""
 
     async def step(self, problem: str, steps: Sequence[str], sample: int = 0, *, greedy: bool = False) -> Proposal:
         """The next step; with `greedy` the most likely one, if the policy supports that."""
@@ -45,52 +50,62 @@ class Stepper(Protocol):
         """All remaining steps."""
         ...
 
+    async def rewrite(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
+        """All remaining steps, given that `rejected` was the next step before and what a critic said about it."""
+        ...
+
     async def close(self) -> None: ...
+
+
+DEFAULT_OPTIONS = StepperOptions()
 
 
 @dataclass(frozen=True)
 class LLMStepper:
-    """A stepper for any model behind a provider. If the provider has no stop strings, steps are split off instead; `ends`
-    matches the last step."""
+    """A stepper for any model behind a provider. If the provider has no stop strings, steps are split off instead."""
 
     policy: LLMPolicy
-    cut: Cut = "stop"
-    ends: str = ENDS
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        return {**self.policy.card, "cut": self.cut}
+    options: StepperOptions = DEFAULT_OPTIONS
 
     async def step(self, problem: str, steps: Sequence[str], sample: int = 0, *, greedy: bool = False) -> Proposal:
         request = self.policy.request(problem, steps)
         if greedy:
-            request = self._if_taken(request, replace(request, sampling=replace(request.sampling, temperature=0.0)))
-        if self.cut == "stop":
+            request = self._if_supported(request, replace(request, sampling=replace(request.sampling, temperature=0.0)))
+        if self.options.cut == "stop":
             # Without the colon, because models that use markup write "**Step 3:**".
             stop = (*request.sampling.stop, f"Step {len(steps) + 2}")
-            request = self._if_taken(request, replace(request, sampling=replace(request.sampling, stop=stop)))
+            request = self._if_supported(request, replace(request, sampling=replace(request.sampling, stop=stop)))
         answer = await self.policy.client.ask(request, sample)
         reply = answer.reply
         if reply is None:
             return Proposal("provider_error", key=answer.key)
-        new = [tidied(text) for text in continuation(reply.text, len(steps))]
-        if reply.finish not in ("stop", "length") or not any(new) or (reply.finish == "length" and len(new) < 2):
-            came: Came = "truncated" if reply.finish == "length" else "refused"
-            return Proposal(came, key=answer.key, usage=reply.usage)
-        done = self.is_last(new[0]) or (self.cut == "split" and len(new) == 1)
-        return Proposal("ok", new[0], done, answer.key, reply.usage)
+        new = _without_markers(continuation(reply.text, len(steps)))
+        if reply.finish not in ("stop", "length") or not new or (reply.finish == "length" and len(new) < 2):
+            return Proposal("truncated" if reply.finish == "length" else "refused", key=answer.key, usage=reply.usage)
+        last = re.search(self.options.ends, new[0], re.IGNORECASE | re.MULTILINE) is not None
+        return Proposal("ok", new[0], last or (self.options.cut == "split" and len(new) == 1), answer.key, reply.usage)
 
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
-        found = await self.policy.complete(problem, steps, sample)
-        return replace(found, steps=tuple(text for step in found.steps if (text := tidied(step))))
+        completion = await self.policy.complete(problem, steps, sample)
+        return replace(completion, steps=_without_markers(completion.steps))
+
+    async def rewrite(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
+        prompt = _feedback_prompt(self.options)
+        asked = Shown(len(steps) + 1, rejected, critique)
+        request = Request(prompt.messages(problem, marked(steps), asked), self.policy.sampling)
+        answer = await self.policy.client.ask(request, sample)
+        reply = answer.reply
+        if reply is None:
+            return Completion(sample, "provider_error", key=answer.key, note=str(answer.failure))
+        if reply.finish != "stop" or not reply.text.strip():
+            return Completion(sample, "truncated" if reply.finish == "length" else "refused", key=answer.key, usage=reply.usage)
+        new = _without_markers(continuation(reply.text, len(steps)))
+        return Completion(sample, "ok", reply.text, new, answer.key, reply.usage)
 
     async def close(self) -> None:
         await self.policy.close()
 
-    def is_last(self, step: str) -> bool:
-        return re.search(self.ends, step, re.IGNORECASE | re.MULTILINE) is not None
-
-    def _if_taken(self, request: Request, other: Request) -> Request:
+    def _if_supported(self, request: Request, other: Request) -> Request:
         """`other`, unless the provider lacks the parameter."""
         try:
             self.policy.client.provider.wire(other)
@@ -99,22 +114,35 @@ class LLMStepper:
         return other
 
 
-def tidied(step: str) -> str:
+def _without_markers(steps: Sequence[str]) -> tuple[str, ...]:
+    return tuple(text for step in steps if (text := without_marker(step)))
+
+
+def without_marker(step: str) -> str:
     """A step without its "Step k:" marker and without the markup that precedes the next marker."""
     return re.sub(r"(?:\n\s*(?:\*\*|#+))+\s*$", "", unmarked(step)).strip()
 
 
-def open_stepper(name: str, judging: JudgeOptions, prompt: str = "solve", cut: str = "stop", ends: str = ENDS) -> LLMStepper:
-    """Open the policy "provider/model" for sampling step by step. Raises UsageError and ConfigError.
+def _feedback_prompt(options: StepperOptions) -> PolicyPrompt:
+    return open_prompt(options.feedback_prompt, folder="refine")
+
+
+def open_stepper(name: str, judging: JudgeOptions, options: StepperOptions = DEFAULT_OPTIONS) -> LLMStepper:
+    """Open the policy "provider/model" for sampling step by step. Its sampling parameters are those in `options`; `judging`
+    says how requests are sent. Raises UsageError and ConfigError.
 
     No sampling seed is sent: with it, a server could return the same answer for every sample. Samples are distinguished by
-    their index, and the cache makes a search reproducible.
+    their index, and the cache makes a run reproducible.
     """
-    if cut not in CUTS:
-        raise UsageError(f"steps are cut by {' or '.join(CUTS)}, not by {cut!r}")
-    try:
-        re.compile(ends)
-    except re.error as error:
-        raise UsageError(f"what ends a solution is not a regular expression: {ends!r} ({error})") from None
-    policy = open_policy(name, replace(judging, sampling=replace(judging.sampling, seed=None)), prompt)
-    return LLMStepper(policy, "stop" if cut == "stop" else "split", ends)
+    _feedback_prompt(options)
+    sampling = replace(
+        judging.sampling,
+        temperature=options.policy_temperature,
+        top_p=options.policy_top_p,
+        max_tokens=options.policy_max_tokens,
+        seed=None,
+        logprobs=None,
+        effort=None,
+    )
+    judging = replace(judging, sampling=sampling, base_url=options.policy_base_url or judging.base_url)
+    return LLMStepper(open_policy(name, judging, options.prompt), options)

@@ -9,8 +9,8 @@ import pytest
 
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.errors import InputError
-from critic_prm.evaluate.analyze._families import family_of
-from critic_prm.evaluate.analyze.bias import NUMBERS, bias
+from critic_prm.evaluate.analyze.bias import NUMBERS, bias, family_of
+from critic_prm.evaluate.settings import BiasSettings
 from tests.analyze.conftest import row
 
 WORDS = ["we", "add", "and", "obtain", "the", "value", "of", "this", "clearly", "perhaps", "**so**", "$x$"]
@@ -123,7 +123,7 @@ def test_leniency_and_better_writers_are_no_self_preference() -> None:
 
 
 def test_who_wrote_a_solution_may_stand_under_another_name() -> None:
-    assert bias(judged(0.2), author="nobody").numbers["self_preference"] is None
+    assert bias(judged(0.2), BiasSettings(author="nobody")).numbers["self_preference"] is None
 
 
 @pytest.mark.parametrize(
@@ -142,5 +142,5 @@ def test_families(model: str, family: str) -> None:
 
 
 def test_nothing_to_look_at() -> None:
-    with pytest.raises(InputError, match="no judgement"):
+    with pytest.raises(InputError, match="no usable judgement"):
         bias([row("a", None)])

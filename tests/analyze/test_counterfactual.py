@@ -13,6 +13,7 @@ from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze.analysis import spread_out
 from critic_prm.evaluate.analyze.counterfactual import HARMLESS, INTERVENTIONS, MASK, NUMBERS, counterfactual
+from critic_prm.evaluate.settings import CounterfactualSettings
 from tests.analyze.conftest import Simulated, sums
 
 RIGHT = {(solution.problem, text) for solution in sums(100) for text in solution.texts}
@@ -74,7 +75,7 @@ async def test_a_kind_of_error_that_a_critic_passes_over_is_named() -> None:
 async def test_each_change_does_what_it_says() -> None:
     critic = Simulated(sound)
     [solution] = sums(1)
-    found = await counterfactual([solution], critic, each=3)
+    found = await counterfactual([solution], critic, CounterfactualSettings(each=3))
     assert {detail["change"].split(" ")[0] for detail in found.details} == {"corrupt", "harmless", "drop", "mask", "swap"}
     assert len(found.details) == 3 * 5 - 1  # the last step has none to change places with
     shown = critic.seen[1:]
@@ -99,7 +100,7 @@ async def test_what_a_step_means_to_the_others_is_measured() -> None:
     def hanging(trajectory: Trajectory, step: int) -> float:
         return 0.9 if step == 0 or trajectory.texts[0].startswith("First") else 0.6
 
-    found = await counterfactual(sums(20), Simulated(hanging), each=3)
+    found = await counterfactual(sums(20), Simulated(hanging), CounterfactualSettings(each=3))
     assert found.numbers["context"] == pytest.approx(0.3 / 3)  # only one of the three masks is of the first step
 
 

@@ -10,6 +10,7 @@ import pytest
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
 from critic_prm.evaluate.analyze.credit import EXACT, HIDDEN, NUMBERS, credit, needed, sampled_shapley, shapley
+from critic_prm.evaluate.settings import CreditSettings
 from tests.analyze.conftest import Simulated
 
 
@@ -82,7 +83,7 @@ async def test_a_critic_that_gives_the_same_score_with_everything_hidden_is_name
 async def test_credit_beyond_the_sum_is_shared_out() -> None:
     """By the minimum, two bad steps share what both cost: hiding one alone changes nothing."""
     two = Trajectory("t", "p", (Step("bad"), Step("fine"), Step("bad")))
-    found = await credit([two], Simulated(judge), how="min")
+    found = await credit([two], Simulated(judge), CreditSettings(aggregation="min"))
     [detail] = found.details
     assert detail["alone"] == pytest.approx((0, 0, 0))
     assert detail["values"][0] == pytest.approx(detail["values"][2])
@@ -95,7 +96,7 @@ async def test_a_solution_with_a_judgement_missing_is_left_out() -> None:
     broken = Trajectory("b", "broken", (Step("x"), Step("y")))
     found = await credit([broken, solution(3)], critic)
     assert found.numbers["unscored"] == 0.5
-    with pytest.raises(InputError, match="none could be valued"):
+    with pytest.raises(InputError, match="lacks a usable judgement"):
         await credit([broken], critic)
 
 
@@ -105,6 +106,6 @@ async def test_gold_is_not_shown() -> None:
     assert all(t.label is None for t in critic.seen)
 
 
-async def test_too_few_orders() -> None:
+def test_too_few_orders() -> None:
     with pytest.raises(UsageError, match="at least 2"):
-        await credit([solution(3)], Simulated(judge), orders=1)
+        CreditSettings(orders=1)

@@ -9,8 +9,8 @@ import pytest
 
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.errors import InputError
-from critic_prm.evaluate.analyze._statistics import correct, distance, stability
-from critic_prm.evaluate.analyze.drift import NUMBERS, drift
+from critic_prm.evaluate.analyze.analysis import correct
+from critic_prm.evaluate.analyze.drift import NUMBERS, distance, drift, stability
 from tests.analyze.conftest import row
 
 

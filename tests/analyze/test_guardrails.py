@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from critic_prm.errors import InputError, UsageError
-from critic_prm.evaluate.analyze.analysis import names, numbers_of
-from critic_prm.evaluate.analyze.guardrails import Bound, check, numbers_in, read_bounds, table_of
+from critic_prm.evaluate.analyze.analysis import Bound, check, numbers_in, numbers_of, read_bounds, table_of
+from critic_prm.registry import names
 
 
 def bounds_file(folder: Path, text: str) -> Path:
@@ -18,8 +18,8 @@ def bounds_file(folder: Path, text: str) -> Path:
 
 
 def test_every_analysis_says_what_its_numbers_mean() -> None:
-    assert names() == ["bias", "counterfactual", "credit", "drift", "risk"]
-    for name in names():
+    assert names("analysis") == ["bias", "counterfactual", "credit", "drift", "risk"]
+    for name in names("analysis"):
         assert all(len(meaning) > 15 for meaning in numbers_of(name).values())
 
 
@@ -54,8 +54,8 @@ def test_broken_bounds_are_shown_first() -> None:
     ("text", "error", "match"),
     [
         ("[drift", InputError, "cannot be read"),
-        ("", InputError, "bounds nothing"),
-        ("[drift]\n", InputError, "bounds nothing"),
+        ("", InputError, "it has no bounds"),
+        ("[drift]\n", InputError, "it has no bounds"),
         ("[drifts]\npsi = {max = 1}", UsageError, "there is no analysis 'drifts'; available: bias, counter"),
         ("[guardrails]\npsi = {max = 1}", UsageError, "there is no analysis 'guardrails'"),
         ("[drift]\npsy = {max = 1}", UsageError, "drift has no number 'psy'; it has: psi, psi_worst"),
@@ -86,6 +86,6 @@ def test_results_are_read_by_analysis_the_last_counts() -> None:
 
 def test_every_number_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "analyze.md").read_text("utf-8")
-    for name in names():
+    for name in names("analysis"):
         for number, meaning in numbers_of(name).items():
             assert f"| {name} | `{number}` | {meaning} |" in page

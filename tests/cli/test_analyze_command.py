@@ -13,7 +13,7 @@ from critic_prm.data.label_rows import label_row
 from critic_prm.data.records.reading import write_records
 from critic_prm.data.trajectory import trajectory_to_json
 from critic_prm.errors import UsageError
-from critic_prm.evaluate.analyze.analysis import names
+from critic_prm.registry import names
 from tests import command
 from tests.analyze.conftest import row, sums
 
@@ -54,7 +54,7 @@ def commands(solutions: str, old: str, new: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", names("analysis"))
 def test_every_analysis_fits_a_terminal_and_has_json(name: str, solutions: str, old: str, new: str, tmp_path: Path) -> None:
     argv = commands(solutions, old, new)[name]
     shown = invoke(*argv)
@@ -71,7 +71,7 @@ def test_every_analysis_fits_a_terminal_and_has_json(name: str, solutions: str, 
 def test_findings_come_first(old: str, new: str) -> None:
     lines = invoke("drift", old, new).stdout.splitlines()
     assert lines[0].startswith("! the distribution of P(correct) moved")
-    assert invoke("drift", old, old).stdout.splitlines()[0] == "nothing found that is wrong"
+    assert invoke("drift", old, old).stdout.splitlines()[0] == "no problem found"
 
 
 def test_a_critic_is_asked_and_says_what_it_cost(solutions: str) -> None:

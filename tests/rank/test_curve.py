@@ -8,7 +8,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from critic_prm.search.rank_curve import Pool, best_of, curve, pass_at, place_chances, subsets, vote_accuracies
+from critic_prm.search.ranking import Pool, best_of, curve, pass_at, place_chances, subsets, vote_accuracies
 
 
 def arrays(scores: list[float], right: list[int]) -> tuple[np.ndarray, np.ndarray]:

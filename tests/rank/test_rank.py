@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from critic_prm.cli import main
+from critic_prm.data.aggregate import AGGREGATIONS
 from critic_prm.data.judgement import Judgement, Label, Verdict, combine
 from critic_prm.data.label_rows import label_row
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.search.ranking import Group, choose, group_candidates, length_bias, powers, rank
+from critic_prm.search.settings import RankSettings
 
 
 def candidate(problem: str, answer: str | None, p: Sequence[float], gold: str | None = "7") -> tuple[Trajectory, Label]:
@@ -24,12 +26,12 @@ def candidate(problem: str, answer: str | None, p: Sequence[float], gold: str | 
     return trajectory, combine([Judgement("ok", verdicts, -1)], len(p))
 
 
-async def groups(*rows: tuple[Trajectory, Label], bound: str | None = None, extra: Sequence[str] = ()) -> list[Group]:
+async def groups(*rows: tuple[Trajectory, Label], bound: str | None = None, by: Sequence[str] = AGGREGATIONS) -> list[Group]:
     async def stream() -> AsyncIterator[tuple[Trajectory, Label]]:
         for row in rows:
             yield row
 
-    return await group_candidates(stream(), Grader(), bound, extra)
+    return await group_candidates(stream(), Grader(), bound, by)
 
 
 async def test_equal_answers_are_one_whatever_they_look_like() -> None:
@@ -71,7 +73,7 @@ async def test_a_candidate_without_a_score_comes_last_and_nothing_is_imputed() -
 
 
 async def test_all_aggregations_at_once_and_cautious_ones_from_votes() -> None:
-    (group,) = await groups(candidate("p", "7", [0.9, 0.4, 0.8]), extra=["cvar:0.5"])
+    (group,) = await groups(candidate("p", "7", [0.9, 0.4, 0.8]), by=[*AGGREGATIONS, "cvar:0.5"])
     scores = group.candidates[0].scores
     assert scores["min"] == 0.4
     assert scores["last"] == 0.8
@@ -79,7 +81,7 @@ async def test_all_aggregations_at_once_and_cautious_ones_from_votes() -> None:
     (cautious,) = await groups(candidate("p", "7", [0.9, 0.8]), bound="wilson")
     assert cautious.candidates[0].scores["min"] == pytest.approx(0.2698, abs=1e-3)
     with pytest.raises(UsageError, match="median"):
-        rank([group], by="median")
+        RankSettings(by="median")
     with pytest.raises(UsageError, match="no bound"):
         await groups(candidate("p", "7", [0.9]), bound="agresti")
 
@@ -150,7 +152,7 @@ def test_the_command_keeps_escalates_and_reads_its_own_output(
     assert len(files["out"].read_text().splitlines()) == 4
     assert run(str(files["out"])) == 0
     table = capsys.readouterr().out
-    assert "50.0% of those taken are right" in table
+    assert "50.0% of choices are right" in table
     assert "best-of-N" in table
 
 

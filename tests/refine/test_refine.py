@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from bench.simulated import SimulatedCritic, SimulatedPolicy
 from critic_prm.cli import main
 from critic_prm.data.judgement import Judgement
 from critic_prm.data.trajectory import Step, Trajectory
@@ -20,36 +21,20 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.generate.policy.policy import with_provider as policy_over
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.search.refine import Refined, Refining, refine, refined_row, weakest
-from critic_prm.search.refine_stats import RefineStats
-from critic_prm.search.rewriting import LLMMender
-from critic_prm.search.simulated import Policy, SimulatedCritic
+from critic_prm.search.refine import Refined, RefineStats, refine, refined_row, weakest
+from critic_prm.search.settings import RefineSettings
+from critic_prm.search.stepper import LLMStepper
 
 LENGTH, Q = 4, 0.6
-NEAR = 0.02
+NEAR = 0.03
 
 
-@dataclass
-class Mender(Policy):
-    """With feedback, the step that is written anew is right with probability `better`."""
-
-    better: float = Q
-
-    async def rewrite(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
-        eager = replace(self, q=self.better, salt=self.salt + rejected)
-        first = eager.take(problem, steps, sample)
-        if len(steps) == self.length - 1:
-            return Completion(sample, "ok", first, (first,))
-        rest = await self.complete(problem, (*steps, first), sample)
-        return Completion(sample, "ok", "", (first, *rest.steps))
-
-
-async def run(policy: Mender, critic: Any, settings: Refining, problems: int = 3000) -> list[Refined]:
+async def run(policy: SimulatedPolicy, critic: Any, settings: RefineSettings, problems: int = 1500) -> list[Refined]:
     found, grader = [], Grader()
     for i in range(problems):
         start = await policy.complete(f"problem {i}", (), sample=999_999)
         solution = Trajectory(str(i), f"problem {i}", tuple(map(Step, start.steps)), gold_answer="1")
-        found.append(await refine(solution, policy, critic, grader, settings=settings))
+        found.append(await refine(solution, policy, critic, grader, settings))
     return found
 
 
@@ -66,14 +51,14 @@ def predicted(draws: int, better: float = Q) -> float:
 
 @pytest.mark.parametrize(("rounds", "tries"), [(1, 1), (2, 2)])
 async def test_accuracy_rises_as_predicted(rounds: int, tries: int) -> None:
-    found = await run(Mender(LENGTH, Q), SimulatedCritic(), Refining(rounds, tries, feedback=False))
+    found = await run(SimulatedPolicy(LENGTH, Q), SimulatedCritic(), RefineSettings(rounds=rounds, tries=tries, feedback=False))
     assert share(found, after=False) == pytest.approx(Q**LENGTH, abs=NEAR)
     assert share(found) == pytest.approx(predicted(rounds * tries), abs=NEAR)
     assert all(one.right_after for one in found if one.right_before)
 
 
 async def test_feedback_helps_as_much_as_it_is_worth() -> None:
-    found = await run(Mender(LENGTH, Q, better=0.9), SimulatedCritic(), Refining(2, 1))
+    found = await run(SimulatedPolicy(LENGTH, Q, better=0.9), SimulatedCritic(), RefineSettings(rounds=2, tries=1))
     assert share(found) == pytest.approx(predicted(2, better=0.9), abs=NEAR)
 
 
@@ -100,7 +85,11 @@ async def test_a_fallible_critic_gives_what_a_direct_simulation_gives() -> None:
             if min(p for _, p in best) > min(p for _, p in steps):
                 steps = best
         hits += all(right for right, _ in steps)
-    found = await run(Mender(LENGTH, Q), SimulatedCritic(accuracy, spread=0.1), Refining(rounds, tries, feedback=False))
+    found = await run(
+        SimulatedPolicy(LENGTH, Q),
+        SimulatedCritic(accuracy, spread=0.1),
+        RefineSettings(rounds=rounds, tries=tries, feedback=False),
+    )
     assert share(found) == pytest.approx(hits / trials, abs=NEAR)
 
 
@@ -117,12 +106,12 @@ class Lenient(SimulatedCritic):
 
 
 async def test_a_floor_goes_on_where_no_error_is_found_and_a_margin_holds_back() -> None:
-    policy = Mender(LENGTH, Q)
-    assert not any(one.rounds for one in await run(policy, Lenient(), Refining(), 50))
-    floor = await run(policy, Lenient(), Refining(2, 4, floor=0.5, feedback=False), 200)
+    policy = SimulatedPolicy(LENGTH, Q)
+    assert not any(one.rounds for one in await run(policy, Lenient(), RefineSettings(), 50))
+    floor = await run(policy, Lenient(), RefineSettings(rounds=2, tries=4, floor=0.5, feedback=False), 200)
     assert share(floor) > share(floor, after=False)
     assert {one.why for one in floor} <= {"no error found", "rounds spent"}
-    held = await run(policy, SimulatedCritic(), Refining(2, 4, margin=0.85), 50)
+    held = await run(policy, SimulatedCritic(), RefineSettings(rounds=2, tries=4, margin=0.85), 50)
     assert not any(one.changed for one in held)
     assert any(one.rounds for one in held)
 
@@ -132,25 +121,25 @@ async def test_what_cannot_be_judged_or_written_is_left_as_it_is() -> None:
         def one(self, trajectory: Trajectory, sample: int) -> Judgement:
             return Judgement("unparseable")
 
-    class Failing(Mender):
+    class Failing(SimulatedPolicy):
         async def rewrite(
             self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0
         ) -> Completion:
             return Completion(sample, "refused")
 
     solution = Trajectory("t", "p", (Step("wrong 1"), Step("wrong 2")), label=0)
-    unjudged = await refine(solution, Mender(2, Q), Mute(), Grader())
+    unjudged = await refine(solution, SimulatedPolicy(2, Q), Mute(), Grader())
     assert (unjudged.why, unjudged.after.texts, unjudged.right_before) == ("not judged", solution.texts, None)
     failed = await refine(solution, Failing(2, Q), SimulatedCritic(), Grader())
     assert (failed.why, failed.rounds[0].failed) == ("policy failed", ("refused",) * 4)
     assert failed.after.label == 0
     with pytest.raises(UsageError):
-        await refine(solution, Mender(2, Q), SimulatedCritic(), Grader(), by="median")
+        RefineSettings(by="median")
 
 
 async def test_new_steps_have_no_old_labels_and_the_row_says_what_happened() -> None:
     solution = Trajectory("t", "p", (Step("right 0"), Step("wrong \\boxed{2}")), final_answer="2", gold_answer="1", label=1)
-    found = await refine(solution, Mender(2, 1.0), SimulatedCritic(), Grader(), settings=Refining(feedback=False))
+    found = await refine(solution, SimulatedPolicy(2, 1.0), SimulatedCritic(), Grader(), RefineSettings(feedback=False))
     row = refined_row(found)
     assert "label" not in row
     assert (row["final_answer"], row["gold_answer"]) == ("1", "1")
@@ -166,16 +155,16 @@ async def test_new_steps_have_no_old_labels_and_the_row_says_what_happened() -> 
 
 async def test_the_policy_is_shown_what_was_wrong_and_its_reply_is_read(tmp_path: Path) -> None:
     provider = ScriptedProvider([{"text": "Step 2: 2 + 2 = 4\n\nStep 3: \\boxed{4}", "usage": {"completion_tokens": 9}}])
-    mender = LLMMender(policy_over(provider, JudgeOptions(db=tmp_path / "c.db")))
-    found = await mender.rewrite("the problem", ("begin",), "2 + 2 = 5", "false: it is 4")
+    stepper = LLMStepper(policy_over(provider, JudgeOptions(db=tmp_path / "c.db")))
+    found = await stepper.rewrite("the problem", ("begin",), "2 + 2 = 5", "false: it is 4")
     assert found.steps == ("2 + 2 = 4", "\\boxed{4}")
-    assert (await mender.complete("the problem", ("begin",))).steps == found.steps
+    assert (await stepper.complete("the problem", ("begin",))).steps == found.steps
     asked = provider.asked[0]["messages"][-1]["content"]
     for part in ("the problem", "Step 1: begin", "2 + 2 = 5", "false: it is 4", "Go on with Step 2."):
         assert part in asked
-    await mender.rewrite("the problem", (), "2 + 2 = 5", "")
+    await stepper.rewrite("the problem", (), "2 + 2 = 5", "")
     assert "reviewer" not in provider.asked[-1]["messages"][-1]["content"]
-    await mender.close()
+    await stepper.close()
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from bench.simulated import SimulatedCritic, chance
 from critic_prm.cli import main
 from critic_prm.critics.llm import with_provider as judge_over
 from critic_prm.engine.options import JudgeOptions
@@ -18,10 +19,10 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.generate.policy.policy import with_provider as policy_over
 from critic_prm.providers.provider import Provider, Wire
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.search.search import Pricing, SearchBudget, SearchSettings, SearchTask, search, search_row, tree_rows
-from critic_prm.search.simulated import SimulatedCritic, chance
-from critic_prm.search.stepper import CUTS, Cut, LLMStepper, open_stepper, tidied
-from critic_prm.search.tree import open_tree
+from critic_prm.search.search import SearchTask, search, search_row, tree_rows
+from critic_prm.search.settings import Cut, SearchSettings, StepperOptions
+from critic_prm.search.stepper import LLMStepper, open_stepper, without_marker
+from critic_prm.search.tree import SearchTree
 
 STEPS = 3
 
@@ -55,7 +56,7 @@ def policy(db: Path, cut: Cut = "stop", **judging: Any) -> tuple[LLMStepper, Scr
         return write(wire, turns[key])
 
     provider = ScriptedProvider(answer)
-    return LLMStepper(policy_over(provider, JudgeOptions(db=db, **judging)), cut), provider
+    return LLMStepper(policy_over(provider, JudgeOptions(db=db, **judging)), StepperOptions(cut=cut)), provider
 
 
 async def test_a_step_is_cut_off_by_a_stop_string(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ async def test_without_stop_strings_the_first_step_is_split_off(tmp_path: Path) 
     [("Step 2: add\n\n**", "add"), ("**Step 2:** add\n###", "** add"), ("2. add", "add"), ("a\n\n## b", "a\n\n## b")],
 )
 def test_a_step_is_tidied(text: str, step: str) -> None:
-    assert tidied(text).endswith(step.removeprefix("** "))
+    assert without_marker(text).endswith(step.removeprefix("** "))
 
 
 async def test_a_cut_or_refused_reply_is_no_step(tmp_path: Path) -> None:
@@ -107,17 +108,17 @@ async def test_a_cut_or_refused_reply_is_no_step(tmp_path: Path) -> None:
     assert (await stepper.step("long", ())).came == "truncated"
     assert (await stepper.step("no", ())).came == "refused"
     failing = LLMStepper(policy_over(ScriptedProvider([]), JudgeOptions(db=tmp_path / "d.db", max_retries=0)))
-    found = await search(SearchTask("1", "p"), failing, SimulatedCritic(), Grader(), settings=SearchSettings(n=4))
+    found = await search(SearchTask("1", "p"), failing, SimulatedCritic(), Grader(), SearchSettings(n=4))
     assert found.came == "provider_error"
     await stepper.close()
     await failing.close()
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", get_args(Cut))
 @pytest.mark.parametrize("method", ["best-of-n", "beam", "dvts", "lookahead", "mcts"])
 async def test_a_search_that_is_cut_short_and_run_again_buys_nothing_twice(tmp_path: Path, method: str, cut: Cut) -> None:
     """With a judge that costs, too: both are stopped in the middle; then every request is sent once in all."""
-    settings = SearchSettings(n=4, width=2, simulations=6, ahead=1)
+    settings = SearchSettings(method, n=4, width=2, simulations=6, ahead=1)
     asked: list[str] = []
 
     async def once(db: Path, most: int | None) -> list[Any]:
@@ -125,8 +126,8 @@ async def test_a_search_that_is_cut_short_and_run_again_buys_nothing_twice(tmp_p
         judge = ScriptedProvider([{"text": "\\boxed{-1}"}], model="judge")
         critic = judge_over(judge, JudgeOptions(style="first-error", db=db))
         try:
-            found = await search(SearchTask("1", "p", "1"), stepper, critic, Grader(), method=method, settings=settings)
-            return [search_row(found, "min"), *tree_rows(found)]
+            found = await search(SearchTask("1", "p", "1"), stepper, critic, Grader(), settings)
+            return [search_row(found), *tree_rows(found)]
         finally:
             asked.extend(json.dumps([wire, provider.model]) for wire in (*provider.asked, *judge.asked))
             await stepper.close()
@@ -206,7 +207,7 @@ def test_a_seed_is_not_sent(tmp_path: Path) -> None:
 async def test_what_is_under_way_when_one_request_stops_the_run_is_brought_in(tmp_path: Path) -> None:
     """The third of four requests is not allowed any more; the two that were are in the cache."""
     stepper, provider = policy(tmp_path / "c.db", max_requests=2)
-    tree_of = open_tree("p", stepper, SimulatedCritic(), min, budget=SearchBudget(), pricing=Pricing(), seed=0, samples=1)
+    tree_of = SearchTree("p", stepper, SimulatedCritic(), SearchSettings())
     with pytest.raises(BudgetError):
         await tree_of.grow([tree_of.root] * 4)
     assert len(provider.asked) == 2

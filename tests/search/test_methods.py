@@ -8,36 +8,29 @@ from typing import Any
 
 import pytest
 
+from bench.simulated import SimulatedCritic, SimulatedPolicy, is_right
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.providers.models import Prices
+from critic_prm.registry import names
 from critic_prm.search.methods.dvts import search as dvts
 from critic_prm.search.methods.mcts import Place, priors, urgency
-from critic_prm.search.search import (
-    Pricing,
-    SearchBudget,
-    SearchResult,
-    SearchSettings,
-    SearchTask,
-    method_names,
-    search,
-    search_row,
-    tree_rows,
-)
-from critic_prm.search.simulated import Policy, SimulatedCritic, is_right
-from critic_prm.search.tree import Node, open_tree
+from critic_prm.search.search import SearchResult, SearchTask, search, search_row, tree_rows
+from critic_prm.search.settings import SearchBudget, SearchSettings
+from critic_prm.search.tree import Node, Pricing, SearchTree
 
-PROBLEMS = 2000
-NEAR = 0.02
+PROBLEMS = 1000
+NEAR = 0.03
 
 
-async def run(policy: Policy, critic: Any, method: str, problems: int = PROBLEMS, **options: Any) -> list[SearchResult]:
-    grader = Grader()
-    options = {"baseline": False} | options
-    return [
-        await search(SearchTask(str(i), f"problem {i}", "1"), policy, critic, grader, method=method, **options)
-        for i in range(problems)
-    ]
+async def run(
+    policy: SimulatedPolicy, critic: Any, method: str, problems: int = PROBLEMS, **options: Any
+) -> list[SearchResult]:
+    """Search with the settings in `options`; a `budget` and a `pricing` are passed on."""
+    grader, limits = Grader(), {name: options.pop(name) for name in ("budget", "pricing") if name in options}
+    settings = SearchSettings(method, **{"baseline": False} | options)
+    tasks = [SearchTask(str(i), f"problem {i}", "1") for i in range(problems)]
+    return [await search(task, policy, critic, grader, settings, **limits) for task in tasks]
 
 
 def share(found: Sequence[SearchResult], pick: str = "best") -> float:
@@ -57,7 +50,7 @@ def chosen_right(q: float, accuracy: float, n: int) -> float:
 
 
 async def test_best_of_n_is_what_theory_says() -> None:
-    found = await run(Policy(1, 0.4), SimulatedCritic(0.8), "best-of-n", settings=SearchSettings(n=4), by="last")
+    found = await run(SimulatedPolicy(1, 0.4), SimulatedCritic(0.8), "best-of-n", n=4, by="last")
     assert share(found) == pytest.approx(chosen_right(0.4, 0.8, 4), abs=NEAR)
     assert share(found, "pass") == pytest.approx(1 - 0.6**4, abs=NEAR)
 
@@ -72,15 +65,15 @@ async def test_weighted_majority_is_what_simulation_says() -> None:
             sums.setdefault(1 if right else rng.randint(2, 4), []).append(weight)
         ranked = sorted(((round(sum(w), 9), max(w), rng.random(), answer) for answer, w in sums.items()), reverse=True)
         hits += ranked[0][3] == 1
-    found = await run(Policy(1, 0.4), SimulatedCritic(0.8), "best-of-n", settings=SearchSettings(n=5), by="last")
+    found = await run(SimulatedPolicy(1, 0.4), SimulatedCritic(0.8), "best-of-n", n=5, by="last")
     assert share(found, "vote") == pytest.approx(hits / trials, abs=NEAR)
 
 
 @pytest.mark.parametrize("accuracy", [1.0, 0.8])
 async def test_beam_with_one_kept_prefix_is_what_theory_says(accuracy: float) -> None:
     """By the last step's score, each step is a choice among n of its own."""
-    settings = SearchSettings(n=4, width=4)
-    found = await run(Policy(4, 0.5), SimulatedCritic(accuracy), "beam", settings=settings, by="last")
+    settings = {"n": 4, "width": 4}
+    found = await run(SimulatedPolicy(4, 0.5), SimulatedCritic(accuracy), "beam", **settings, by="last")
     assert share(found) == pytest.approx(chosen_right(0.5, accuracy, 4) ** 4, abs=NEAR)
 
 
@@ -100,39 +93,36 @@ async def test_beam_with_several_kept_prefixes_is_what_simulation_says() -> None
             kept = grown[: n // width]
             beams = [kept[place % len(kept)] for place in range(n)] if step < length - 1 else grown
         hits += beams[0][1]
-    found = await run(
-        Policy(length, q), SimulatedCritic(accuracy, spread=0.05), "beam", settings=SearchSettings(n=n, width=width)
-    )
+    found = await run(SimulatedPolicy(length, q), SimulatedCritic(accuracy, spread=0.05), "beam", n=n, width=width)
     assert share(found) == pytest.approx(hits / trials, abs=NEAR)
 
 
 async def test_a_beam_finds_the_best_path_where_it_can_be_reached() -> None:
     """Every second step drawn is right; the score counts right steps, so the path of right steps alone must come out."""
-    policy = Policy(6, 0.0, decide=lambda problem, path, sample: sample % 2 == 1)
-    (found,) = await run(policy, SimulatedCritic(), "beam", 1, settings=SearchSettings(n=4, width=2), by="sum")
+    policy = SimulatedPolicy(6, 0.0, decide=lambda problem, path, sample: sample % 2 == 1)
+    (found,) = await run(policy, SimulatedCritic(), "beam", 1, n=4, width=2, by="sum")
     assert found.outcome.best is not None
     assert is_right(found.outcome.best.taken.trajectory.texts)
 
 
 async def test_a_beam_that_prunes_nothing_is_independent_sampling() -> None:
-    settings = SearchSettings(n=4, width=1)
-    found = await run(Policy(3, 0.7), SimulatedCritic(), "beam", settings=settings)
+    settings = {"n": 4, "width": 1}
+    found = await run(SimulatedPolicy(3, 0.7), SimulatedCritic(), "beam", **settings)
     assert share(found, "pass") == pytest.approx(1 - (1 - 0.7**3) ** 4, abs=NEAR)
     assert all(len(one.outcome.group.candidates) == 4 for one in found)
 
 
 async def test_dvts_is_what_theory_says() -> None:
-    found = await run(Policy(3, 0.5), SimulatedCritic(), "dvts", settings=SearchSettings(n=4, width=2))
+    found = await run(SimulatedPolicy(3, 0.5), SimulatedCritic(), "dvts", n=4, width=2)
     subtree = (1 - 0.5**2) ** 3
     assert share(found) == pytest.approx(1 - (1 - subtree) ** 2, abs=NEAR)
 
 
 async def test_subtrees_of_dvts_exchange_nothing() -> None:
     """Both subtrees draw from the root, and then each from its own head alone; scores go with their own steps."""
-    tree = open_tree(
-        "p", Policy(3, 0.5), SimulatedCritic(spread=0.1), min, budget=SearchBudget(), pricing=Pricing(), seed=0, samples=1
-    )
-    ended = await dvts(tree, SearchSettings(n=4, width=2))
+    settings = SearchSettings("dvts", n=4, width=2)
+    tree = SearchTree("p", SimulatedPolicy(3, 0.5), SimulatedCritic(spread=0.1), settings)
+    ended = await dvts(tree, settings)
     assert {node.path[0].split()[1] in "01" for node in ended} == {True, False}
     (again,) = {tuple(s) for s in await tree.scorer.score([ended[0].path])}
     assert ended[0].p == again
@@ -153,10 +143,10 @@ async def test_lookahead_sees_what_the_next_step_gives_away() -> None:
                 return replace(judgement, verdicts=(replace(first, p_correct=0.5),))
             return judgement
 
-    policy = Policy(2, 0.5, greedy_q=1.0)
-    settings = SearchSettings(n=4, width=4, ahead=1)
-    ahead = await run(policy, Blind(causal=False), "lookahead", settings=settings)
-    plain = await run(policy, Blind(causal=False), "beam", settings=settings)
+    policy = SimulatedPolicy(2, 0.5, greedy_q=1.0)
+    settings = {"n": 4, "width": 4, "ahead": 1}
+    ahead = await run(policy, Blind(causal=False), "lookahead", **settings)
+    plain = await run(policy, Blind(causal=False), "beam", **settings)
     assert share(ahead) == pytest.approx((1 - 0.5**4) ** 2, abs=NEAR)
     assert share(plain) == pytest.approx(0.5 * (1 - 0.5**4), abs=NEAR)
 
@@ -165,7 +155,7 @@ async def test_mcts_with_a_perfect_critic_finds_what_its_tree_holds() -> None:
     """Where every prefix has `width` steps to go on with, a solution exists by the law of branching processes; and where one
     exists, it is found."""
     q, width, length = 0.4, 3, 3
-    policy = Policy(length, q)
+    policy = SimulatedPolicy(length, q)
 
     def solvable(problem: str, path: tuple[str, ...] = ()) -> bool:
         steps = [policy.take(problem, path, sample) for sample in range(width)]
@@ -174,9 +164,9 @@ async def test_mcts_with_a_perfect_critic_finds_what_its_tree_holds() -> None:
     solved = 1.0
     for _ in range(length):
         solved = 1 - (1 - q * solved) ** width
-    assert sum(solvable(f"problem {i}") for i in range(6000)) / 6000 == pytest.approx(solved, abs=NEAR)
-    settings = SearchSettings(width=width, simulations=20)
-    found = await run(policy, SimulatedCritic(), "mcts", 500, settings=settings)
+    assert sum(solvable(f"problem {i}") for i in range(3000)) / 3000 == pytest.approx(solved, abs=NEAR)
+    settings = {"width": width, "simulations": 20}
+    found = await run(policy, SimulatedCritic(), "mcts", 500, **settings)
     assert [one.outcome.right("best") for one in found] == [solvable(one.task.problem) for one in found]
 
 
@@ -193,9 +183,9 @@ async def test_mcts_that_sees_its_whole_tree_takes_the_best_leaf() -> None:
                 good = rng.random() < q
                 leaves.append((0.9 if (rng.random() < accuracy) == good else 0.1, rng.random(), first and good))
         hits += max(leaves)[2]
-    settings = SearchSettings(width=width, simulations=20)
+    settings = {"width": width, "simulations": 20}
     critic = SimulatedCritic(accuracy, spread=0.01)
-    found = await run(Policy(2, q), critic, "mcts", settings=settings, by="last")
+    found = await run(SimulatedPolicy(2, q), critic, "mcts", **settings, by="last")
     assert share(found) == pytest.approx(hits / trials, abs=NEAR)
 
 
@@ -209,8 +199,8 @@ async def test_mcts_solves_every_solvable_problem_of_a_planted_hundred() -> None
         hidden = paths[problem]
         return hidden is not None and is_right(path) and sample == hidden[len(path)]
 
-    policy = Policy(length, 0.0, decide=decide)
-    found = await run(policy, SimulatedCritic(), "mcts", problems=100, settings=SearchSettings(width=width, simulations=400))
+    policy = SimulatedPolicy(length, 0.0, decide=decide)
+    found = await run(policy, SimulatedCritic(), "mcts", problems=100, width=width, simulations=400)
     solved = {one.task.problem for one in found if one.outcome.right("best")}
     assert solved == {problem for problem, path in paths.items() if path is not None}
     assert max(one.outcome.spent.calls for one in found if one.task.problem in solved) < 400 * width
@@ -222,7 +212,7 @@ def test_urgency_worked() -> None:
 
 
 def test_priors_are_a_softmax_of_scores_and_unknown_is_the_mean() -> None:
-    settings = SearchSettings(temperature=0.1)
+    settings = SearchSettings(prior_temperature=0.1)
     assert priors([0.5, 0.5], settings) == [0.5, 0.5]
     sure = priors([0.9, None, 0.1], settings)
     assert sum(sure) == pytest.approx(1.0)
@@ -232,15 +222,13 @@ def test_priors_are_a_softmax_of_scores_and_unknown_is_the_mean() -> None:
 
 
 async def test_visits_sum_up_and_without_exploration_the_best_path_is_taken() -> None:
-    (found,) = await run(
-        Policy(4, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, settings=SearchSettings(width=3, simulations=30)
-    )
+    (found,) = await run(SimulatedPolicy(4, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, width=3, simulations=30)
     facts = found.tree.facts
     assert facts[0]["visits"] == 30
     children = [node.number for node in found.tree.nodes if node.parent is found.tree.root]
     assert sum(facts[number]["visits"] for number in children) == 29
-    exact = SearchSettings(width=3, simulations=4, c=0.0, backup="max")
-    (greedy,) = await run(Policy(4, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, settings=exact)
+    exact = {"width": 3, "simulations": 4, "exploration": 0.0, "backup": "max"}
+    (greedy,) = await run(SimulatedPolicy(4, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, **exact)
     visited = [n for n in greedy.tree.nodes if greedy.tree.facts[n.number]["visits"] and n.parent is not None]
     for node in visited:
         siblings = [n for n in greedy.tree.nodes if n.parent is node.parent]
@@ -248,64 +236,59 @@ async def test_visits_sum_up_and_without_exploration_the_best_path_is_taken() ->
 
 
 async def test_a_rollout_counts_as_much_as_it_is_told_to() -> None:
-    settings = SearchSettings(width=2, simulations=1, rollout=1.0)
-    (found,) = await run(Policy(3, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, settings=settings)
+    settings = {"width": 2, "simulations": 1, "rollout": 1.0}
+    (found,) = await run(SimulatedPolicy(3, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, **settings)
     (end,) = found.outcome.group.candidates
     assert found.tree.facts[0]["value"] == pytest.approx(end.scores["min"])
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", names("search method"))
 async def test_every_method_is_deterministic_with_a_seed_and_keeps_its_budget(method: str) -> None:
-    settings = SearchSettings(n=8, width=4, simulations=40)
+    settings = {"n": 8, "width": 4, "simulations": 40}
     critic = SimulatedCritic(0.8, spread=0.1)
 
     async def once(seed: int, budget: SearchBudget) -> list[Any]:
-        found = await run(Policy(5, 0.6), critic, method, 5, settings=settings, seed=seed, budget=budget)
-        return [[search_row(one, "min"), *tree_rows(one)] for one in found]
+        found = await run(SimulatedPolicy(5, 0.6), critic, method, 5, **settings, seed=seed, budget=budget)
+        return [[search_row(one), *tree_rows(one)] for one in found]
 
     assert await once(0, SearchBudget()) == await once(0, SearchBudget())
     assert await once(0, SearchBudget()) != await once(1, SearchBudget())
     if method == "best-of-n":
         return  # one round
-    for rows in await once(0, SearchBudget(calls=16)):
+    for rows in await once(0, SearchBudget(max_calls=16)):
         assert rows[0]["search"]["spent"]["calls"] <= 16 + 8 * 4
-    for rows in await once(0, SearchBudget(tokens=100)):
+    for rows in await once(0, SearchBudget(max_written=100)):
         assert rows[0]["search"]["spent"]["written"] <= 100 + 8 * 4 * 10
 
 
 async def test_the_baseline_writes_as_much_as_the_search() -> None:
-    found = await run(Policy(4, 0.5), SimulatedCritic(), "beam", 50, settings=SearchSettings(n=4, width=2), baseline=True)
+    found = await run(SimulatedPolicy(4, 0.5), SimulatedCritic(), "beam", 50, n=4, width=2, baseline=True)
     for one in found:
         assert one.baseline is not None
         assert 0 <= one.baseline.spent.written - one.outcome.spent.written < 40
-    assert (await run(Policy(4, 0.5), SimulatedCritic(), "best-of-n", 1, baseline=True))[0].baseline is None
+    assert (await run(SimulatedPolicy(4, 0.5), SimulatedCritic(), "best-of-n", 1, baseline=True))[0].baseline is None
 
 
 async def test_a_causal_critic_is_asked_once_for_a_whole_solution() -> None:
     critic = SimulatedCritic()
-    (found,) = await run(Policy(6, 0.9), critic, "best-of-n", 1, settings=SearchSettings(n=2))
+    (found,) = await run(SimulatedPolicy(6, 0.9), critic, "best-of-n", 1, n=2)
     assert critic.judged == 2
     await found.tree.scorer.score([node.path for node in found.tree.nodes[1:]])
     assert critic.judged == 2
 
 
 async def test_what_cannot_be_solved_or_asked_says_so() -> None:
-    (found,) = await run(Policy(9, 0.5), SimulatedCritic(), "beam", 1, settings=SearchSettings(n=4, width=4, depth=3))
+    (found,) = await run(SimulatedPolicy(9, 0.5), SimulatedCritic(), "beam", 1, n=4, width=4, depth=3)
     assert found.came == "unfinished"
     assert found.outcome.right("best") is False
-    assert search_row(found, "min")["steps"] == []
-    for settings, method in (
-        (SearchSettings(n=6), "beam"),
-        (SearchSettings(n=0), "mcts"),
-        (SearchSettings(rollout=2), "mcts"),
-        (SearchSettings(c=-1), "mcts"),
-    ):
+    assert search_row(found)["steps"] == []
+    for options in ({"method": "beam", "n": 6}, {"n": 0}, {"rollout": 2}, {"exploration": -1}, {"by": "median"}):
         with pytest.raises(UsageError):
-            await run(Policy(1, 1), SimulatedCritic(), method, 1, settings=settings)
+            SearchSettings(**options)
     with pytest.raises(UsageError, match="geometric_mean"):
-        await run(Policy(1, 1), SimulatedCritic(), "mcts", 1, by="product")
+        SearchSettings("mcts", by="product")
     with pytest.raises(UsageError, match="astar"):
-        await run(Policy(1, 1), SimulatedCritic(), "astar", 1)
+        await run(SimulatedPolicy(1, 1), SimulatedCritic(), "astar", 1)
 
 
 def test_a_node_knows_its_path() -> None:
@@ -318,14 +301,12 @@ def test_a_node_knows_its_path() -> None:
 async def test_dollars_are_counted_and_bound_a_search() -> None:
     """Each step reads 5 tokens and writes 10; the policy costs 1 and 2 dollars a million."""
     pricing = Pricing(policy=Prices(input=1.0, output=2.0, source="test"))
-    (free,) = await run(Policy(5, 0.6), SimulatedCritic(), "beam", 1, settings=SearchSettings(n=4, width=2), pricing=pricing)
+    (free,) = await run(SimulatedPolicy(5, 0.6), SimulatedCritic(), "beam", 1, n=4, width=2, pricing=pricing)
     spent = free.outcome.spent
     assert spent.usd == pytest.approx(spent.calls * 25e-6)
     assert (spent.written, spent.read) == (spent.calls * 10, spent.calls * 5)
-    budget = SearchBudget(usd=2.5 * 4 * 25e-6)
-    (bound,) = await run(
-        Policy(5, 0.6), SimulatedCritic(), "beam", 1, settings=SearchSettings(n=4, width=2), pricing=pricing, budget=budget
-    )
+    budget = SearchBudget(max_usd=2.5 * 4 * 25e-6)
+    (bound,) = await run(SimulatedPolicy(5, 0.6), SimulatedCritic(), "beam", 1, n=4, width=2, pricing=pricing, budget=budget)
     assert bound.outcome.spent.calls == 3 * 4
-    (unknown,) = await run(Policy(5, 0.6), SimulatedCritic(), "beam", 1, settings=SearchSettings(n=4, width=2))
+    (unknown,) = await run(SimulatedPolicy(5, 0.6), SimulatedCritic(), "beam", 1, n=4, width=2)
     assert unknown.outcome.spent.usd is None

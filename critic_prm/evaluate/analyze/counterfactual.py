@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from statistics import fmean
 
-from critic_prm.data.aggregate import aggregate, open_aggregation
+from critic_prm.data.aggregate import Aggregation, aggregate, open_aggregation
 from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Step, Trajectory, blind
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
-from critic_prm.evaluate.analyze._statistics import mean_effect
-from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, shares
+from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean, mean_effect, share
+from critic_prm.evaluate.run import predict
+from critic_prm.evaluate.settings import CounterfactualSettings
 from critic_prm.generate.planting import place_of, plant
-from critic_prm.label.run import RunStats, label
+from critic_prm.label.run import RunStats
 
 NUMBERS = {
     "noticed": "share of planted errors that become the first error, exactly",
@@ -65,27 +64,25 @@ def corrupt(solution: Trajectory, at: int, first: int, rng: Random) -> Change | 
     for kind in rng.sample(KINDS, len(KINDS)):
         planted = plant(kind, place, rng)
         if planted is not None and planted.text is not None:
-            return _with(f"corrupt ({kind})", solution, at, first, planted.text)
+            return _replaced(f"corrupt ({kind})", solution, at, first, planted.text)
     return None
 
 
 def harmless(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
     """Append a harmless sentence to the step."""
-    return _with("harmless words", solution, at, first, solution.steps[at].text + HARMLESS)
+    return _replaced("harmless words", solution, at, first, solution.steps[at].text + HARMLESS)
 
 
 def mask(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
     """Replace the step by a placeholder."""
-    return _with("mask", solution, at, first, MASK)
+    return _replaced("mask", solution, at, first, MASK)
 
 
 def drop(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
     """Remove the step; None if it is the only one."""
     n = len(solution.steps)
-    if n < 2:
-        return None
     places = tuple(place for place in range(n) if place != at)
-    return _arranged("drop", solution, at, first - (first > at), places)
+    return _changed("drop", solution, at, first - (first > at), places) if n > 1 else None
 
 
 def swap(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
@@ -93,28 +90,23 @@ def swap(solution: Trajectory, at: int, first: int, rng: Random) -> Change | Non
     n = len(solution.steps)
     if at + 1 >= n or at + 1 == first:
         return None
-    return _arranged("swap", solution, at, first, (*range(at), at + 1, at, *range(at + 2, n)))
+    return _changed("swap", solution, at, first, (*range(at), at + 1, at, *range(at + 2, n)))
 
 
 INTERVENTIONS: dict[str, Intervention] = {
-    "corrupt": corrupt,
-    "harmless": harmless,
-    "drop": drop,
-    "mask": mask,
-    "swap": swap,
+    intervention.__name__: intervention for intervention in (corrupt, harmless, drop, mask, swap)
 }
 
 
-def _with(how: str, solution: Trajectory, at: int, first: int, text: str) -> Change:
-    steps = (*solution.steps[:at], Step(text, solution.steps[at].observation), *solution.steps[at + 1 :])
-    return _change(how, solution, at, first, steps, tuple(range(len(steps))))
+def _replaced(how: str, solution: Trajectory, at: int, first: int, text: str) -> Change:
+    change = _changed(how, solution, at, first, tuple(range(len(solution.steps))))
+    steps = list(solution.steps)
+    steps[at] = Step(text, steps[at].observation)
+    return replace(change, solution=replace(change.solution, steps=tuple(steps)))
 
 
-def _arranged(how: str, solution: Trajectory, at: int, first: int, places: tuple[int, ...]) -> Change:
-    return _change(how, solution, at, first, tuple(solution.steps[place] for place in places), places)
-
-
-def _change(how: str, solution: Trajectory, at: int, first: int, steps: tuple[Step, ...], places: tuple[int, ...]) -> Change:
+def _changed(how: str, solution: Trajectory, at: int, first: int, places: tuple[int, ...]) -> Change:
+    steps = tuple(solution.steps[place] for place in places)
     changed = replace(solution, id=f"{solution.id}/{how}@{at}", steps=steps, label=None, step_labels=None)
     return Change(how, changed, solution, at, first, places)
 
@@ -136,133 +128,129 @@ class Move:
     def moved(self) -> bool:
         return self.first != self.change.first
 
+    @property
+    def noticed(self) -> bool:
+        return self.first == self.change.at
+
+    @property
+    def step(self) -> tuple[str, int]:
+        """The changed step: the solution's id and the step's index."""
+        return self.change.original.id, self.change.at
+
+
+DEFAULTS = CounterfactualSettings()
+
 
 async def counterfactual(
     solutions: Sequence[Trajectory],
     critic: Critic,
+    settings: CounterfactualSettings = DEFAULTS,
     *,
-    how: str = "min",
-    each: int = 1,
     workers: int = 64,
-    replicates: int = 2000,
-    seed: int = 0,
     tally: RunStats | None = None,
 ) -> Analysis:
-    """Judge solutions unchanged, then with `each` of their steps changed in every way.
+    """Judge solutions unchanged, then with `settings.each` of their steps changed in every way.
 
     Only steps before the first error are changed (by gold, or else by the critic itself), so an injected error is the first
-    error. The same step gets every change. Gold is not shown. `how` is the aggregation of a solution's score. Raises InputError
-    if no error could be injected.
+    error. The same step gets every change. Gold is not shown. Raises InputError if no error could be injected.
     """
-    function = open_aggregation(how)
-    tally = tally or RunStats()
-    base: list[tuple[Trajectory, Label]] = []
-    originals = iter(solutions)
-    async for _, said in label((blind(solution) for solution in solutions), critic, workers=workers):
-        tally.add(said)
-        base.append((next(originals), said))
-    plan = [(change, before) for solution, before in base for change in _changes(solution, before, each, seed)]
-    moves: list[Move] = []
-    waiting = iter(plan)
-    async for _, said in label((blind(change.solution) for change, _ in plan), critic, workers=workers):
-        tally.add(said)
-        change, before = next(waiting)
-        moves.append(_move(change, before, said, function))
-    if not any(move.change.how.startswith("corrupt") for move in moves):
+    aggregation = open_aggregation(settings.aggregation)
+    plan: list[tuple[tuple[Change, Label], Trajectory]] = []
+    unchanged = (("", solution) for solution in solutions)
+    async for _, solution, before in predict(critic, unchanged, workers=workers, tally=tally):
+        plan += [((change, before), change.solution) for change in _changes(solution, before, settings)]
+    if not plan:
         raise InputError(
             "the solutions",
             "no error could be planted in any of them",
             "give solutions with equations, whose first steps are right by gold and by the critic",
         )
-    return _analysis(moves, _name(critic), len(solutions), replicates, seed)
+    predictions = predict(critic, plan, workers=workers, tally=tally)
+    moves = [_move(change, before, after, aggregation) async for (change, before), _, after in predictions]
+    return _analysis(moves, str(critic.card.get("model") or critic.card["provider"]), len(solutions), settings)
 
 
-def _changes(solution: Trajectory, before: Label, each: int, seed: int) -> Iterator[Change]:
+def _changes(solution: Trajectory, before: Label, settings: CounterfactualSettings) -> Iterator[Change]:
     """Changes of randomly chosen steps of a solution, among those that can be corrupted."""
     gold, own = solution.first_error(), before.first_error
     if before.status != "ok" or own is None:
         return
     n = len(solution.steps)
     sound = min(n if own < 0 else own, n if gold is None or gold < 0 else gold)
-    rng = Random(f"{seed} {solution.id}")
-    left = each
+    rng = Random(f"{settings.seed} {solution.id}")
+    remaining = settings.each
     for at in rng.sample(range(sound), sound):
-        if left == 0:
+        if remaining == 0:
             return
         if (planted := corrupt(solution, at, own, rng)) is None:
             continue
-        left -= 1
+        remaining -= 1
         yield planted
-        for name, intervene in INTERVENTIONS.items():
-            if name != "corrupt" and (change := intervene(solution, at, own, rng)) is not None:
+        for intervene in (harmless, drop, mask, swap):
+            if (change := intervene(solution, at, own, rng)) is not None:
                 yield change
 
 
-def _move(change: Change, before: Label, after: Label, how: Callable[[Sequence[float]], float]) -> Move:
+def _move(change: Change, before: Label, after: Label, aggregation: Aggregation) -> Move:
     if after.status != "ok" or after.first_error is None:
         return Move(change, usable=False)
-    fall = score = None
+    pairs = [(before.p_correct[place], after.p_correct[now]) for now, place in enumerate(change.places)]
+    fall = None
     if change.how not in ("drop", "swap"):
-        old, new = before.p_correct[change.at], after.p_correct[change.at]
-        fall = old - new if old is not None and new is not None else None
-    one, other = aggregate(before.p_correct, how), aggregate(after.p_correct, how)
-    if one is not None and other is not None:
-        score = other - one
-    here = change.places[change.at] if change.how != "drop" else None
-    pairs = [(before.p_correct[place], after.p_correct[now]) for now, place in enumerate(change.places) if place != here]
-    known = [abs(b - a) for a, b in pairs if a is not None and b is not None]
-    return Move(change, True, after.first_error, fall, score, fmean(known) if known else None)
+        old, new = pairs[change.at]
+        fall = None if old is None or new is None else old - new
+    here = change.at if change.how != "drop" else None
+    scores = [aggregate(label.p_correct, aggregation) for label in (before, after)]
+    score = None if scores[0] is None or scores[1] is None else scores[1] - scores[0]
+    other_steps = [pair for now, pair in enumerate(pairs) if now != here]
+    others = mean(None if old is None or new is None else abs(new - old) for old, new in other_steps)
+    return Move(change, True, after.first_error, fall, score, others)
 
 
-def _name(critic: Critic) -> str:
-    card = critic.card
-    return str(card.get("model") or card.get("provider") or "the critic")
-
-
-def _analysis(moves: Sequence[Move], name: str, solutions: int, replicates: int, seed: int) -> Analysis:
+def _analysis(moves: Sequence[Move], name: str, solutions: int, settings: CounterfactualSettings) -> Analysis:
     usable = [move for move in moves if move.usable]
+    by_change = {how: [move for move in usable if move.change.how == how] for how in ("harmless words", "drop", "mask", "swap")}
     planted = [move for move in usable if move.change.how.startswith("corrupt")]
-    calm = [move for move in usable if move.change.how == "harmless words"]
-    baseline = {(move.change.original.id, move.change.at): move.fall for move in calm}
+    harmless_falls = {move.step: move.fall for move in by_change["harmless words"]}
     reactions = [
         (problem_key(move.change.original.problem), move.fall - before)
         for move in planted
-        if move.fall is not None and (before := baseline.get((move.change.original.id, move.change.at))) is not None
+        if move.fall is not None and (before := harmless_falls.get(move.step)) is not None
     ]
-    reaction = mean_effect([p for p, _ in reactions], [r for _, r in reactions], replicates=replicates, seed=seed)
-    noticed = shares(move.first == move.change.at for move in planted)
+    problems, values = [problem for problem, _ in reactions], [value for _, value in reactions]
+    reaction = mean_effect(problems, values, replicates=settings.resamples, seed=settings.seed)
+    noticed = share(move.noticed for move in planted)
+    harmless_changed = share(move.moved for move in by_change["harmless words"])
     numbers: dict[str, float | None] = {
         "noticed": noticed,
         "reaction": reaction.value,
         "planted": float(len(planted)),
-        "harmless_changed": shares(move.moved for move in calm),
-        **{f"{word}": _mean(usable, how) for word, how in (("dropped", "drop"), ("masked", "mask"), ("swapped", "swap"))},
-        "context": _average([move.others for move in usable if move.change.how == "mask"]),
+        "harmless_changed": harmless_changed,
+        "dropped": mean(move.score for move in by_change["drop"]),
+        "masked": mean(move.score for move in by_change["mask"]),
+        "swapped": mean(move.score for move in by_change["swap"]),
+        "context": mean(move.others for move in by_change["mask"]),
         "unusable": 1 - len(usable) / len(moves),
     }
     findings = []
-    deaf = reaction.value is None or reaction.value < REACTS or (reaction.low is not None and reaction.low <= 0)
-    if planted and deaf:
+    unmoved = reaction.value is None or reaction.value < REACTS or (reaction.low is not None and reaction.low <= 0)
+    if planted and unmoved:
         fall = "no P(correct) to compare" if reaction.value is None else f"P(correct) falls by {reaction.value:.3f}"
-        if reaction.low is not None and reaction.high is not None:
-            fall += f" [{reaction.low:.3f}, {reaction.high:.3f}]"
         findings.append(
-            f"{name} does not react to planted errors: {fall} more than with harmless words, and it finds {noticed:.0%} of"
-            f" {len(planted):,}"
+            f"{name} does not react to planted errors: {fall}{reaction.interval} more than with harmless words, and it finds"
+            f" {noticed:.0%} of {len(planted):,}"
         )
     else:
         findings += _blind_spots(planted, name)
-    if (numbers["harmless_changed"] or 0.0) > ALARMS:
-        findings.append(
-            f"harmless words change the first error of {name} in {numbers['harmless_changed']:.0%} of the solutions"
-        )
-    counts = Counter(move.change.original.id for move in planted)
-    notes = [
+    if (harmless_changed or 0.0) > ALARMS:
+        findings.append(f"harmless words change the first error of {name} in {harmless_changed:.0%} of the solutions")
+    sound = len({move.change.original.id for move in planted})
+    notes = (
         "found: the first error is now at the changed step; moved: it is not where it was; fall: of P(correct) of that step;"
         " score: change of the solution's; others: mean absolute change of P(correct) of the other steps.",
-        f"{len(counts):,} of {solutions:,} solutions had a sound step with something to plant an error in.",
-    ]
-    details = [
+        f"{sound:,} of {solutions:,} solutions had a sound step with something to plant an error in.",
+    )
+    details = tuple(
         {
             "id": move.change.original.id,
             "change": move.change.how,
@@ -273,42 +261,26 @@ def _analysis(moves: Sequence[Move], name: str, solutions: int, replicates: int,
             "usable": move.usable,
         }
         for move in moves
-    ]
-    return Analysis("counterfactual", numbers, tuple(findings), tuple(notes), (_table(usable),), tuple(details))
+    )
+    return Analysis("counterfactual", numbers, tuple(findings), notes, (_table(usable),), details)
 
 
 def _blind_spots(planted: Sequence[Move], name: str) -> Iterator[str]:
     """Findings about kinds of error that the critic misses although it reacts to others."""
     for how in sorted({move.change.how for move in planted}):
-        mine = [move for move in planted if move.change.how == how]
-        fall, found = _average([move.fall for move in mine]) or 0.0, sum(move.first == move.change.at for move in mine)
-        if len(mine) >= FEW and fall < BLIND and found / len(mine) < BLIND:
+        moves = [move for move in planted if move.change.how == how]
+        fall, noticed = mean(move.fall for move in moves) or 0.0, sum(move.noticed for move in moves)
+        if len(moves) >= FEW and fall < BLIND and noticed / len(moves) < BLIND:
             kind = how.removeprefix("corrupt (").removesuffix(")")
-            share = f"{found} of {len(mine)} found"
-            yield f"{name} hardly reacts to errors of the kind {kind!r}: {share}, P(correct) falls by {fall:.3f}"
+            counts = f"{noticed} of {len(moves)} found"
+            yield f"{name} hardly reacts to errors of the kind {kind!r}: {counts}, P(correct) falls by {fall:.3f}"
 
 
-def _mean(moves: Sequence[Move], how: str) -> float | None:
-    return _average([move.score for move in moves if move.change.how == how])
-
-
-def _average(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
-
-
-def _table(moves: Sequence[Move]) -> Table:
-    hows = sorted({move.change.how for move in moves}, key=lambda how: (not how.startswith("corrupt"), how))
+def _table(usable: Sequence[Move]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for how in hows:
-        mine = [move for move in moves if move.change.how == how]
-        rows.append(
-            (
-                how,
-                len(mine),
-                shares(move.first == move.change.at for move in mine) if how not in ("drop", "swap") else None,
-                shares(move.moved for move in mine),
-                *(_average([getattr(move, name) for move in mine]) for name in ("fall", "score", "others")),
-            )
-        )
+    for how in sorted({move.change.how for move in usable}, key=lambda how: (not how.startswith("corrupt"), how)):
+        moves = [move for move in usable if move.change.how == how]
+        noticed = share(move.noticed for move in moves) if how not in ("drop", "swap") else None
+        means = (mean(getattr(move, name) for move in moves) for name in ("fall", "score", "others"))
+        rows.append((how, len(moves), noticed, share(move.moved for move in moves), *means))
     return Table("What a change of one step does", ("change", "n", "found", "moved", "fall", "score", "others"), tuple(rows))

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.errors import InputError
-from critic_prm.evaluate.analyze._statistics import chance, correct, distance, permuted, ratio, stability
-from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, said, shares
+from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, correct, first_field, share
+from critic_prm.evaluate.settings import DriftSettings
+from critic_prm.metrics.bootstrap import ratio
 from critic_prm.metrics.scores import Array, cohen_kappa
 
 NUMBERS = {
@@ -32,6 +33,8 @@ NUMBERS = {
 BINS = 10
 GRID = 200
 LEVEL = 0.05
+PERMUTATIONS = 1999
+_CELLS = 1 << 22  # at most this many float64 at once, 32 MB
 ALL = "all"
 SUBSETS = ("source", "benchmark", "subset")
 
@@ -64,12 +67,11 @@ class Run:
 def run_of(row: LabelledTrajectory, subset: str | None = None) -> Run:
     """Convert a row. `subset` is the field of the row or its meta that names its subset; None: the first of SUBSETS."""
     trajectory, label = row.trajectory, row.label
-    part = said(trajectory, *([subset] if subset else SUBSETS))
     usable = label.status == "ok" and label.first_error is not None
     return Run(
         id=trajectory.id,
         problem=problem_key(trajectory.problem),
-        subset="" if part is None else str(part),
+        subset=first_field(trajectory, *([subset] if subset else SUBSETS)) or "",
         p=tuple(p for p in label.p_correct if p is not None),
         first=label.first_error if usable else None,
         usable=usable,
@@ -77,9 +79,10 @@ def run_of(row: LabelledTrajectory, subset: str | None = None) -> Run:
     )
 
 
-def drift(
-    old: Iterable[LabelledTrajectory], new: Iterable[LabelledTrajectory], *, subset: str | None = None, seed: int = 0
-) -> Analysis:
+DEFAULTS = DriftSettings()
+
+
+def drift(old: Iterable[LabelledTrajectory], new: Iterable[LabelledTrajectory], settings: DriftSettings = DEFAULTS) -> Analysis:
     """Compare two runs of one critic at two times, or of two versions of it.
 
     If both judged the same solutions (by id), those are compared, and the permutation tests swap the two judgements of a
@@ -87,36 +90,36 @@ def drift(
     problems and is corrected for multiple testing. Raises InputError for an empty file, and for runs whose solutions overlap
     only in part.
     """
-    before, after = ([run_of(row, subset) for row in rows] for rows in (old, new))
+    before, after = ([run_of(row, settings.subset) for row in rows] for rows in (old, new))
     if not before or not after:
-        raise InputError("the old run" if not before else "the new run", "it contains no judgements")
+        raise InputError("the old run" if not before else "the new run", "it has no judgements")
     pairs = _pairs(before, after)
     if pairs:
         before, after = [a for a, _ in pairs], [b for _, b in pairs]
     subsets = sorted({run.subset for run in (*before, *after)} - {""})
     parts = [ALL, *(subsets if len(subsets) > 1 else ())]
-    found = {part: _measure(_part(before, part), _part(after, part), bool(pairs), seed) for part in parts}
-    keys = [(part, name) for part in parts for name in found[part].changes]
-    q = dict(zip(keys, correct([found[part].p[name] for part, name in keys]), strict=True))
-    significant = [key for key in keys if (value := q[key]) is not None and value < LEVEL]
+    measured = {part: _measure(_part(before, part), _part(after, part), bool(pairs), settings.seed) for part in parts}
+    keys = [(part, name) for part in parts for name in measured[part].changes]
+    q = dict(zip(keys, correct([measured[part].p[name] for part, name in keys]), strict=True))
+    significant = [key for key in keys if _significant(q[key])]
     findings = [
-        f"{'' if part == ALL else part + ': '}{WORDS[name].format(found[part].changes[name])}, q {q[part, name]:.3f}"
+        f"{'' if part == ALL else part + ': '}{WORDS[name].format(measured[part].changes[name])}, q {q[part, name]:.3f}"
         for part, name in significant
-        if abs(found[part].changes[name] or 0.0) >= MATTERS[name]
+        if abs(measured[part].changes[name] or 0.0) >= MATTERS[name]
     ]
-    whole = found[ALL].changes
+    whole = measured[ALL].changes
     flips = _flips(pairs)
     numbers: dict[str, float | None] = {
         "psi": whole["psi"],
-        "psi_worst": _worst(found, "psi"),
+        "psi_worst": _worst(measured, "psi"),
         "ks": whole["ks"],
-        "ks_worst": _worst(found, "ks"),
+        "ks_worst": _worst(measured, "ks"),
         **{f"{name}_shift": whole[name] for name in ("mean", "accepted", "unusable", "exact")},
         "flips": flips.share,
         "kappa": flips.kappa,
         "tests_significant": float(len(significant)),
     }
-    tables = [_table(found, q)]
+    tables = [_table(measured, q)]
     if pairs:
         tables.append(flips.table)
     return Analysis(
@@ -131,7 +134,7 @@ def _pairs(before: Sequence[Run], after: Sequence[Run]) -> list[tuple[Run, Run]]
         raise InputError(
             "the two runs",
             f"they share {len(pairs)} of {len(before)} and {len(after)} solutions",
-            "compare runs on the same solutions, or on wholly different ones",
+            "compare runs on the same solutions, or on entirely different ones",
         )
     return pairs
 
@@ -233,38 +236,35 @@ def _flips(pairs: Sequence[tuple[Run, Run]]) -> Flips:
         "by gold: right -> wrong": [a == gold != b for _, a, b, gold in both if gold is not None],
         "by gold: wrong -> right": [b == gold != a for _, a, b, gold in both if gold is not None],
     }
-    rows: tuple[tuple[Cell, ...], ...] = tuple((name, sum(flags), shares(flags)) for name, flags in kinds.items())
+    rows: tuple[tuple[Cell, ...], ...] = tuple((name, sum(flags), share(flags)) for name, flags in kinds.items())
     kappa = cohen_kappa([a for _, a, _, _ in both], [b for _, _, b, _ in both]) if both else None
     if both and kappa is None:  # every first error is the same
         kappa = 1.0
     return Flips(
-        share=shares(a != b for _, a, b, _ in both),
+        share=share(a != b for _, a, b, _ in both),
         kappa=kappa,
         table=Table("First errors, where both runs have one", ("", "n", "share"), rows),
         details=tuple({"id": name, "old": a, "new": b, "gold": gold} for name, a, b, gold in both if a != b),
     )
 
 
-def _worst(found: Mapping[str, Measured], name: str) -> float | None:
-    known = [value for part in found.values() if (value := part.changes[name]) is not None]
-    return max(known, default=None)
+def _worst(measured: Mapping[str, Measured], name: str) -> float | None:
+    return max((value for part in measured.values() if (value := part.changes[name]) is not None), default=None)
 
 
-def _table(found: Mapping[str, Measured], q: Mapping[tuple[str, str], float | None]) -> Table:
+def _table(measured: Mapping[str, Measured], q: Mapping[tuple[str, str], float | None]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for part, measured in found.items():
-        cells: list[Cell] = [part, f"{measured.solutions[0]:,}/{measured.solutions[1]:,}"]
-        for name, value in measured.changes.items():
-            sure = (known := q[part, name]) is not None and known < LEVEL
-            cells.append(
-                None if value is None else f"{_signed(value) if name not in ('psi', 'ks') else f'{value:.3f}'}{'*' * sure}"
-            )
+    for part, change in measured.items():
+        cells: list[Cell] = [part, f"{change.solutions[0]:,}/{change.solutions[1]:,}"]
+        for name, value in change.changes.items():
+            sign, mark = "" if name in ("psi", "ks") else "+", "*" if _significant(q[part, name]) else ""
+            cells.append(None if value is None else f"{value:{sign}.3f}{mark}")
         rows.append(tuple(cells))
-    return Table("Change from old to new (* chance cannot explain it, q < 0.05)", ("", "n", *MATTERS), tuple(rows))
+    return Table("Change from old to new (* significant, q < 0.05)", ("", "n", *MATTERS), tuple(rows))
 
 
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.3f}"
+def _significant(q: float | None) -> bool:
+    return q is not None and q < LEVEL
 
 
 def _notes(before: Sequence[Run], after: Sequence[Run], pairs: Sequence[Any], tests: int) -> list[str]:
@@ -275,3 +275,50 @@ def _notes(before: Sequence[Run], after: Sequence[Run], pairs: Sequence[Any], te
         f"{tests} tests by permutation of problems, corrected by Benjamini and Hochberg. A judge that samples flips by itself:"
         " compare two runs of the old one to see how much.",
     ]
+
+
+def stability(old: Array, new: Array) -> Array:
+    """The population stability index of bin counts, shape (..., bins): the sum of (q - p) log(q / p). Half a count is added to
+    each bin so that empty bins stay finite."""
+    p, q = old + 0.5, new + 0.5
+    p, q = p / p.sum(axis=-1, keepdims=True), q / q.sum(axis=-1, keepdims=True)
+    return np.asarray(((q - p) * np.log(q / p)).sum(axis=-1))
+
+
+def distance(old: Array, new: Array) -> Array:
+    """Kolmogorov-Smirnov distance from counts in ordered bins, shape (..., bins); NaN without counts."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        one = np.cumsum(old, axis=-1) / old.sum(axis=-1, keepdims=True)
+        other = np.cumsum(new, axis=-1) / new.sum(axis=-1, keepdims=True)
+    return np.asarray(np.abs(one - other).max(axis=-1))
+
+
+def permuted(old: Array, new: Array, paired: bool, seed: int = 0, permutations: int = PERMUTATIONS) -> tuple[Array, Array]:
+    """The sums of both sides, (permutations, f), under random exchange of problems between them.
+
+    `old` and `new` are (problems, f). With `paired`, each problem is on both sides and its two rows may be swapped; otherwise
+    each problem is on one side, with zeros on the other, and the number of problems per side stays fixed.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    side = (new == 0).all(axis=1)
+    both = old + new
+    size = max(1, _CELLS // max(1, len(old)))
+    parts = []
+    for first in range(0, permutations, size):
+        count = min(size, permutations - first)
+        if paired:
+            stays = rng.integers(0, 2, (count, len(old))).astype(np.float64)
+            parts.append(stays @ old + (1 - stays) @ new)
+        else:
+            parts.append((1.0 - rng.permuted(np.tile(side, (count, 1)), axis=1)) @ both)
+    one = np.concatenate(parts)
+    return one, both.sum(axis=0) - one
+
+
+def chance(observed: float, by_chance: Array) -> float | None:
+    """Permutation p-value: how often the permuted statistic is at least as far from 0 as the observed one, counting the
+    observation itself; None if undefined."""
+    if np.isnan(observed):
+        return None
+    defined = by_chance[~np.isnan(by_chance)]
+    return float((1 + np.sum(np.abs(defined) >= abs(observed) - 1e-12)) / (len(defined) + 1))

@@ -10,19 +10,18 @@ from statistics import fmean, pstdev
 from critic_prm.data.aggregate import aggregate, cvar, open_aggregation, posterior_cvar
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.label_rows import LabelledTrajectory
-from critic_prm.errors import InputError, UsageError
-from critic_prm.evaluate.analyze._statistics import mean_effect
-from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table
+from critic_prm.errors import InputError
+from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean_effect, shortened
+from critic_prm.evaluate.settings import RiskSettings
 
 NUMBERS = {
-    "prefixes": "beginnings with enough futures",
-    "mean_sd": "mean standard deviation of the futures' scores",
-    "mean_gap": "mean distance from the mean of the futures to the mean of their worst share",
+    "prefixes": "prefixes with enough continuations",
+    "mean_sd": "mean standard deviation of the continuations' scores",
+    "mean_gap": "mean distance from the mean of the continuations to the mean of their worst share",
     "worst_tail": "the lowest mean of a worst share",
-    "hidden": "share of beginnings that look good (mean above --good) with a tail below --floor",
+    "hidden": "share of prefixes that look good (mean above --good) with a tail below --floor",
     "riskiest_step": "the most that one step lowered the tail",
 }
-GOOD, FLOOR = 0.5, 0.2
 SHOWN = 10
 
 
@@ -56,144 +55,104 @@ class Prefix:
     def gap(self) -> float:
         return self.mean - self.tail
 
+    @property
+    def name(self) -> str:
+        """The prefix as text."""
+        last = f" ({shortened(self.last)})" if self.last else ""
+        return f"{shortened(self.text)} after {self.depth} step{'' if self.depth == 1 else 's'}{last}"
 
-def risk(
-    rows: Iterable[LabelledTrajectory],
-    *,
-    how: str = "min",
-    alpha: float = 0.2,
-    least: int = 4,
-    good: float = GOOD,
-    floor: float = FLOOR,
-    replicates: int = 2000,
-    seed: int = 0,
-) -> Analysis:
-    """Measure the risk after each prefix shared by at least `least` solutions of a problem; all solutions share the empty
-    prefix.
 
-    The score of a continuation is the aggregate `how` of its steps' P(correct). Rows of the Monte Carlo critic have the
-    rollouts in their votes; there every step is a prefix whose continuations were correct or incorrect. `alpha` is the share of
-    worst scores averaged for the tail. A prefix hides its risk if its mean is at least `good` and its tail below `floor`.
-    Raises UsageError, and InputError if no prefix has enough continuations.
+DEFAULTS = RiskSettings()
+
+
+def risk(rows: Iterable[LabelledTrajectory], settings: RiskSettings = DEFAULTS) -> Analysis:
+    """Measure the risk after each prefix shared by at least `settings.min_continuations` solutions of a problem; all solutions
+    share the empty prefix.
+
+    The score of a continuation is the aggregate of its steps' P(correct). Rows of the Monte Carlo critic have the rollouts in
+    their votes; there every step is a prefix whose continuations were correct or incorrect. `settings.alpha` is the share of
+    worst scores averaged for the tail. A prefix hides its risk if its mean is at least `settings.good` and its tail below
+    `settings.floor`. Raises InputError if no prefix has enough continuations.
     """
-    if not 0 < alpha <= 1 or least < 2:
-        raise UsageError(f"--alpha is {alpha:g} and --least is {least}; a share above 0, and at least 2 futures")
-    found = list(_prefixes(rows, how, alpha, least))
-    if not found:
+    alpha, least, good, floor = settings.alpha, settings.min_continuations, settings.good, settings.floor
+    prefixes = list(_prefixes(rows, settings))
+    if not prefixes:
         raise InputError(
             "the label file",
-            f"no beginning has {least} futures with a score",
-            "sample several solutions of each problem or prefix, or lower --least",
+            f"no prefix has {least} continuations with a score",
+            "sample several solutions of each problem or prefix, or lower --min-continuations",
         )
-    hidden = [prefix for prefix in found if prefix.mean >= good and prefix.tail < floor]
-    falls = sorted(_falls(found), key=lambda fall: fall[1].tail - fall[0].tail)
-    gap = mean_effect([prefix.problem for prefix in found], [prefix.gap for prefix in found], replicates=replicates, seed=seed)
-    worst_fall = falls[0][0].tail - falls[0][1].tail if falls else None
+    hidden = sorted(
+        (prefix for prefix in prefixes if prefix.mean >= good and prefix.tail < floor), key=lambda prefix: prefix.tail
+    )
+    by_key = {prefix.key: prefix for prefix in prefixes}
+    extensions = [(by_key[prefix.parent], prefix) for prefix in prefixes if prefix.depth and prefix.parent in by_key]
+    falls = sorted(((before.tail - after.tail, before, after) for before, after in extensions), key=lambda fall: -fall[0])
+    problems, gaps = [prefix.problem for prefix in prefixes], [prefix.gap for prefix in prefixes]
+    gap = mean_effect(problems, gaps, replicates=settings.resamples, seed=settings.seed)
     numbers: dict[str, float | None] = {
-        "prefixes": float(len(found)),
-        "mean_sd": fmean(prefix.sd for prefix in found),
+        "prefixes": float(len(prefixes)),
+        "mean_sd": fmean(prefix.sd for prefix in prefixes),
         "mean_gap": gap.value,
-        "worst_tail": min(prefix.tail for prefix in found),
-        "hidden": len(hidden) / len(found),
-        "riskiest_step": worst_fall,
+        "worst_tail": min(prefix.tail for prefix in prefixes),
+        "hidden": len(hidden) / len(prefixes),
+        "riskiest_step": falls[0][0] if falls else None,
     }
-    hidden.sort(key=lambda prefix: prefix.tail)
     findings = [
-        f"{_where(prefix)}: its futures score {prefix.mean:.2f} in the mean, but {prefix.tail:.2f} in the worst {alpha:.0%}"
+        f"{prefix.name}: its continuations score {prefix.mean:.2f} on average, but {prefix.tail:.2f} in the worst {alpha:.0%}"
         for prefix in hidden[:SHOWN]
     ]
     if len(hidden) > SHOWN:
-        findings.append(f"and {len(hidden) - SHOWN:,} more beginnings hide their risk")
-    interval = "" if gap.low is None or gap.high is None else f" [{gap.low:.3f}, {gap.high:.3f}]"
+        findings.append(f"and {len(hidden) - SHOWN:,} more prefixes hide their risk")
     notes = (
-        f"tail: the mean of the worst {alpha:.0%} of the futures; gap: mean less tail, {gap.value:.3f}{interval} on average",
-        f"A beginning has {least} futures or more; mean {good:g} or more and tail below {floor:g}: its risk is hidden.",
+        f"tail: the mean of the worst {alpha:.0%} of the continuations; gap: mean less tail, {gap.value:.3f}{gap.interval} on"
+        " average",
+        f"A prefix has {least} continuations or more; mean {good:g} or more and tail below {floor:g}: its risk is hidden.",
     )
-    details = [
+    details = tuple(
         {
-            "problem": p.text,
-            "depth": p.depth,
-            "last": p.last,
-            "futures": len(p.scores),
-            "mean": p.mean,
-            "sd": p.sd,
-            "tail": p.tail,
+            "problem": prefix.text,
+            "depth": prefix.depth,
+            "last": prefix.last,
+            "futures": len(prefix.scores),
+            "mean": prefix.mean,
+            "sd": prefix.sd,
+            "tail": prefix.tail,
         }
-        for p in found
-    ]
-    return Analysis("risk", numbers, tuple(findings), notes, tuple(_tables(found, falls)), tuple(details))
+        for prefix in prefixes
+    )
+    worst = [(after.name, len(after.scores), before.tail, after.tail) for fall, before, after in falls[:5] if fall > 0]
+    columns = ("after", "continuations", "tail before", "tail after")
+    tables = [_by_depth(prefixes), *([Table("Steps that lowered the tail most", columns, tuple(worst))] if worst else [])]
+    return Analysis("risk", numbers, tuple(findings), notes, tuple(tables), details)
 
 
-def _prefixes(rows: Iterable[LabelledTrajectory], how: str, alpha: float, least: int) -> Iterator[Prefix]:
-    function = open_aggregation(how)
-    futures: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(list)
+def _prefixes(rows: Iterable[LabelledTrajectory], settings: RiskSettings) -> Iterator[Prefix]:
+    aggregation, alpha, least = open_aggregation(settings.aggregation), settings.alpha, settings.min_continuations
+    continuations: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(list)
     texts: dict[str, str] = {}
     for row in rows:
-        problem = problem_key(row.trajectory.problem)
-        texts.setdefault(problem, row.trajectory.problem)
+        trajectory, problem = row.trajectory, problem_key(row.trajectory.problem)
+        text = texts.setdefault(problem, trajectory.problem)
         if row.critic.get("provider") == "rollout":
             for depth, (k, n) in enumerate(row.label.votes, 1):
                 if n >= least:
-                    scores = (1.0,) * k + (0.0,) * (n - k)
-                    name = row.trajectory.id
-                    yield Prefix(
-                        (name, depth),
-                        (name, depth - 1),
-                        problem,
-                        texts[problem],
-                        depth,
-                        row.trajectory.texts[depth - 1],
-                        scores,
-                        posterior_cvar(k, n, alpha),
-                    )
-            continue
-        score = aggregate(row.label.p_correct, function)
-        if score is not None:
-            for depth in range(len(row.trajectory.steps)):
-                futures[problem, tuple(row.trajectory.texts[:depth])].append(score)
-    for (problem, begun), scored in futures.items():
+                    scores, last = (1.0,) * k + (0.0,) * (n - k), trajectory.texts[depth - 1]
+                    tail, name = posterior_cvar(k, n, alpha), trajectory.id
+                    yield Prefix((name, depth), (name, depth - 1), problem, text, depth, last, scores, tail)
+        elif (score := aggregate(row.label.p_correct, aggregation)) is not None:
+            for depth in range(len(trajectory.steps)):
+                continuations[problem, tuple(trajectory.texts[:depth])].append(score)
+    for (problem, steps), scored in continuations.items():
         if len(scored) >= least:
-            key, parent = (problem, begun), (problem, begun[:-1])
-            yield Prefix(
-                key, parent, problem, texts[problem], len(begun), begun[-1] if begun else "", tuple(scored), cvar(scored, alpha)
-            )
+            key, parent, last = (problem, steps), (problem, steps[:-1]), steps[-1] if steps else ""
+            yield Prefix(key, parent, problem, texts[problem], len(steps), last, tuple(scored), cvar(scored, alpha))
 
 
-def _falls(found: Sequence[Prefix]) -> list[tuple[Prefix, Prefix]]:
-    """Pairs of a prefix and its one-step extension, to find steps that made the outcome more or less certain."""
-    by_key = {prefix.key: prefix for prefix in found}
-    return [(by_key[prefix.parent], prefix) for prefix in found if prefix.depth and prefix.parent in by_key]
-
-
-def _tables(found: Sequence[Prefix], falls: Sequence[tuple[Prefix, Prefix]]) -> Iterator[Table]:
-    by_depth: dict[int, list[Prefix]] = defaultdict(list)
-    for prefix in found:
-        by_depth[prefix.depth].append(prefix)
-    rows: list[tuple[Cell, ...]] = [
-        (
-            depth,
-            len(here),
-            sum(len(prefix.scores) for prefix in here),
-            fmean(prefix.mean for prefix in here),
-            fmean(prefix.sd for prefix in here),
-            fmean(prefix.tail for prefix in here),
-            fmean(prefix.gap for prefix in here),
-        )
-        for depth, here in sorted(by_depth.items())
-    ]
-    yield Table("By steps already written", ("steps", "beginnings", "futures", "mean", "sd", "tail", "gap"), tuple(rows))
-    worst: list[tuple[Cell, ...]] = [
-        (_where(after), len(after.scores), before.tail, after.tail) for before, after in falls[:5] if after.tail < before.tail
-    ]
-    if worst:
-        yield Table("Steps that lowered the tail most", ("after", "futures", "tail before", "tail after"), tuple(worst))
-
-
-def _where(prefix: Prefix) -> str:
-    after = f"after {prefix.depth} step{'' if prefix.depth == 1 else 's'}"
-    return f"{_cut(prefix.text)} {after}" + (f" ({_cut(prefix.last)})" if prefix.last else "")
-
-
-def _cut(text: str) -> str:
-    text = " ".join(text.split())
-    return text[:27] + "..." if len(text) > 30 else text
+def _by_depth(prefixes: Sequence[Prefix]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for depth in sorted({prefix.depth for prefix in prefixes}):
+        here = [prefix for prefix in prefixes if prefix.depth == depth]
+        means = (fmean(getattr(prefix, name) for prefix in here) for name in ("mean", "sd", "tail", "gap"))
+        rows.append((depth, len(here), sum(len(prefix.scores) for prefix in here), *means))
+    return Table("By steps already written", ("steps", "prefixes", "continuations", "mean", "sd", "tail", "gap"), tuple(rows))

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
-from critic_prm.evaluate.report.figures import figures
-from critic_prm.evaluate.report.runs import Run
+from critic_prm.evaluate.report.runs import Run, figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,21 +35,21 @@ def write_plots(runs: Sequence[Run], folder: Path, dpi: int = 300) -> list[Path]
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    found = [figures(run) for run in runs]
+    data = [figures(run) for run in runs]
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, (has, draw) in CHARTS.items():
-            some = [(n, run) for n, run in enumerate(found) if has(run)]
-            if not some:
+            drawn = [(n, run) for n, run in enumerate(data) if has(run)]
+            if not drawn:
                 continue
             figure = Figure(figsize=SIZE, layout="constrained")
             FigureCanvasAgg(figure)
             axes = figure.add_subplot()
             axes.tick_params(labelsize=8)
             axes.spines[["top", "right"]].set_visible(False)
-            draw(axes, some)
-            if len(some) > 1:
+            draw(axes, drawn)
+            if len(drawn) > 1:
                 axes.legend(fontsize=7, frameon=False)
             written.append(folder / f"{name}.png")
             figure.savefig(written[-1], dpi=dpi, metadata={"Software": None})
@@ -76,14 +75,14 @@ def _reliability(axes: Axes, runs: Drawn) -> None:
     for n, run in runs:
         p, right = [b["p"] for b in run["reliability"]], [b["right"] for b in run["reliability"]]
         axes.plot(p, right, marker=MARKERS[n % 8], markersize=4, label=run["name"], **_style(n))
-    _titles(axes, "P(correct) as said", "share that is right")
+    _titles(axes, "P(correct)", "share of correct steps")
 
 
 def _roc(axes: Axes, runs: Drawn) -> None:
     axes.plot([0, 1], [0, 1], color="0.6", linestyle=":", linewidth=1)
     for n, run in runs:
         axes.plot(*zip(*run["roc"], strict=True), label=run["name"], **_style(n))
-    _titles(axes, "right steps called wrong", "wrong steps found")
+    _titles(axes, "share of correct steps flagged", "share of wrong steps flagged")
 
 
 def _subsets(axes: Axes, runs: Drawn) -> None:

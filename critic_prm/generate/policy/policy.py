@@ -144,8 +144,8 @@ class PolicyPrompt:
 
         return sha256(self.source.encode()).hexdigest()[:12]
 
-    def messages(self, problem: str, steps: Sequence[str] = (), asked: int | None = None) -> tuple[Message, ...]:
-        """Render the messages for a problem and steps. `asked` is the index (0-based) of the step to change, for prompts that
+    def messages(self, problem: str, steps: Sequence[str] = (), asked: int | Shown | None = None) -> tuple[Message, ...]:
+        """Render the messages for a problem and steps. `asked` is the step to change or its index (0-based), for prompts that
         change one.
         """
         template = compile_template(self.source, self.where)
@@ -153,7 +153,7 @@ class PolicyPrompt:
         variables = {
             "problem": problem,
             "steps": shown,
-            "asked": None if asked is None else shown[asked],
+            "asked": shown[asked] if isinstance(asked, int) else asked,
             "count": len(shown),
             "first": 1,
             "last": len(shown),

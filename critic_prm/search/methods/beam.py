@@ -17,32 +17,31 @@ async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
 async def beams(tree: SearchTree, settings: SearchSettings, ahead: int) -> list[Node]:
     """Beam search. With `ahead`, prefixes are ranked by their score after that many more greedy steps."""
     slots = [tree.root] * settings.n
-    ended: list[Node] = []
+    solutions: list[Node] = []
     for _ in range(settings.depth):
-        if not tree.room():
+        if not tree.within_budget():
             break
         grown = [child for child in await tree.grow(slots) if child is not None]
-        ended += [child for child in grown if child.done]
-        going = [child for child in grown if not child.done]
-        if len(ended) >= settings.n or not going:
+        solutions += [child for child in grown if child.done]
+        growing = [child for child in grown if not child.done]
+        if len(solutions) >= settings.n or not growing:
             break
-        kept = await _best(tree, going, settings, ahead)
+        kept = await _best(tree, growing, settings, ahead)
         # Copies sample different steps; each kept prefix gets an equal share of the n beams.
         slots = [kept[place % len(kept)] for place in range(settings.n)]
-    return sorted(ended, key=lambda node: -node.rank)[: settings.n]
+    return sorted(solutions, key=lambda node: -node.rank)[: settings.n]
 
 
-async def _best(tree: SearchTree, going: Sequence[Node], settings: SearchSettings, ahead: int) -> list[Node]:
+async def _best(tree: SearchTree, growing: Sequence[Node], settings: SearchSettings, ahead: int) -> list[Node]:
     """The best n / M prefixes without duplicates; with M = 1 nothing is pruned."""
     if settings.width == 1:
-        return list(going)
-    distinct = list({node.path: node for node in reversed(going)}.values())[::-1]
+        return list(growing)
+    distinct = list({node.path: node for node in reversed(growing)}.values())[::-1]
     if len(distinct) <= settings.kept:
         return distinct
-    ranks = [node.rank for node in distinct]
+    ranks = {node: node.rank for node in distinct}
     if ahead:
-        ranks = [-1.0 if score is None else score for score in await tree.foresee(distinct, ahead)]
-        for node, rank in zip(distinct, ranks, strict=True):
-            tree.facts[node.number] = {"ahead": rank}
-    order = sorted(range(len(distinct)), key=lambda place: -ranks[place])
-    return [distinct[place] for place in order[: settings.kept]]
+        for node, score in zip(distinct, await tree.foresee(distinct, ahead), strict=True):
+            ranks[node] = -1.0 if score is None else score
+            tree.facts[node.number] = {"ahead": ranks[node]}
+    return sorted(distinct, key=lambda node: -ranks[node])[: settings.kept]

@@ -14,15 +14,13 @@ async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
 
 async def spend(tree: SearchTree) -> list[Node]:
     """Sample as many solutions as the token budget of the tree allows, at least one. This is the baseline of a search."""
-    found: list[Node] = []
-    tokens = tree.budget.tokens
-    asked = 0
-    while asked == 0 or (tokens is not None and tree.spent.written < tokens):
-        each = max(tree.spent.written / asked, 1.0) if asked else 1.0
-        more = 1 if asked == 0 or tokens is None else max(int((tokens - tree.spent.written) / each), 1)
-        ends = await tree.complete([tree.root] * more)
-        asked += more
-        found += [end for end in ends if end is not None]
-        if not any(ends):
-            break
-    return found
+    solutions: list[Node] = []
+    limit, sampled, count = tree.budget.max_written or 0, 0, 1
+    while count:
+        ends = await tree.complete([tree.root] * count)
+        solutions += [end for end in ends if end is not None]
+        sampled += count
+        tokens_each = max(tree.spent.written / sampled, 1.0)
+        left = limit - tree.spent.written
+        count = max(int(left / tokens_each), 1) if left > 0 and any(ends) else 0
+    return solutions

@@ -10,20 +10,20 @@ async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
     """From each subtree, return all solutions that end in the same round as its best step (Beeching et al. 2024,
     search-and-learn)."""
     heads = [tree.root] * settings.kept
-    ended: list[Node] = []
+    solutions: list[Node] = []
     for _ in range(settings.depth):
-        if not heads or not tree.room():
+        if not heads or not tree.within_budget():
             break
         grown = await tree.grow([head for head in heads for _ in range(settings.width)])
-        going = []
+        growing = []
         for place in range(len(heads)):
             siblings = [c for c in grown[place * settings.width : (place + 1) * settings.width] if c is not None]
             if not siblings:
                 continue
             best = max(siblings, key=lambda node: node.rank)
             if best.done:
-                ended += [child for child in siblings if child.done]
+                solutions += [child for child in siblings if child.done]
             else:
-                going.append(best)
-        heads = going
-    return sorted(ended, key=lambda node: -node.rank)
+                growing.append(best)
+        heads = growing
+    return sorted(solutions, key=lambda node: -node.rank)

@@ -41,41 +41,14 @@ async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
     in the tree so far, since a critic's scores may drift with depth. If the critic gives no usable judgement, nothing is backed
     up. The search ends early when every branch is complete.
     """
+    run = _Run(tree, settings)
     top = Place(tree.root)
-    bounds = [math.inf, -math.inf]
-    ended: list[Node] = []
     for _ in range(settings.simulations):
-        if top.closed or not tree.room():
+        if top.closed or not tree.within_budget():
             break
-        line = descend(top, settings, bounds)
-        leaf = line[-1]
-        value = leaf.node.score
-        if leaf.node.depth >= settings.depth:
-            leaf.closed = True
-        else:
-            await _expand(tree, leaf, settings, ended)
-            best = max((child.node.score for child in leaf.children if child.node.score is not None), default=None)
-            value = value if best is None else best
-            value = await _rolled(tree, leaf.node, value, settings, ended)
-        _back(line, value, bounds)
-    _record(tree, top, settings)
-    return sorted(dict.fromkeys(ended), key=lambda node: -node.rank)
-
-
-def descend(top: Place, settings: SearchSettings, bounds: Sequence[float]) -> list[Place]:
-    """Descend from the root to a leaf, always to the child with the highest `urgency` that is not closed."""
-    line = [top]
-    while line[-1].children:
-        here = line[-1]
-        visits = sum(child.visits for child in here.children)
-        own = _scaled(here.value(settings), bounds)
-        line.append(
-            max(
-                (child for child in here.children if not child.closed),
-                key=lambda child: urgency(_worth(child, own, settings, bounds), child.prior, child.visits, visits, settings.c),
-            )
-        )
-    return line
+        await run.simulate(top)
+    run.record(top)
+    return sorted(dict.fromkeys(run.solutions), key=lambda node: -node.rank)
 
 
 def urgency(q: float, prior: float, visits: int, all_visits: int, c: float) -> float:
@@ -85,68 +58,88 @@ def urgency(q: float, prior: float, visits: int, all_visits: int, c: float) -> f
 
 def priors(scores: Sequence[float | None], settings: SearchSettings) -> list[float]:
     """A softmax of the critic's scores over siblings, or a uniform prior; a step without a score gets the mean score."""
-    known = [score for score in scores if score is not None]
-    if settings.prior == "uniform" or not known:
+    given = [score for score in scores if score is not None]
+    if settings.prior == "uniform" or not given:
         return [1 / len(scores)] * len(scores)
-    middle, most = sum(known) / len(known), max(known)
-    weights = [math.exp(((middle if score is None else score) - most) / settings.temperature) for score in scores]
+    mean, highest = sum(given) / len(given), max(given)
+    weights = [math.exp(((mean if score is None else score) - highest) / settings.prior_temperature) for score in scores]
     return [weight / sum(weights) for weight in weights]
 
 
-def _worth(child: Place, own: float, settings: SearchSettings, bounds: Sequence[float]) -> float:
-    """The value of a step: its backed-up value, else its own score, else FIRST_PLAY below its prefix."""
-    value = child.value(settings)
-    if value is None:
-        value = child.node.score
-    return own - FIRST_PLAY if value is None else _scaled(value, bounds)
+@dataclass
+class _Run:
+    tree: SearchTree
+    settings: SearchSettings
+    solutions: list[Node] = field(default_factory=list)
+    low: float = math.inf
+    high: float = -math.inf
 
-
-def _scaled(value: float | None, bounds: Sequence[float]) -> float:
-    if value is None:
-        return 0.5
-    low, high = bounds
-    return (value - low) / (high - low) if high > low else value
-
-
-async def _expand(tree: SearchTree, leaf: Place, settings: SearchSettings, ended: list[Node]) -> None:
-    """Add the children of a leaf, without duplicate steps; finished solutions are appended to `ended`."""
-    grown = [node for node in await tree.grow([leaf.node] * settings.width) if node is not None]
-    distinct = list({node.step: node for node in reversed(grown)}.values())[::-1]
-    chances = priors([node.score for node in distinct], settings) if distinct else []
-    leaf.children = [Place(node, chance, closed=node.done) for node, chance in zip(distinct, chances, strict=True)]
-    ended += [node for node in distinct if node.done]
-    leaf.closed = not leaf.children
-
-
-async def _rolled(
-    tree: SearchTree, node: Node, value: float | None, settings: SearchSettings, ended: list[Node]
-) -> float | None:
-    if not settings.rollout:
-        return value
-    end = (await tree.complete([node]))[0]
-    if end is None or end.score is None:
-        return value
-    ended.append(end)
-    return end.score if value is None else (1 - settings.rollout) * value + settings.rollout * end.score
-
-
-def _back(line: Sequence[Place], value: float | None, bounds: list[float]) -> None:
-    for place in reversed(line):
-        place.visits += 1
+    async def simulate(self, top: Place) -> None:
+        path = self.descend(top)
+        leaf = path[-1]
+        value = leaf.node.score
+        if leaf.node.depth >= self.settings.depth:
+            leaf.closed = True
+        else:
+            await self.expand(leaf)
+            value = max((child.node.score for child in leaf.children if child.node.score is not None), default=value)
+            value = await self.with_rollout(leaf.node, value)
+        for place in reversed(path):
+            place.visits += 1
+            if value is not None:
+                place.valued += 1
+                place.total += value
+                place.most = max(place.most, value) if place.valued > 1 else value
+            if place.children:
+                place.closed = all(child.closed for child in place.children)
         if value is not None:
-            place.valued += 1
-            place.total += value
-            place.most = max(place.most, value) if place.valued > 1 else value
-        if place.children:
-            place.closed = all(child.closed for child in place.children)
-    if value is not None:
-        bounds[:] = min(bounds[0], value), max(bounds[1], value)
+            self.low, self.high = min(self.low, value), max(self.high, value)
 
+    def descend(self, top: Place) -> list[Place]:
+        """Descend from the root to a leaf, always to the child with the highest `urgency` that is not closed."""
+        path = [top]
+        while children := path[-1].children:
+            visits = sum(child.visits for child in children)
+            own = self.scaled(path[-1].value(self.settings))
+            c = self.settings.exploration
+            urgencies = [urgency(self.worth(child, own), child.prior, child.visits, visits, c) for child in children]
+            opened = [place for place, child in enumerate(children) if not child.closed]
+            path.append(children[max(opened, key=urgencies.__getitem__)])
+        return path
 
-def _record(tree: SearchTree, top: Place, settings: SearchSettings) -> None:
-    waiting = [top]
-    while waiting:
-        place = waiting.pop()
-        value = place.value(settings)
-        tree.facts[place.node.number] = {"visits": place.visits, "value": value, "prior": place.prior}
-        waiting += place.children
+    def worth(self, child: Place, own: float) -> float:
+        """The value of a step: its backed-up value, else its own score, else FIRST_PLAY below its prefix."""
+        value = child.value(self.settings)
+        value = child.node.score if value is None else value
+        return own - FIRST_PLAY if value is None else self.scaled(value)
+
+    def scaled(self, value: float | None) -> float:
+        if value is None:
+            return 0.5
+        return (value - self.low) / (self.high - self.low) if self.high > self.low else value
+
+    async def expand(self, leaf: Place) -> None:
+        """Add the children of a leaf, without duplicate steps, and collect finished solutions."""
+        grown = [node for node in await self.tree.grow([leaf.node] * self.settings.width) if node is not None]
+        distinct = list({node.step: node for node in reversed(grown)}.values())[::-1]
+        chances = priors([node.score for node in distinct], self.settings) if distinct else []
+        leaf.children = [Place(node, chance, closed=node.done) for node, chance in zip(distinct, chances, strict=True)]
+        self.solutions += [node for node in distinct if node.done]
+        leaf.closed = not leaf.children
+
+    async def with_rollout(self, node: Node, value: float | None) -> float | None:
+        """`value` mixed with the score of a complete rollout from `node`."""
+        weight = self.settings.rollout
+        end = (await self.tree.complete([node]))[0] if weight else None
+        if end is None or end.score is None:
+            return value
+        self.solutions.append(end)
+        return end.score if value is None else (1 - weight) * value + weight * end.score
+
+    def record(self, top: Place) -> None:
+        pending = [top]
+        while pending:
+            place = pending.pop()
+            facts = {"visits": place.visits, "value": place.value(self.settings), "prior": place.prior}
+            self.tree.facts[place.node.number] = facts
+            pending += place.children

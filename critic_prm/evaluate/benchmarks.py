@@ -1,14 +1,15 @@
-"""Open a benchmark by name and stream its solutions with gold labels, by subset."""
+"""Open a benchmark by name and stream its solutions with gold labels, by subset. The benchmarks are in benchmarks.toml."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Literal
 
-from critic_prm import registry
 from critic_prm.data.hashing import unit
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError, UsageError
@@ -20,22 +21,15 @@ SUFFIXES = (".jsonl", ".ndjson", ".json", ".gz", ".zst", ".parquet")
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Definition of a benchmark; each module in `benchmarks/` has one as BENCHMARK. The file format is detected from the fields
-    of the rows (`data/formats/`)."""
+    """Definition of a benchmark, a table in benchmarks.toml; see there for the fields."""
 
     name: str
     source: str
-    """Where to download it."""
     headline: Headline = "f1"
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Subsets in the order of the paper with their expected number of solutions, 0 if unknown. If empty, every file is a
-    subset."""
-    prefixes: tuple[str, ...] = ()
-    """Prefixes that may precede the subset in a file name."""
+    prefixes: Sequence[str] = ()
     neutral: Literal["keep", "good", "bad"] = "keep"
-    """How neutral step labels are counted."""
-    group: Callable[[Trajectory], str | None] = lambda trajectory: None
-    """Returns the subset of a solution if one file holds several."""
+    group: str | None = None
 
     def subset(self, path: Path) -> str | None:
         """The subset that a file holds according to its name; None if it is not a file of this benchmark."""
@@ -59,7 +53,15 @@ class Part:
 
         options = Options(neutral=self.benchmark.neutral, after_error="keep")
         for trajectory in read_trajectories(self.path, options=options):
-            yield self.benchmark.group(trajectory) or self.subset, trajectory
+            group = trajectory.meta.get(self.benchmark.group or "")
+            yield group if isinstance(group, str) and group else self.subset, trajectory
+
+
+@cache
+def benchmarks() -> Mapping[str, Benchmark]:
+    """The benchmarks by name."""
+    tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+    return {name: Benchmark(name, **table) for name, table in tables.items()}
 
 
 def open_benchmark(spec: str) -> list[Part]:
@@ -71,8 +73,9 @@ def open_benchmark(spec: str) -> list[Part]:
     name, colon, rest = spec.partition(":")
     if not colon or Path(spec).exists():
         name, rest = "labelled", spec
-    benchmark: Benchmark = registry.load("benchmark", name).BENCHMARK
-    path = Path(rest)
+    benchmark, path = benchmarks().get(name.replace("-", "_")), Path(rest)
+    if benchmark is None:
+        raise UsageError(f"there is no benchmark {name!r}; available: {', '.join(sorted(benchmarks()))}")
     if not path.exists():
         raise InputError(rest or spec, "there is no such file or folder", f"get it from {benchmark.source}")
     if path.is_file():
@@ -81,9 +84,7 @@ def open_benchmark(spec: str) -> list[Part]:
     parts = [Part(benchmark, file, subset) for file in files if (subset := benchmark.subset(file)) is not None]
     if not parts:
         wanted = f"; its files are called {', '.join(benchmark.sizes)}" if benchmark.sizes else ""
-        raise InputError(
-            str(path), f"the folder contains no file of {benchmark.name}{wanted}", f"get it from {benchmark.source}"
-        )
+        raise InputError(str(path), f"the folder has no file of {benchmark.name}{wanted}", f"get it from {benchmark.source}")
     order = list(benchmark.sizes)
     return sorted(parts, key=lambda part: order.index(part.subset) if part.subset in order else len(order))
 
@@ -97,19 +98,19 @@ def read_benchmarks(parts: Sequence[Part], limit: int | None = None) -> Iterator
     """
     seen: dict[str, Path] = {}
     for part in parts:
-        drawn: dict[str, list[tuple[float, int, Trajectory]]] = {}
+        sampled: dict[str, list[tuple[float, int, Trajectory]]] = {}
         for place, (subset, trajectory) in enumerate(part.read()):
             name = subset_name(part, subset, parts)
             if limit is None:
                 yield name, trajectory
             else:
-                heap = drawn.setdefault(name, [])
-                lot = (-unit("sample", trajectory.problem, *trajectory.texts), place, trajectory)
-                heappush(heap, lot) if len(heap) < limit else heappushpop(heap, lot)
+                heap = sampled.setdefault(name, [])
+                key = (-unit("sample", trajectory.problem, *trajectory.texts), place, trajectory)
+                heappush(heap, key) if len(heap) < limit else heappushpop(heap, key)
             if seen.setdefault(name, part.path) != part.path:
                 raise UsageError(f"{seen[name]} and {part.path} are both the subset {name!r}; evaluate one at a time")
-        for name, heap in drawn.items():
-            for _, _, trajectory in sorted(heap, key=lambda lot: lot[1]):
+        for name, heap in sampled.items():
+            for _, _, trajectory in sorted(heap, key=lambda row: row[1]):
                 yield name, trajectory
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from critic_prm.data.critic import Critic
@@ -27,45 +27,47 @@ def is_right(path: Sequence[str]) -> bool:
 
 
 @dataclass
-class Policy:
+class SimulatedPolicy:
     """A simulated policy whose solutions have `length` steps, each correct with probability `q`, independently of the others.
     If all steps are correct the answer is 1, otherwise one of `wrongs` wrong answers. Every step costs 10 tokens. `salt`
-    selects another random policy."""
+    selects another random policy. A rewritten step is correct with probability `better`, if given."""
 
     length: int
     q: float
     wrongs: int = 3
     salt: str = ""
     greedy_q: float | None = None
-    asked: int = 0
     decide: Callable[[str, Sequence[str], int], bool] | None = None
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        return {"provider": "simulated"}
+    better: float | None = None
 
     def take(self, problem: str, path: Sequence[str], sample: int, greedy: bool = False) -> str:
-        luck = chance(self.salt, problem, *path, "|", sample, greedy)
+        draw = chance(self.salt, problem, *path, "|", sample, greedy)
         q = self.greedy_q if greedy and self.greedy_q is not None else self.q
-        good = luck < q if self.decide is None else self.decide(problem, path, sample)
+        good = draw < q if self.decide is None else self.decide(problem, path, sample)
         step = f"{'right' if good else 'wrong'} {sample}"
         if len(path) == self.length - 1:
-            lost = 2 + int(chance("answer", luck) * self.wrongs)
-            step += f" \\boxed{{{1 if is_right([*path, step]) else lost}}}"
+            wrong = 2 + int(chance("answer", draw) * self.wrongs)
+            step += f" \\boxed{{{1 if is_right([*path, step]) else wrong}}}"
         return step
 
     async def step(self, problem: str, steps: Sequence[str], sample: int = 0, *, greedy: bool = False) -> Proposal:
-        self.asked += 1
         done = len(steps) == self.length - 1
         return Proposal("ok", self.take(problem, steps, sample, greedy), done, usage=Usage(5, 10))
 
     async def complete(self, problem: str, steps: Sequence[str] = (), sample: int = 0) -> Completion:
-        self.asked += 1
         path = list(steps)
         while len(path) < self.length:
             path.append(self.take(problem, path, sample))
         new = tuple(path[len(steps) :])
         return Completion(sample, "ok", "\n\n".join(new), new, usage=Usage(5, 10 * len(new)))
+
+    async def rewrite(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
+        q = self.q if self.better is None else self.better
+        first = replace(self, q=q, salt=self.salt + rejected).take(problem, steps, sample)
+        if len(steps) == self.length - 1:
+            return Completion(sample, "ok", first, (first,))
+        rest = await self.complete(problem, (*steps, first), sample)
+        return Completion(sample, "ok", "", (first, *rest.steps))
 
     async def close(self) -> None: ...
 
