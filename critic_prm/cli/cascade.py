@@ -21,8 +21,7 @@ from critic_prm.terminal import safe_console
 if TYPE_CHECKING:
     from critic_prm.data.critic import Critic
     from critic_prm.data.judgement import Label
-    from critic_prm.evaluate.cascade_cases import CascadeCases
-    from critic_prm.evaluate.cascade_tuning import Measured, TuningResult
+    from critic_prm.evaluate.cascade_tuning import CascadeCases, Measured, TuningResult
 
 ROWS = 12
 """Number of rows of the curve to print."""
@@ -87,8 +86,7 @@ def tune(
     from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import read_labels
     from critic_prm.data.records.reading import encode
-    from critic_prm.evaluate.cascade_cases import collect_cases
-    from critic_prm.evaluate.cascade_tuning import tune
+    from critic_prm.evaluate.cascade_tuning import collect_cases, tune
 
     cheap = open_first(first, judging)
     if settings.judge is not None:
