@@ -40,7 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "reader": Kind("critic_prm.styles.readers", "def read("),
     "family": Kind("critic_prm.generate.families", "def draw("),
     "check": Kind("critic_prm.generate.checks", "def examine("),
-    "critic": Kind("critic_prm.critics", "def connect() "),
+    "critic": Kind("critic_prm.critics", "CRITIC ="),
     "search method": Kind("critic_prm.search.methods", "async def search("),
     "analysis": Kind("critic_prm.evaluate.analyze", "NUMBERS"),
     "loss": Kind("distill.losses", "def loss("),

@@ -13,6 +13,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.trust import Origin, exists, read_toml
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
+from critic_prm.option import parse_options
 
 TABLES = {"cascade": "cascade", "mixture": "combined"}
 """The tables of a critic file, and the modules whose `from_table` reads them."""
@@ -27,10 +28,12 @@ def open_critic(name: str, options: JudgeOptions | None = None) -> Critic:
     Raises UsageError for any other name, ConfigError for a missing key, InputError for a damaged verifier.
     """
     kind, options = kind_of(name), options or JudgeOptions()
+    if options.option and kind in ("verifier", "file"):
+        raise UsageError(f"--option {options.option[0]}: {name} has no options")
     if kind in ("verifier", "local") and options.cluster is not None:
         from critic_prm.critics.remote import connect as connect_cluster
 
-        return connect_cluster(name, options.cluster)
+        return connect_cluster(name, options)
     if kind == "verifier":
         from distill.verifier import load_verifier
 
@@ -42,7 +45,9 @@ def open_critic(name: str, options: JudgeOptions | None = None) -> Critic:
 
         return connect_rollout(name.removeprefix("rollout:"), options)
     if kind == "local":
-        critic: Critic = registry.load("critic", name).connect()
+        plugin = registry.load("critic", name)
+        own = parse_options(plugin, options.option, name)
+        critic: Critic = plugin.CRITIC() if own is None else plugin.CRITIC(own)
         return critic
     if kind is None:
         what = "is a folder without verifier.json" if Path(name).is_dir() else "is not a critic"

@@ -12,7 +12,7 @@ from critic_prm.critics.open import open_critic
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.engine.options import RayOptions
+from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.workers import Needs, Pool, WorkerLost
 from critic_prm.errors import ConfigError, InputError, UsageError
 
@@ -26,14 +26,15 @@ AHEAD = 2
 """Batches in flight per worker, so that a worker never waits for the driver."""
 
 
-def connect(name: str, options: RayOptions) -> RemoteCritic:
+def connect(name: str, judging: JudgeOptions) -> RemoteCritic:
     """Open a local critic, `rules` or a verifier folder, distributed over the workers of a cluster.
 
     The critic is also opened in this process, for its name in label files and to report errors early.
     """
-    inner = open_critic(name)
+    options, own = judging.cluster or RayOptions(), JudgeOptions(option=judging.option)
+    inner = open_critic(name, own)
     return RemoteCritic(
-        inner, Pool(options, partial(_open, name), Needs(gpus=options.worker_gpus or 0.0)), AHEAD * options.workers
+        inner, Pool(options, partial(_open, name, own), Needs(gpus=options.worker_gpus or 0.0)), AHEAD * options.workers
     )
 
 
@@ -74,9 +75,9 @@ class RemoteCritic(Critic):
         await self.inner.close()
 
 
-def _open(name: str) -> Computing:
+def _open(name: str, options: JudgeOptions) -> Computing:
     try:
-        return Computing(open_critic(name))
+        return Computing(open_critic(name, options))
     except InputError as error:
         raise ConfigError(f"a worker cannot open the critic: {error}; it must lie where every node can read it") from error
 

@@ -37,6 +37,4 @@ class RuleCritic(Critic):
         return await asyncio.to_thread(lambda: [judge_one(trajectory, sample) for trajectory in trajectories])
 
 
-def connect() -> RuleCritic:
-    """Open the rule checker; the entry point of the critic registry."""
-    return RuleCritic()
+CRITIC = RuleCritic

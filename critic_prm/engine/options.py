@@ -49,6 +49,8 @@ class JudgeOptions:
     """Cache file. Every paid reply is stored here and reused."""
     base_url: str | None = None
     """Base URL of an OpenAI- or Anthropic-compatible server."""
+    option: Annotated[tuple[str, ...], Option(metavar="KEY=VALUE")] = ()
+    """Option of the provider or critic itself, listed by `critic-prm doctor`; may be repeated."""
     offline: bool = False
     """Use cached replies only; send nothing."""
     max_connections: Annotated[int, Option(min=1)] = 64

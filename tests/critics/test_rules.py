@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from critic_prm.arithmetic.claims import NOTHING, judge_one
-from critic_prm.critics.rules import connect
+from critic_prm.critics.rules import RuleCritic
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_from_json
 from tests.effort import times_as_long
@@ -89,7 +89,7 @@ def test_a_hostile_problem_costs_no_more_than_its_beginning() -> None:
 
 
 def test_connect_gives_a_critic_that_computes() -> None:
-    critic = connect()
+    critic = RuleCritic()
     trajectories = [Trajectory(str(n), "How many?", (Step(f"{n} + 1 = 3"),)) for n in range(4)]
     judgements = asyncio.run(critic.judge(trajectories, sample=2))
     assert [j.first_error for j in judgements] == [0, 0, -1, 0]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from critic_prm.critics.rules import connect
+from critic_prm.critics.rules import RuleCritic
 from critic_prm.data.records.reading import write_records
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
@@ -55,7 +55,7 @@ def test_an_unknown_price_is_unknown_and_not_nothing(tmp_path: Path) -> None:
 async def test_an_evaluation_joins_the_predictions_of_its_critic(tmp_path: Path) -> None:
     benchmark = [("s", Trajectory(str(n), f"p{n}", (Step(f"{n} + 1 = {n + 1 + n % 2}"),), label=n % 2 - 1)) for n in range(8)]
     rows: list[object] = []
-    result = await evaluate(connect(), benchmark, EvaluationSettings(resamples=100), each=rows.append)
+    result = await evaluate(RuleCritic(), benchmark, EvaluationSettings(resamples=100), each=rows.append)
     write_records(tmp_path / "predictions.jsonl", rows)
     write_records(tmp_path / "eval.json", [evaluation_to_json(result)])
     write_records(tmp_path / "eval.jsonl", [evaluation_to_json(result)])
