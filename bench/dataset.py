@@ -134,7 +134,7 @@ def measure(rows: int) -> None:
 
 def planted(folder: Path) -> None:
     from critic_prm.data.hashing import problem_key
-    from critic_prm.datasets.duplicates import Benchmark
+    from critic_prm.datasets.similarity import Benchmark
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "dataset"))
     from test_decontaminate import copied, renamed  # type: ignore[import-not-found]  # the tests' own way to rewrite a problem

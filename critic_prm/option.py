@@ -18,7 +18,7 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -154,3 +154,27 @@ def _parsed_as(kind: Any, text: str) -> Any:
     if not isinstance(value, get_origin(kind) or kind):
         raise ValueError(text)
     return value
+
+
+def check_fields(settings: Any) -> None:
+    """Raise UsageError for a field that is not among the choices of its Literal, or outside the range of its Option."""
+    for name, (choices, option) in _rules(type(settings)).items():  # type: ignore[arg-type]  # types are hashable
+        value, flag = getattr(settings, name), f"--{name.replace('_', '-')}"
+        if choices and value not in choices:
+            raise UsageError(f"{flag} is {value!r}; it must be one of {', '.join(map(str, choices))}")
+        low, high = option.min, option.max
+        if value is None or ((low is None or value >= low) and (high is None or value <= high)):
+            continue
+        allowed = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
+        raise UsageError(f"{option.flags[0] if option.flags else flag} is {value:g}; it must be {allowed}")
+
+
+@cache
+def _rules(cls: type) -> Mapping[str, tuple[tuple[Any, ...], Option]]:
+    """The choices and the option of each field of a settings class."""
+    rules = {}
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        option = next((note for note in notes if isinstance(note, Option)), Option())
+        rules[name] = (get_args(kind) if get_origin(kind) is Literal else (), option)
+    return rules

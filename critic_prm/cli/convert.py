@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.data.formats.common import Options
+
 
 def convert(
     source: Annotated[str | None, typer.Argument(metavar="IN", help="File to read; - is stdin.", show_default=False)] = None,
@@ -21,19 +23,8 @@ def convert(
         ),
     ] = "auto",
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="Format to write.")] = "native",
-    neutral: Annotated[
-        str, typer.Option(help="Neutral steps: keep, good or bad (treat as such), or drop (remove the label).")
-    ] = "keep",
-    index_base: Annotated[
-        int | None, typer.Option(min=0, max=1, help="Number of the first step in IN, if it differs from the format's.")
-    ] = None,
-    after_error: Annotated[str, typer.Option(help="Labels of IN after the first error: null (unjudged) or keep.")] = "null",
-    alternatives: Annotated[
-        str, typer.Option(help="Alternative steps: chosen (only the chosen path) or all (one trajectory each).")
-    ] = "chosen",
-    human_steps: Annotated[
-        str, typer.Option(help="Label of steps that an annotator wrote without rating them: null or good.")
-    ] = "null",
+    *,
+    options: Options,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="List the formats and exit.")] = False,
 ) -> None:
@@ -43,7 +34,7 @@ def convert(
 
     Example: critic-prm convert prm800k.jsonl --to processbench -o out.jsonl
     """
-    from critic_prm.data.formats.convert import Options, Report, read_trajectories, write_trajectories
+    from critic_prm.data.formats.convert import Report, read_trajectories, write_trajectories
     from critic_prm.errors import UsageError
 
     if list_:
@@ -53,7 +44,6 @@ def convert(
         raise UsageError("name the file to convert, or - for stdin; --list shows the formats")
     if Path(out).is_file() and Path(source).exists() and Path(out).samefile(source):
         raise UsageError(f"{out} is the input itself, and what the target cannot say would be lost; write to another file")
-    options = Options(neutral, index_base, after_error, alternatives, human_steps)  # type: ignore[arg-type]  # checked by Options
     report = Report()
     trajectories = read_trajectories(
         source, from_, options, on_error="skip" if skip_bad else "stop", complain=_complain, report=report

@@ -1,14 +1,32 @@
-"""critic-prm dataset: build, filter, mix and export training sets."""
+"""critic-prm dataset: build, filter, mix, describe and export training sets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from critic_prm.cli import publishing, selecting, sft
+from critic_prm.cli import sft
+from critic_prm.cli.fields import Fields
+from critic_prm.data.formats.common import Options
+from critic_prm.datasets.build import DatasetOptions
+from critic_prm.datasets.consensus import ConsensusOptions
+from critic_prm.datasets.describe import About
+from critic_prm.datasets.duplicates import DedupeOptions, Thresholds
+from critic_prm.datasets.filters import FilterOptions
 from critic_prm.terminal import safe_console
+
+Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File to write; - is stdout.")]
+In = Annotated[
+    str, typer.Argument(metavar="IN", help="A label file, trajectories in any format, or training rows; - is stdin.")
+]
+Removed = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="List removed rows with their matches here; default: OUT.removed.jsonl."),
+]
 
 app = typer.Typer(help="Build training sets from labels.", no_args_is_help=True)
 
@@ -24,25 +42,7 @@ def build(
         list[str], typer.Argument(metavar="LABELS...", help="Label files, or trajectories with gold labels; - is stdin.")
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write.")],
-    gold: Annotated[bool, typer.Option("--gold", help="Use gold labels instead of judgements.")] = False,
-    min_agreement: Annotated[
-        float,
-        typer.Option(help="Keep solutions if at least this share of the judgements agrees on the first error."),
-    ] = 0.5,
-    balance: Annotated[
-        str,
-        typer.Option(
-            help="Balance the train split by dropping rows: none, step (good and bad steps) or first-error (solutions)."
-        ),
-    ] = "none",
-    reweight: Annotated[
-        bool, typer.Option("--reweight", help="Weight rows by the inverse acceptance rate of their class.")
-    ] = False,
-    split: Annotated[str, typer.Option(help="Shares of problems in train, dev and test.")] = "0.9,0.05,0.05",
-    seed: Annotated[int, typer.Option(help="Random seed of the split and of balancing.", envvar="CRITIC_PRM_SEED")] = 0,
-    neutral: Annotated[str, typer.Option(help="Treat neutral steps as good or bad, or drop their labels.")] = "drop",
-    soft: Annotated[bool, typer.Option("--soft/--hard", help="Labels: P(correct) from the judgements, or 1 and 0.")] = True,
-    max_steps: Annotated[int | None, typer.Option(help="Leave out solutions with more than N steps.")] = None,
+    options: DatasetOptions,
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Leave out problems of this benchmark; may be repeated.")
     ] = None,
@@ -56,30 +56,223 @@ def build(
 
     Example: critic-prm dataset build labels.jsonl -o dataset --min-agreement 0.75
     """
-
-    from critic_prm.data.hashing import parse_shares
-    from critic_prm.datasets.build import DatasetOptions, build_dataset
+    from critic_prm.datasets.build import build_dataset
     from critic_prm.datasets.describe import print_dataset
 
-    options = DatasetOptions(
-        gold=gold,
-        min_agreement=min_agreement,
-        soft=soft,
-        neutral=neutral,  # type: ignore[arg-type]  # checked by DatasetOptions
-        balance=balance,  # type: ignore[arg-type]
-        reweight=reweight,
-        split=parse_shares(split),
-        seed=seed,
-        max_steps=max_steps,
-    )
     summary = build_dataset(labels, out, options, exclude=exclude or ())
     print_dataset(summary, out, safe_console(stderr=True))
     if as_json:
         typer.echo((out / "dataset.json").read_text(encoding="utf-8"), nl=False)
 
 
-for _name in ("consensus", "filter", "dedupe", "decontaminate", "mix"):
-    app.command(_name)(getattr(selecting, "filter_" if _name == "filter" else _name))
-for _name in ("stats", "card", "export"):
-    app.command(_name)(getattr(publishing, _name))
-app.command("sft")(sft.sft)
+@app.command()
+def consensus(
+    a: Annotated[str, typer.Argument(metavar="A", help="Labels to keep, usually a judge's label file.")],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="Labels to compare with: Monte Carlo labels, gold labels, or a judge's.")
+    ],
+    options: Annotated[ConsensusOptions, Fields(without=("debias",))],
+    out: Out = "-",
+    reweight: Annotated[
+        bool, typer.Option("--reweight", help="Weight rows by the inverse acceptance rate of their class and position.")
+    ] = False,
+    resample: Annotated[
+        bool, typer.Option("--resample", help="Instead, subsample classes and positions that were accepted more often.")
+    ] = False,
+) -> None:
+    """Keep the trajectories on which two label sources agree.
+
+    Reads two label sources (A, B); rows are joined by id, else by content. Writes the kept rows of A (-o), with the agreed
+    labels as gold labels. Reports on stderr how the selection changes the class balance.
+
+    Example: critic-prm dataset consensus judge.jsonl mc.jsonl -o agreed.jsonl
+    """
+    from critic_prm.datasets.balance import acceptance_lines
+    from critic_prm.datasets.consensus import consensus as run
+    from critic_prm.errors import UsageError
+
+    if reweight and resample:
+        raise UsageError("--reweight and --resample undo the same bias; choose one")
+    report = run(a, b, out, replace(options, debias="reweight" if reweight else "resample" if resample else "none"))
+    _tell(report, out, acceptance_lines(report))
+
+
+@app.command("filter")
+def filter_(
+    source: In,
+    options: FilterOptions,
+    out: Out = "-",
+    preset: Annotated[
+        str | None, typer.Option(help="Apply the rules of a published system: thinkprm. Other options are added.")
+    ] = None,
+) -> None:
+    """Keep the rows, and in label files the judgements, that pass all given rules.
+
+    Reads a label file, trajectories or training rows (IN). Writes the kept rows (-o). Reports on stderr how many rows of each
+    class every rule dropped.
+
+    Example: critic-prm dataset filter labels.jsonl --ok --complete -o kept.jsonl
+    """
+    from critic_prm.datasets.filters import filter_rows, preset_rules, rule_lines
+
+    warnings: list[str] = []
+    report = filter_rows(source, out, preset_rules(preset, options) if preset else options, warnings.append)
+    _tell(report, out, [*rule_lines(report), *(f"warning: {warning}" for warning in warnings)])
+
+
+@app.command()
+def dedupe(
+    source: In,
+    options: DedupeOptions,
+    out: Out = "-",
+    exact: Annotated[bool, typer.Option("--exact", help="Remove exact duplicates only.")] = False,
+    removed: Removed = None,
+) -> None:
+    """Remove exact and near duplicates; the first row of each group is kept.
+
+    Reads a label file, trajectories or training rows (IN). Writes the kept rows (-o) and a list of the removed rows with the
+    row that each one duplicates (--removed).
+
+    Example: critic-prm dataset dedupe labels.jsonl -o unique.jsonl
+    """
+    from critic_prm.datasets.duplicates import dedupe as run
+
+    report = run(source, out, replace(options, near=None) if exact else options, _listing(out, removed))
+    kept = report["near_copies_with_another_first_error_kept"]
+    more = [f"kept {kept:,} near copies whose first error is another one; --across-labels drops them"] if kept else []
+    _tell(report, out, more)
+
+
+@app.command()
+def decontaminate(
+    source: In,
+    against: Annotated[
+        list[str], typer.Option("--against", metavar="BENCH", help="Benchmark whose problems to remove; may be repeated.")
+    ],
+    thresholds: Thresholds,
+    out: Out = "-",
+    literal: Annotated[
+        bool, typer.Option("--literal", help="Do not mask names and numbers; for benchmarks made from one template.")
+    ] = False,
+    removed: Removed = None,
+) -> None:
+    """Remove problems of benchmarks: copies, near copies, and copies with other names and numbers.
+
+    Reads a label file, trajectories or training rows (IN) and benchmarks (--against). Writes the kept rows (-o) and a list of
+    the removed rows with their matches (--removed).
+
+    Example: critic-prm dataset decontaminate in.jsonl --against math500.jsonl
+    """
+    from critic_prm.datasets.duplicates import decontaminate as run
+
+    report = run(source, against, out, thresholds, _listing(out, removed), literal=literal)
+    problems, names = report["problems"], ", ".join(one["name"] for one in report["benchmarks"])
+    among = f"are among the {report['benchmark_problems']:,} of {names}"
+    _tell(report, out, [f"{problems['removed']:,} of {problems['distinct']:,} problems {among}"])
+
+
+@app.command()
+def mix(
+    sources: Annotated[list[str], typer.Argument(metavar="FILE=WEIGHT...", help="Files of rows with their weights.")],
+    out: Out = "-",
+    total: Annotated[int | None, typer.Option("-n", min=1, help="Write N rows; default: as many as the weights allow.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of drawing and shuffling.", envvar="CRITIC_PRM_SEED")] = 0,
+    repeat: Annotated[bool, typer.Option("--repeat", help="Repeat rows of a source that is too small.")] = False,
+) -> None:
+    """Draw rows from several files in given proportions and shuffle them.
+
+    Reads files of rows, each with its weight. Writes the mixed rows (-o). Add rows from `generate` families to train only: a
+    threshold chosen on such rows in dev does not transfer to other solutions.
+
+    Example: critic-prm dataset mix a.jsonl=0.7 b.jsonl=0.3 -o mixed.jsonl
+    """
+    from critic_prm.datasets.mix import mix as run
+    from critic_prm.datasets.mix import mix_lines, parse_sources
+
+    report = run(parse_sources(sources), out, total, seed, repeat)
+    _tell(report, out, mix_lines(report))
+
+
+@app.command()
+def stats(
+    files: Annotated[
+        list[str], typer.Argument(metavar="IN...", help="Label files, trajectories or training rows; - is stdin.")
+    ],
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Also plot to a .png, .svg or .pdf file (extra: plot).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+) -> None:
+    """Count labels by class, position of the first error, length and source.
+
+    Reads label files, trajectories or training rows (IN). Prints tables, or JSON with --json; writes a plot on request
+    (--plot).
+
+    Example: critic-prm dataset stats labels.jsonl --plot labels.png
+    """
+    import json
+
+    from critic_prm.datasets.describe import plot_statistics, print_statistics, statistics
+
+    summary = statistics(files)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+    else:
+        print_statistics(summary, safe_console())
+    if plot is not None:
+        plot_statistics(summary, plot)
+        typer.echo(f"drawn to {plot}", err=True)
+
+
+@app.command()
+def card(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a training set or of an exported one.")],
+    about: About,
+) -> None:
+    """Write a dataset card.
+
+    Reads the files of a training set (DIR). Writes README.md into the folder, with counts from the files and the settings that
+    `load_dataset` needs.
+
+    Example: critic-prm dataset card dataset --name my-labels --license mit
+    """
+    from critic_prm.datasets.describe import write_card
+
+    typer.echo(f"wrote {write_card(folder, about)}", err=True)
+
+
+@app.command()
+def export(
+    source: Annotated[str, typer.Argument(metavar="IN", help="Folder of a training set, a label file, or trajectories.")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="datasets, parquet, or a format from `convert --list`.")],
+    out: Annotated[str, typer.Option("-o", "--out", help="File to write; a folder if IN is one, and for datasets.")],
+    options: Annotated[Options, Fields(only=("neutral",))],
+    about: About,
+    samples: Annotated[str, typer.Option(help="For thinkprm: the critique of the first judgement, or of all.")] = "first",
+) -> None:
+    """Export a training set, or labels with critiques, in the format of a trainer.
+
+    Reads a training set, a label file or trajectories (IN). Writes a file or a folder (-o).
+
+    Example: critic-prm dataset export dataset --to parquet -o exported
+    """
+    from critic_prm.datasets.export import export as run
+    from critic_prm.datasets.export import export_lines
+
+    report = run(source, to, out, options, samples=samples, about=about)  # type: ignore[arg-type]  # checked by export
+    _tell(report, out, export_lines(report))
+
+
+app.command()(sft.sft)
+
+
+def _tell(report: dict[str, Any], out: str | Path, more: Iterable[str]) -> None:
+    """Print the report of a dataset command to stderr."""
+    from critic_prm.datasets.rows import lines
+
+    for line in (*lines(report, out), *more):
+        typer.echo(line, err=True)
+
+
+def _listing(out: str, removed: str | None) -> str | None:
+    return removed if removed is not None or out == "-" else f"{out}.removed.jsonl"

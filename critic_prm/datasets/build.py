@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import orjson
 
-from critic_prm.data.hashing import SPLITS, check_shares, problem_key, split_of
+from critic_prm.data.hashing import SPLITS, check_shares, parse_shares, problem_key, split_of
 from critic_prm.data.judgement import Judgement, Label
 from critic_prm.data.label_rows import labelled_from_json
 from critic_prm.data.records.reading import encode, read_records
@@ -21,7 +21,8 @@ from critic_prm.data.records.writing import new_folder
 from critic_prm.data.trajectory import StepLabel, Trajectory, content_id
 from critic_prm.datasets.balance import Balance, Thinning, acceptance_weights, effective_rows
 from critic_prm.datasets.rows import fingerprint
-from critic_prm.errors import InputError, UsageError
+from critic_prm.errors import InputError
+from critic_prm.option import Option, check_fields
 
 Neutral = Literal["good", "bad", "drop"]
 """How to treat a neutral step: as good (the usual reading of PRM800K), as bad, or without a label."""
@@ -149,35 +150,27 @@ class DatasetOptions:
     """How labels become a training set."""
 
     gold: bool = False
-    """Use gold labels instead of a critic's labels."""
-    min_agreement: float = 0.5
-    """Keep a trajectory if at least this fraction of its ok judgements agrees on the first error."""
-    soft: bool = True
-    """Train on P(correct) instead of hard 0/1 labels."""
+    """Use gold labels instead of judgements."""
+    min_agreement: Annotated[float, Option(min=0, max=1)] = 0.5
+    """Keep solutions if at least this share of the judgements agrees on the first error."""
+    soft: Annotated[bool, Option(("--soft/--hard",))] = True
+    """Labels: P(correct) from the judgements, or 1 and 0."""
     neutral: Neutral = "drop"
-    """Treat neutral steps as "good" or "bad", or "drop" their labels."""
+    """Treat neutral steps as good or bad, or drop their labels."""
     balance: Balance = "none"
-    """Thin the train split: "first-error" until erroneous and correct solutions are equally many, "step" until good and bad
-    step labels are."""
+    """Balance the train split by dropping rows: none, step (good and bad steps) or first-error (solutions)."""
     reweight: bool = False
-    """Weight each kept row by the inverse acceptance rate of its class (mean 1, clipped at 5)."""
-    split: tuple[float, float, float] = (0.9, 0.05, 0.05)
-    """Shares of the train, dev and test splits."""
-    seed: int = 0
-    """Random seed for splitting and thinning."""
-    max_steps: int | None = None
-    """Leave out trajectories with more steps."""
+    """Weight rows by the inverse acceptance rate of their class (mean 1, at most 5)."""
+    split: Annotated[tuple[float, float, float], Option(parse=parse_shares)] = (0.9, 0.05, 0.05)
+    """Shares of problems in train, dev and test; default: 0.9,0.05,0.05."""
+    seed: Annotated[int, Option(envvar="CRITIC_PRM_SEED")] = 0
+    """Random seed of the split and of balancing."""
+    max_steps: Annotated[int | None, Option(min=1)] = None
+    """Leave out solutions with more than N steps."""
 
-    def check(self) -> None:
-        """Raises UsageError for an invalid value."""
+    def __post_init__(self) -> None:
+        check_fields(self)
         check_shares(self.split)
-        if not 0 <= self.min_agreement <= 1:
-            raise UsageError(f"the minimum agreement is {self.min_agreement:g}; it is a share of the judgements, from 0 to 1")
-        for name, value, known in (("balance", self.balance, get_args(Balance)), ("neutral", self.neutral, get_args(Neutral))):
-            if value not in known:
-                raise UsageError(f"{name} is {value!r}; it is one of {', '.join(known)}")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise UsageError(f"the most steps a trajectory may have is {self.max_steps}; it must be at least 1")
 
 
 @dataclass(slots=True)
@@ -215,7 +208,6 @@ def build_dataset(
     `out` exists and is not a training set.
     """
     options = options or DatasetOptions()
-    options.check()
     barred = {problem_key(trajectory.problem) for path in exclude for _, trajectory, _ in _gold(path, options)}
     with new_folder(out, "dataset.json", "training set") as work:
         tally = _Tally(Thinning(options.balance, options.seed))

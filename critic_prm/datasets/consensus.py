@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 from critic_prm.data.hashing import unit
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.datasets.balance import Propensity, Stratum, Tally, accepted, inverse_propensity, stratum
 from critic_prm.datasets.rows import DatasetStats, Row, Spool, class_of, read_rows, spool, write_report
 from critic_prm.errors import InputError, UsageError
+from critic_prm.option import Option, check_fields
 
 Probabilities: TypeAlias = Sequence[float | None]
 
@@ -93,39 +94,30 @@ class ConsensusOptions:
     """How agreement is defined, and how its selection bias is handled."""
 
     match: Match = "first-error"
-    """ "first-error" requires the same first error. "confident" requires A to agree with B on every step of which B is
-    confident: correct from `high` up, incorrect from `low` down."""
-    low: float = 0.125
-    """B is confident that a step is incorrect if its P(correct) is at most this."""
-    high: float = 0.75
-    """B is confident that a step is correct if its P(correct) is at least this."""
+    """Compare by first-error, or by confident: A must agree on every step of which B is confident."""
+    low: Annotated[float, Option(("--tau-low",), min=0, max=1)] = 0.125
+    """With confident: B rejects a step up to this P(correct)."""
+    high: Annotated[float, Option(("--tau-high",), min=0, max=1)] = 0.75
+    """With confident: B accepts a step from this P(correct)."""
     threshold_a: float | None = None
-    """If given, A's first error is its first step with P(correct) below this threshold."""
+    """A's first error is the first step with P(correct) below this; default: as stored in A."""
     threshold_b: float | None = None
-    """The same for B."""
+    """The same for B; 0.01 turns Monte Carlo shares into hard labels."""
     class_by: View = "auto"
-    """Source of a solution's class for acceptance rates and weights: gold labels, A or B. "auto" uses gold if every row has
-    it, else B."""
+    """Source of a solution's class: gold, a, b, or auto (gold if all rows have it, else b)."""
     debias: Debias = "none"
-    """ "reweight" weights each row by the inverse acceptance rate of its stratum; "resample" thins the strata that were kept
-    more often. Strata are class x position of the first error (or length)."""
-    seed: int = 0
-    """Random seed for resampling."""
+    """Undo the selection bias by class and position: "reweight" weights each row by the inverse acceptance rate of its stratum,
+    "resample" thins the strata that were accepted more often."""
+    seed: Annotated[int, Option(envvar="CRITIC_PRM_SEED")] = 0
+    """Random seed of resampling."""
 
-    def check(self) -> None:
-        """Raises UsageError for an invalid value."""
-        for name, value, known in (
-            ("match", self.match, get_args(Match)),
-            ("class_by", self.class_by, get_args(View)),
-            ("debias", self.debias, get_args(Debias)),
-        ):
-            if value not in known:
-                raise UsageError(f"{name} is {value!r}; it is one of {', '.join(known)}")
-        if not 0 <= self.low < self.high <= 1:
-            raise UsageError(f"sure is up to {self.low:g} and from {self.high:g} on; it needs 0 <= low < high <= 1")
-        for name, number in (("A", self.threshold_a), ("B", self.threshold_b)):
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.low >= self.high:
+            raise UsageError(f"--tau-low is {self.low:g} and --tau-high {self.high:g}; the first must be the smaller")
+        for name, number in (("--threshold-a", self.threshold_a), ("--threshold-b", self.threshold_b)):
             if number is not None and not 0 < number <= 1:
-                raise UsageError(f"the threshold of {name} is {number:g}; it is a probability above 0")
+                raise UsageError(f"{name} is {number:g}; it must be a probability above 0")
 
 
 DEFAULT = ConsensusOptions()
@@ -157,7 +149,6 @@ def consensus(
     the agreed ones, its `weight`, and under `consensus` both sources' labels and its original gold label. B is held in memory,
     a few hundred bytes per row; A is streamed and spooled to disk. Raises InputError and UsageError.
     """
-    options.check()
     by_id, by_content, others = _index(b, options)
     account, tally = DatasetStats("consensus"), Tally()
     met: set[bytes] = set()

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.records.containers import extra
 from critic_prm.datasets.rows import CLASSES, Row, read_rows
 from critic_prm.errors import InputError, UsageError
+from critic_prm.option import Option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -254,8 +255,11 @@ class About:
     """Metadata of a card that cannot be counted from files. Empty fields are omitted."""
 
     name: str = ""
+    """Name of the data set in the card."""
     license: str = ""
-    languages: tuple[str, ...] = ()
+    """Licence stated in the card, such as mit; default: none."""
+    languages: Annotated[tuple[str, ...], Option(("--language",))] = ()
+    """Language code for the card; may be repeated."""
 
 
 def write_card(folder: str | Path, about: About | None = None) -> Path:

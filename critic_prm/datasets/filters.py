@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 from critic_prm.data.judgement import Judgement, Label, Prior, combine
 from critic_prm.data.label_rows import label_to_json, labelled_from_json
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.datasets.balance import Thinning
 from critic_prm.datasets.rows import CLASSES, DatasetStats, Row, read_rows, spool, write_report
-from critic_prm.datasets.similarity import words
+from critic_prm.datasets.words import words
 from critic_prm.errors import InputError, UsageError
+from critic_prm.option import Option, check_fields
 
 Critiques = Literal["off", "error", "all"]
 CHARACTERS_A_TOKEN = 4
@@ -24,52 +25,41 @@ CHARACTERS_A_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """The rules; each is off by default."""
+    """The rules; each is off by default. Rules about rows are applied before rules about judgements, in this order."""
 
-    status: bool = False
-    """Row: the status is ok."""
-    min_agreement: float | None = None
-    """Row: at least this fraction of the ok judgements agrees on the first error."""
-    min_steps: int | None = None
-    """Row: minimum number of steps."""
-    max_steps: int | None = None
-    """Row: maximum number of steps."""
-    max_chars: int | None = None
-    """Row: maximum number of characters of problem and steps."""
+    status: Annotated[bool, Option(("--ok",))] = False
+    """Keep only rows with status ok."""
+    min_agreement: Annotated[float | None, Option(min=0, max=1)] = None
+    """Require that this share of the judgements agrees on the first error."""
+    min_steps: Annotated[int | None, Option(min=1)] = None
+    """Keep only solutions with at least N steps."""
+    max_steps: Annotated[int | None, Option(min=1)] = None
+    """Keep only solutions with at most N steps."""
+    max_chars: Annotated[int | None, Option(min=1)] = None
+    """Allow at most N characters in problem and steps together."""
     well_formed: bool = False
-    """Row: no step is empty or contains several "Step k:" markers."""
+    """Reject empty steps and steps with several Step k: markers."""
     answered: bool = False
-    """Row: it has a final answer."""
+    """Require a final answer."""
     complete: bool = False
-    """Judgement: a verdict for every step, or for every step up to the first error."""
-    forgiven: bool = True
-    """Judgement: if False, the reply must have been readable without any tolerance."""
-    max_tokens: int | None = None
-    """Judgement: maximum number of tokens of the reply."""
+    """Keep only judgements with verdicts for all steps or up to the first error."""
+    forgiven: Annotated[bool, Option(("--forgiven/--plain",))] = True
+    """Keep judgements that were parsed with leniency, or (--plain) only those parsed without any."""
+    max_tokens: Annotated[int | None, Option(min=1)] = None
+    """Keep only judgements whose reply has at most N tokens."""
     critiques: Critiques = "off"
-    """Judgement: critiques of the error step ("error") or of all steps ("all") are not empty, copied from the step, looping or
-    shorter than `min_words`."""
+    """Reject empty, short, copied or looping critiques: off, error (of the wrong step) or all."""
     min_words: int = 3
-    """Minimum number of words of a critique."""
+    """A critique with fewer words is short."""
     matches_gold: bool = False
-    """Judgement: its verdicts up to the first error match the gold labels, if there are any."""
+    """Keep only judgements that equal the gold labels, if there are any."""
     balance: bool = False
-    """Thin the larger class until erroneous and correct rows are equally many."""
-    seed: int = 0
-    """Random seed for thinning."""
+    """Subsample the larger class, erroneous or correct solutions."""
+    seed: Annotated[int, Option(envvar="CRITIC_PRM_SEED")] = 0
+    """Random seed of balancing."""
 
-    def check(self) -> None:
-        """Raises UsageError for an invalid value, and if no rule is selected."""
-        if self.critiques not in get_args(Critiques):
-            raise UsageError(f"critiques is {self.critiques!r}; it is one of {', '.join(get_args(Critiques))}")
-        if self.min_agreement is not None and not 0 <= self.min_agreement <= 1:
-            raise UsageError(f"the minimum agreement is {self.min_agreement:g}; it is a share of the judgements, from 0 to 1")
-        for name in ("min_steps", "max_steps", "max_chars", "max_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
-        if not (row_rules(self) or judgement_rules(self) or self.balance):
-            raise UsageError("no rule is asked for; see critic-prm dataset filter --help")
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 PRESETS: dict[str, FilterOptions] = {
@@ -261,8 +251,9 @@ def filter_rows(
     label is recomputed from those. Rows without judgements pass the rules about judgements, and are counted. `say` receives
     warnings. Raises InputError and UsageError.
     """
-    options.check()
     rules, judging = row_rules(options), judgement_rules(options)
+    if not (rules or judging or options.balance):
+        raise UsageError("no rule is asked for; see critic-prm dataset filter --help")
     account = DatasetStats("filter")
     passed = {name: _Passed() for name in (*rules, *judging)}
     bare, estimated = Counter[str](), 0

@@ -1,68 +1,33 @@
-"""Compare texts: words, masked problems, shingles, and MinHash signatures of near duplicates."""
+"""Compare texts: shingles, MinHash signatures of near duplicates, and an index of benchmark problems."""
 
 from __future__ import annotations
 
 import hashlib
-import re
-import unicodedata
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from critic_prm.data.hashing import problem_key
+from critic_prm.datasets.words import masked, words
+
+if TYPE_CHECKING:
+    from critic_prm.datasets.duplicates import Thresholds
+
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 """64-bit hashes of shingles, sorted and unique."""
+Sign = Literal["same text", "renamed", "near", "contained", "shared passage"]
 
-NUMBER, NAME, LETTER = "#", "@", "v"
-
-_TOKEN = re.compile(
-    r"\\[a-zA-Z]+|\d+(?:[.,]\d+)*|[^\W\d_]{2,}(?:-[^\W\d_]{2,})+|[^\W\d_]+(?:['’][^\W\d_]+)?|[-+*/=^<>%!|\[\]()]"
-)
-# the same for lower-case text, with compounds split: a hyphen between two words is not a minus
-_WORD = re.compile(r"\\[a-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|[+*/=^<>%!|\[\]()]|(?<![^\W\d_])-|-(?![^\W\d_]{2})")
-_DELIMITERS = re.compile(
-    r"\\[\[\]()]|\\(?:left|right|text|mathrm|mathbf|displaystyle|quad|qquad|[,;!])(?![a-zA-Z])"
-    r"|(?<=\d)-(?=[^\W\d_]{2})"  # the hyphen of 3-hour is not a minus
-)
-_NUMERALS = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion
-half third quarter fourth fifth sixth seventh eighth ninth tenth first second once twice thrice double triple dozen
-"""
-_NUMERAL = frozenset(_NUMERALS.split())
-# pronouns that may change along with a name
-_PRONOUNS = {
-    **dict.fromkeys(("he", "she", "himself", "herself"), "he"),
-    **dict.fromkeys(("his", "her", "hers", "him"), "his"),
-}
-
-
-def words(text: str) -> list[str]:
-    """Words, numbers, LaTeX commands and operators of a text, case-folded, in order; punctuation and braces are dropped."""
-    return _WORD.findall(_plain(text).casefold()) or text.split()
-
-
-def masked(problem: str) -> list[str]:
-    """The words of a problem with numbers, capitalised words and single letters masked, so that renaming changes nothing.
-
-    Runs of one mask count once: "Mary Ann" and "Joe" are both one name, "twenty-five" and 25 both one number.
-    """
-    tokens = _tokens(problem)
-    names = [_is_name(token) for token in tokens if token[0].isalpha() and len(token) > 1]
-    if sum(names) > 0.8 * len(names):  # all capitals, or too short to tell: masking would leave nothing
-        tokens = [token.casefold() for token in tokens]
-    kept: list[str] = []
-    # "Hye-jin" is one name; "Twenty-six" and "three-hour" are split into their parts
-    parts = (part for token in tokens for part in ([token] if _is_name(token) else _parts(token)))
-    for part in parts:
-        mask = _mask(part)
-        if mask not in (NUMBER, NAME) or not kept or kept[-1] != mask:
-            kept.append(mask)
-    return kept or words(problem)
+SHINGLE = 3
+"""Words per shingle."""
+PASSAGE = 10
+"""Consecutive words that two unrelated problems do not share, unless they are a set phrase."""
+LONG_ENOUGH = 15
+"""Shorter problems (in masked words) occur within others by chance."""
 
 
 def shingles(tokens: Sequence[str], size: int) -> Hashes:
@@ -81,35 +46,6 @@ def _runs(hashed: Hashes, size: int) -> Hashes:
     runs = (runs ^ (runs >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     runs = (runs ^ (runs >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return runs ^ (runs >> np.uint64(31))
-
-
-def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(_plain(text))
-
-
-def _plain(text: str) -> str:
-    return _DELIMITERS.sub(" ", text if text.isascii() else unicodedata.normalize("NFKC", text))
-
-
-def _parts(token: str) -> list[str]:
-    return token.split("-") if len(token) > 1 and token[0] != "-" else [token]
-
-
-def _is_name(token: str) -> bool:
-    return token[0].isupper() and token.partition("-")[0].casefold() not in _NUMERAL
-
-
-def _mask(token: str) -> str:
-    plain = token.casefold()
-    if token[0].isdigit() or plain in _NUMERAL:
-        return NUMBER
-    if token[0] == "\\":
-        return token
-    if plain in _PRONOUNS:
-        return _PRONOUNS[plain]
-    if token[0].isupper():
-        return NAME
-    return LETTER if len(token) == 1 and token.isalpha() and plain != "a" else plain
 
 
 @lru_cache(maxsize=1 << 18)
@@ -191,3 +127,135 @@ def neighbours(table: npt.NDArray[np.uint32], threshold: float) -> Iterator[tupl
                     members.append(row)
         if near:
             yield row, sorted(near)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Why a problem matches the benchmark: the sign, the number of the benchmark's problem, and the similarity (0 to 1)."""
+
+    sign: Sign
+    number: int
+    similarity: float
+
+
+class Benchmark:
+    """An index of the problems of one or more benchmarks, about 1 KB per problem.
+
+    Numbers, names and single letters are masked before comparison, so that problems with changed names and numbers are found.
+    Shingles are weighted by their rarity in the benchmark, so set phrases ("find the remainder when") count little. With
+    `literal` nothing is masked: if all problems of a benchmark share one template, masking would match every problem of that
+    template.
+    """
+
+    def __init__(self, problems: Iterable[str], thresholds: Thresholds | None = None, *, literal: bool = False) -> None:
+        from critic_prm.datasets.duplicates import Thresholds
+
+        self._thresholds = thresholds or Thresholds()
+        self._forms = words if literal else masked
+        self._keys: dict[str, int] = {}
+        self._masked: dict[str, int] = {}
+        sets: list[Hashes] = []
+        passages: list[Hashes] = []
+        lengths: list[int] = []
+        for problem in problems:
+            key = problem_key(problem)
+            if key in self._keys:
+                continue
+            number = self._keys[key] = len(sets)
+            mask = self._forms(problem)
+            for form in (mask, self._forms(problem.casefold())):
+                self._masked.setdefault(" ".join(form), number)
+            sets.append(shingles(mask, SHINGLE))
+            plain = words(problem)
+            passages.append(shingles(plain, PASSAGE) if len(plain) >= PASSAGE else np.empty(0, np.uint64))
+            lengths.append(len(mask))
+        self._near = _Postings(sets)
+        self._passages = _Postings(passages)
+        self._lengths = np.array(lengths, np.int64)
+        self._long = np.array([len(passage) + PASSAGE - 1 for passage in passages], np.int64)
+        self._weights = np.array([self._near.weight(own).sum() for own in sets])
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def match(self, problem: str) -> Match | None:
+        """The problem of the benchmark that matches, or None. The most reliable sign is tried first."""
+        if (number := self._keys.get(problem_key(problem))) is not None:
+            return Match("same text", number, 1.0)
+        mask = self._forms(problem)
+        for form in (
+            mask,
+            self._forms(problem.casefold()),
+        ):  # the second form handles case changes along with changed numbers
+            if (number := self._masked.get(" ".join(form))) is not None:
+                return Match("renamed", number, 1.0)
+        if not len(self):
+            return None
+        return self._alike(mask) or self._passage(problem)
+
+    def _alike(self, mask: list[str]) -> Match | None:
+        own = shingles(mask, SHINGLE)
+        weight = self._near.weight(own)
+        shared, total = self._near.shared(own, weight), weight.sum()
+        jaccard = shared / (total + self._weights - shared)
+        best = int(jaccard.argmax())
+        if jaccard[best] >= self._thresholds.near:
+            return Match("near", best, round(float(jaccard[best]), 3))
+        inner = np.where(self._lengths >= LONG_ENOUGH, shared / self._weights, 0.0)
+        if len(mask) >= LONG_ENOUGH:
+            inner = np.maximum(inner, shared / total)
+        best = int(inner.argmax())
+        return Match("contained", best, round(float(inner[best]), 3)) if inner[best] >= self._thresholds.contained else None
+
+    def _passage(self, problem: str) -> Match | None:
+        plain = words(problem)
+        if len(plain) < PASSAGE:
+            return None
+        runs = shingles(plain, PASSAGE)
+        found = self._passages.shared(runs, np.ones(len(runs)))
+        # k consecutive runs cover k + 9 words; runs that occur in many problems of the benchmark are set phrases
+        own = self._passages.shared(runs, self._passages.weight(runs) / (np.log(len(self) + 1.0) + 0.01))
+        covered = own * (1 + np.where(found > 0, (PASSAGE - 1) / found.clip(1), 0)) / np.minimum(self._long, len(plain)).clip(1)
+        best = int(covered.argmax())
+        return (
+            Match("shared passage", best, min(1.0, round(float(covered[best]), 3)))
+            if covered[best] >= self._thresholds.passage
+            else None
+        )
+
+
+class _Postings:
+    """Inverted index from shingles to texts: sorted hashes, with the text numbers of each."""
+
+    def __init__(self, sets: list[Hashes]) -> None:
+        self._texts = len(sets)
+        every = np.concatenate(sets) if sets else np.empty(0, np.uint64)
+        owner = np.repeat(np.arange(len(sets)), [len(own) for own in sets])
+        order = np.argsort(every, kind="stable")
+        self._owner = owner[order]
+        self._hashes, self._start, self._count = np.unique(every[order], return_index=True, return_counts=True)
+
+    def weight(self, hashes: Hashes) -> npt.NDArray[np.float64]:
+        """The rarity of each shingle in natural log units; an unknown shingle counts like one that occurs in a single text."""
+        place, there = self._find(hashes)
+        count = np.ones(len(hashes))
+        count[there] = self._count[place[there]]
+        return np.log((self._texts + 1.0) / count) + 0.01
+
+    def shared(self, hashes: Hashes, weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """For every text, the total weight of the shingles it shares with `hashes`; shape (texts,)."""
+        place, there = self._find(hashes)
+        place = place[there]
+        count = self._count[place]
+        if not count.sum():
+            return np.zeros(self._texts)
+        # concatenated postings of all shingles
+        within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        texts = self._owner[np.repeat(self._start[place], count) + within]
+        return np.bincount(texts, np.repeat(weight[there], count), self._texts).astype(np.float64, copy=False)
+
+    def _find(self, hashes: Hashes) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+        place = np.searchsorted(self._hashes, hashes)
+        there = place < len(self._hashes)
+        there[there] = self._hashes[place[there]] == hashes[there]
+        return place, there

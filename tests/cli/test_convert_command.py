@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from critic_prm.data.formats.convert import names
+from critic_prm.data.formats.convert import Options, names
 from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from tests import command
@@ -74,8 +74,11 @@ def test_bad_rows_stop_it_or_are_skipped_with_exit_3(source: Path, tmp_path: Pat
 
 
 def test_wrong_words_are_usage_errors(source: Path) -> None:
+    refused = run(source, "--neutral", "blue")
+    assert refused.exit_code == 2
+    assert "'blue' is not one of 'keep', 'good', 'bad', 'drop'" in " ".join(refused.stderr.replace("│", " ").split())
     with pytest.raises(UsageError, match="--neutral is 'blue'; it must be one of keep, good, bad, drop"):
-        run(source, "--neutral", "blue")
+        Options(neutral="blue")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="name the file to convert"):
         run()
     with pytest.raises(UsageError, match="step 1 is neutral, which trl cannot say; choose --neutral good"):

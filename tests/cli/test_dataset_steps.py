@@ -18,7 +18,7 @@ from tests import command
 
 
 def run(*arguments: str | Path) -> Result:
-    more = ("--overwrite",) if arguments[0] not in ("card", "export", "stats") else ()  # several tests write one file twice
+    more = ("--overwrite",) if arguments[0] not in ("build", "card", "stats") else ()  # several tests write one file twice
     return command.invoke("dataset", *arguments, *more)
 
 

@@ -216,11 +216,11 @@ def test_the_report_lies_beside_the_output(made: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said_of_it"),
     [
-        (ConsensusOptions(match="near"), "match is 'near'; it is one of first-error, confident"),  # type: ignore[arg-type]
-        (ConsensusOptions(low=0.9), "sure is up to 0.9 and from 0.75 on"),
-        (ConsensusOptions(threshold_b=0.0), "the threshold of B is 0"),
+        ({"match": "near"}, "--match is 'near'; it must be one of first-error, confident"),
+        ({"low": 0.9}, "--tau-low is 0.9 and --tau-high 0.75"),
+        ({"threshold_b": 0.0}, "--threshold-b is 0"),
     ],
 )
-def test_wrong_options_are_said(tmp_path: Path, options: ConsensusOptions, said_of_it: str) -> None:
+def test_wrong_options_are_named(options: dict[str, Any], said_of_it: str) -> None:
     with pytest.raises(UsageError, match=said_of_it):
-        consensus(tmp_path / "a", tmp_path / "b", tmp_path / "o", options)
+        ConsensusOptions(**options)

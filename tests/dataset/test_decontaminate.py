@@ -13,8 +13,9 @@ import pytest
 
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.records.reading import read_records, write_records
-from critic_prm.datasets.duplicates import Benchmark, Thresholds, decontaminate
+from critic_prm.datasets.duplicates import Thresholds, decontaminate
 from critic_prm.datasets.rows import read_rows
+from critic_prm.datasets.similarity import Benchmark
 from critic_prm.errors import InputError, UsageError
 
 NAMES = ["Aiko", "Bram", "Chidi", "Dorothea", "Emre", "Fatima", "Goran", "Hye-jin", "Ines", "Jamal", "Kwame", "Lucia"]
@@ -195,5 +196,5 @@ def test_a_benchmark_may_be_in_any_format_or_problems_alone(tmp_path: Path) -> N
     write_records(tmp_path / "bench.jsonl", [{"question": LONG}, {"answer": 3}])
     with pytest.raises(InputError, match=r'bench\.jsonl:2: "question" is missing'):
         decontaminate(tmp_path / "in.jsonl", [tmp_path / "bench.jsonl"], tmp_path / "o.jsonl")
-    with pytest.raises(UsageError, match="--near is 0"):
+    with pytest.raises(UsageError, match="--near is 0; it must be above 0"):
         decontaminate(tmp_path / "in.jsonl", [tmp_path / "bench.jsonl"], tmp_path / "o.jsonl", Thresholds(near=0))

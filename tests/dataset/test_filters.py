@@ -220,12 +220,12 @@ def test_training_rows_and_published_formats_are_filtered_as_well(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (FilterOptions(), "no rule is asked for"),
-        (FilterOptions(critiques="some"), "critiques is 'some'"),  # type: ignore[arg-type]
-        (FilterOptions(max_steps=0), "--max-steps is 0"),
-        (FilterOptions(min_agreement=2), "the minimum agreement is 2"),
+        ({}, "no rule is asked for"),
+        ({"critiques": "some"}, "--critiques is 'some'"),
+        ({"max_steps": 0}, "--max-steps is 0; it must be at least 1"),
+        ({"min_agreement": 2}, "--min-agreement is 2; it must be from 0 to 1"),
     ],
 )
-def test_wrong_options_are_said(tmp_path: Path, options: FilterOptions, said: str) -> None:
+def test_wrong_options_are_named(tmp_path: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        filter_rows(tmp_path / "in", tmp_path / "out", options)
+        filter_rows(tmp_path / "in", tmp_path / "out", FilterOptions(**options))

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError, UsageError
+from critic_prm.option import Option, check_fields
 
 Neutral = Literal["keep", "good", "bad", "drop"]
 AfterError = Literal["null", "keep"]
@@ -24,30 +25,18 @@ class Options:
     """Conversion options for conventions on which datasets disagree. They are applied once, on import or export."""
 
     neutral: Neutral = "keep"
-    """A neutral step stays neutral ("keep"), counts as correct ("good") or incorrect ("bad"), or loses its label ("drop")."""
-    index_base: int | None = None
-    """Number of the first step in the file, 0 or 1. None uses the format's own base."""
+    """Neutral steps: keep, good or bad (treat as such), or drop (remove the label)."""
+    index_base: Annotated[int | None, Option(min=0, max=1)] = None
+    """Number of the first step in IN, if it differs from the format's."""
     after_error: AfterError = "null"
-    """Labels after the first error become null ("null") or stay as they are in the source ("keep")."""
+    """Labels of IN after the first error: null (unjudged) or keep."""
     alternatives: Alternatives = "chosen"
-    """If a step has several candidates, read only the "chosen" path, or one extra trajectory per candidate ("all")."""
+    """Alternative steps: chosen (only the chosen path) or all (one trajectory each)."""
     human_steps: HumanSteps = "null"
-    """Steps written by a labeler in place of a model's step are unlabelled ("null") or correct ("good") (PRM800K phase 1)."""
+    """Label of steps that an annotator wrote without rating them: null or good."""
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                listed = ", ".join(str(choice) for choice in choices if choice is not None)
-                raise UsageError(f"--{name.replace('_', '-')} is {value!r}; it must be one of {listed}")
-
-
-_CHOICES = {
-    "neutral": get_args(Neutral),
-    "after_error": get_args(AfterError),
-    "alternatives": get_args(Alternatives),
-    "human_steps": get_args(HumanSteps),
-    "index_base": (None, 0, 1),
-}
+        check_fields(self)
 
 
 class Dropped(Exception):
