@@ -18,7 +18,7 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -112,11 +112,17 @@ def _declared(plugin: Any) -> dict[str, tuple[Any, Option]]:
     cls = vars(plugin).get("Options")
     if not (isinstance(cls, type) and is_dataclass(cls)):
         return {}
-    found = {}
+    return _typed_fields(cls)
+
+
+@cache
+def _typed_fields(cls: type) -> dict[str, tuple[Any, Option]]:
+    """The type and the metadata of each field of a settings class."""
+    typed = {}
     for name, hint in get_type_hints(cls, include_extras=True).items():
         kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        found[name] = kind, next((note for note in notes if isinstance(note, Option)), Option())
-    return found
+        typed[name] = kind, next((note for note in notes if isinstance(note, Option)), Option())
+    return typed
 
 
 def _converted(kind: Any, option: Option, text: str, what: str) -> Any:
@@ -125,13 +131,17 @@ def _converted(kind: Any, option: Option, text: str, what: str) -> Any:
     except ValueError:
         shown = " or ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else getattr(kind, "__name__", str(kind))
         raise UsageError(f"{what} is {text!r}; it must be {shown}") from None
+    _check_range(value, option, what)
+    return value
+
+
+def _check_range(value: Any, option: Option, what: str) -> None:
     low, high = option.min, option.max
     if isinstance(value, int | float) and ((low is not None and value < low) or (high is not None and value > high)):
         bounds = " and ".join(
             f"{word} {bound:g}" for word, bound in (("at least", low), ("at most", high)) if bound is not None
         )
         raise UsageError(f"{what} is {value}; it must be {bounds}")
-    return value
 
 
 def _parsed_as(kind: Any, text: str) -> Any:
@@ -158,23 +168,8 @@ def _parsed_as(kind: Any, text: str) -> Any:
 
 def check_fields(settings: Any) -> None:
     """Raise UsageError for a field that is not among the choices of its Literal, or outside the range of its Option."""
-    for name, (choices, option) in _rules(type(settings)).items():  # type: ignore[arg-type]  # types are hashable
-        value, flag = getattr(settings, name), f"--{name.replace('_', '-')}"
-        if choices and value not in choices:
-            raise UsageError(f"{flag} is {value!r}; it must be one of {', '.join(map(str, choices))}")
-        low, high = option.min, option.max
-        if value is None or ((low is None or value >= low) and (high is None or value <= high)):
-            continue
-        allowed = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
-        raise UsageError(f"{option.flags[0] if option.flags else flag} is {value:g}; it must be {allowed}")
-
-
-@cache
-def _rules(cls: type) -> Mapping[str, tuple[tuple[Any, ...], Option]]:
-    """The choices and the option of each field of a settings class."""
-    rules = {}
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        option = next((note for note in notes if isinstance(note, Option)), Option())
-        rules[name] = (get_args(kind) if get_origin(kind) is Literal else (), option)
-    return rules
+    for name, (kind, option) in _typed_fields(type(settings)).items():  # type: ignore[arg-type]  # types are hashable
+        value, flag = getattr(settings, name), option.flags[0] if option.flags else f"--{name.replace('_', '-')}"
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise UsageError(f"{flag} is {value!r}; it must be one of {', '.join(map(str, get_args(kind)))}")
+        _check_range(value, option, flag)

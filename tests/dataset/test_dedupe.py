@@ -131,7 +131,7 @@ def test_one_row_a_problem(tmp_path: Path, made: Any) -> None:
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"by": "id"}, "--by is 'id'"), ({"near": 0.1}, "--near is 0.1; it must be from 0.3 to 1")],
+    [({"by": "id"}, "--by is 'id'"), ({"near": 0.1}, "--near is 0.1; it must be at least 0.3 and at most 1")],
 )
 def test_wrong_options_are_named(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):

@@ -223,7 +223,7 @@ def test_training_rows_and_published_formats_are_filtered_as_well(tmp_path: Path
         ({}, "no rule is asked for"),
         ({"critiques": "some"}, "--critiques is 'some'"),
         ({"max_steps": 0}, "--max-steps is 0; it must be at least 1"),
-        ({"min_agreement": 2}, "--min-agreement is 2; it must be from 0 to 1"),
+        ({"min_agreement": 2}, "--min-agreement is 2; it must be at least 0 and at most 1"),
     ],
 )
 def test_wrong_options_are_named(tmp_path: Path, options: dict[str, Any], said: str) -> None:
