@@ -1,4 +1,4 @@
-"""Rows that cannot be read are named with file, line and mend; the rest of the file is kept as asked."""
+"""Rows that cannot be read are named with file, line and fix; the rest of the file is kept as asked."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = [
 
 
 @pytest.mark.parametrize(("name", "spoil", "said"), BAD, ids=[f"{name}-{said[:24]}" for name, _, said in BAD])
-def test_a_bad_row_names_line_field_and_mend_and_can_be_skipped(
+def test_a_bad_row_names_line_field_and_fix_and_can_be_skipped(
     tmp_path: Path, name: str, spoil: Callable[[dict[str, Any]], dict[str, Any]], said: str
 ) -> None:
     good = [{**GOOD[name], "id": f"r{n}"} if name != "mrben" else GOOD[name] for n in range(2)]
     path = rows(tmp_path / "x.jsonl", good[0], spoil(dict(GOOD[name])), good[1])
     error = error_of(path, name)
     assert error.where.startswith(f"{path}:2")
-    assert error.mend
+    assert error.fix
     assert said in str(error)
     report, complaints = Report(), list[InputError]()
     found = list(read_trajectories(path, name, on_error="skip", complain=complaints.append, report=report))
