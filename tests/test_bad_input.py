@@ -1,4 +1,4 @@
-"""What goes wrong for a user is one line that names the place and the fix, with its exit code, and the rows before it are kept."""
+"""An error of the user is one line that names the place and the fix, with its exit code; the rows before it are kept."""
 
 from __future__ import annotations
 
