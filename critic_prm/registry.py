@@ -44,7 +44,7 @@ KINDS: Mapping[str, Kind] = {
     "search method": Kind("critic_prm.search.methods", "async def search("),
     "analysis": Kind("critic_prm.evaluate.analyze", "NUMBERS"),
     "loss": Kind("distill.losses", "def loss("),
-    "student": Kind("distill.students", "def load("),
+    "student": Kind("distill.students", "STUDENT ="),
 }
 """Adding an implementation means adding one file to its package; nothing else lists them."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from distill.data import Row, TrainingSet, labelled, read_training_set
 from distill.decision import Calibration, auroc_interval, brier_interval, choose, choose_threshold, f1_interval
 from distill.store import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
 from distill.training.progress import draw
-from distill.types import Scorer, Student, open_student
+from distill.types import Scorer, Student, choose_student
 from distill.verifier import fingerprint
 
 FEW = 50
@@ -52,20 +52,20 @@ def distill(
 ) -> Distilled:
     """Distill a training set (a folder, or a `TrainingSet` already in memory) into the verifier folder `out`.
 
-    `student` is the name of a student without settings, or a student object such as `Transformer(base, settings)`. `say`
+    `student` is a text for `choose_student`, or a student object such as `Transformer(base, settings)`. `say`
     receives progress lines. The state needed to resume an interrupted run is kept in a hidden folder beside `out` until the
     verifier is complete.
 
     Raises UsageError for an unknown student and InputError for a training set that cannot be learned from; `out` is then left
     unchanged.
     """
-    school = cast(Student, open_student(student)) if isinstance(student, str) else student
+    student = choose_student(student) if isinstance(student, str) else student
     target = Path(out)
     check_target(target)
     signals.note(str(target), "was not written")
     rows = data if isinstance(data, TrainingSet) else read_training_set(data)
     work = work_folder(target)
-    trained = school.train(rows, seed=seed, say=say, work=work)
+    trained = student.train(rows, seed=seed, say=say, work=work)
     say("calibration and threshold on dev")
     raw = score_rows(trained.scorer, rows.dev)
     calibration, briers = calibrate(raw, rows.dev)
@@ -94,6 +94,8 @@ def distill(
             "data_sha256": rows.fingerprint,
             "sources": dict(Counter(row.source for row in rows.train).most_common()),
             "seed": seed,
+            "solutions": trained.solutions,
+            "steps": trained.steps,
             **trained.summary,
         },
         "versions": versions(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, get_args
 
 from critic_prm.data.hashing import check_shares, parse_shares
@@ -86,6 +86,10 @@ class TrainingSettings:
     save_minutes: float = 5.0
     """Minutes between checkpoints."""
 
+    def resolved(self, max_length: int = 2048) -> TrainingSettings:
+        """Return the settings of a run: those that are not given have the default of the task."""
+        return self if self.max_length else replace(self, max_length=max_length)
+
     def __post_init__(self) -> None:
         from distill.layouts import LAYOUTS
 
@@ -118,6 +122,9 @@ class TrainingSettings:
             parse_lora(self.lora)
             if self.freeze != "none":
                 raise UsageError("lora and freeze exclude each other: with adapters, the base is frozen already")
+
+
+DEFAULT_TRAINING = TrainingSettings()
 
 
 def parse_lora(text: str) -> Lora:

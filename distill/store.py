@@ -12,11 +12,11 @@ from typing import Any, BinaryIO, TypeGuard
 
 import orjson
 
-from critic_prm import signals
+from critic_prm import registry, signals
 from critic_prm.errors import CriticPrmError, InputError
 from distill.decision import calibration_from_json
 from distill.settings import DEFAULT, LoadOptions
-from distill.types import open_student, student_names
+from distill.types import load_scorer
 from distill.verifier import Verifier, fingerprint
 
 FORMAT = "critic-prm-verifier"
@@ -85,17 +85,15 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def read_verifier(folder: Path, opening: LoadOptions = DEFAULT) -> Verifier:
+def read_verifier(folder: Path, loading: LoadOptions = DEFAULT) -> Verifier:
     """Read and check a verifier folder. Raises InputError."""
     info = read_info(folder)
-    try:
-        student = open_student(info["student"])
-    except CriticPrmError:
+    if info["student"] not in (students := registry.names("student")):
         raise InputError(
             str(folder),
             f"it holds the student {info['student']!r}, which this version does not know",
-            f"there are: {', '.join(student_names())}",
-        ) from None
+            f"there are: {', '.join(students)}",
+        )
     check_folder(folder)
     found = fingerprint(folder)
     if found != info["fingerprint"]:
@@ -105,7 +103,7 @@ def read_verifier(folder: Path, opening: LoadOptions = DEFAULT) -> Verifier:
         )  # fmt: skip
     try:
         calibration = calibration_from_json(info["calibration"])
-        scorer = student.load(folder, opening)
+        scorer = load_scorer(info["student"], folder, loading)
     except CriticPrmError:
         raise
     except Exception as error:  # for a damaged folder, libraries raise many kinds of exceptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from critic_prm import registry
 from critic_prm.errors import UsageError
+from critic_prm.option import parse_options
 from distill.data import TrainingSet
-from distill.settings import DEFAULT, LoadOptions
+from distill.settings import DEFAULT, DEFAULT_TRAINING, LoadOptions, TrainingSettings
 
 if TYPE_CHECKING:
     from distill.layouts import Encoded
-    from distill.settings import TrainingSettings
 
 
 Floats = NDArray[np.float64]
@@ -39,14 +39,6 @@ class Runner(Protocol):
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         """Score all steps of all solutions, in order. A score does not depend on the other solutions of the call."""
         ...
-
-
-def require_default(opening: LoadOptions, student: str) -> None:
-    """Raise UsageError if load options are given for a student that supports only the default."""
-    if opening != DEFAULT:
-        raise UsageError(
-            f"a {student} verifier is opened in one way only; leave --backend, --dtype, --device and --base-url out"
-        )
 
 
 Item: TypeAlias = tuple[str, Sequence[str]]
@@ -81,21 +73,25 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The result of training: the scorer and a summary for the verifier folder (counts, settings, seconds).
-
-    `student` names the module of `students/` whose `load` opens the folder. In distributed training, `leads` is true in one
-    process only; only that process writes the verifier.
-    """
+    """The result of training."""
 
     scorer: Scorer
-    base: str
+    student: str
+    """Name of the student, whose module loads the verifier folder."""
+    solutions: int
+    """Number of solutions trained on."""
+    steps: int
+    """Number of labelled steps trained on."""
+    base: str = "none"
+    """The base model, a hub name or a folder; "none" if the student has none."""
     summary: Mapping[str, Any] = field(default_factory=dict)
-    student: str = "linear"
+    """Further facts about the training for the verifier folder, such as settings and seconds."""
     leads: bool = True
+    """In distributed training, true in one process only, which writes the verifier."""
 
 
 class Student(Protocol):
-    """A trainable model: a module in `students/`, or an object defined there for students with settings."""
+    """A model that can be trained: a base, if the student has one, with its settings."""
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
         """Train on `data.train`; `data.dev` may be used for early stopping only. `say` receives progress lines.
@@ -106,62 +102,60 @@ class Student(Protocol):
         ...
 
 
-class StudentModule(Protocol):
-    """Interface of a module in `students/`."""
+@dataclass(frozen=True, slots=True)
+class StudentType:
+    """What a module in `students/` declares as STUDENT. The student is called as its file.
 
-    def load(self, folder: Path, opening: LoadOptions = ...) -> Scorer:
-        """Load what `Scorer.save` wrote.
-
-        Raises OSError, ValueError or KeyError for a damaged folder, and UsageError for load options that this student does not
-        support.
-        """
-        ...
-
-
-def student_names() -> list[str]:
-    """List the available students: the modules of `distill/students`."""
-    return registry.names("student")
-
-
-def open_student(name: str) -> StudentModule:
-    """Import the student called `name`. Raises UsageError with the available names."""
-    return cast(StudentModule, registry.load("student", name))
-
-
-def choose_student(name: str, settings: TrainingSettings, sources: tuple[str, ...] = ()) -> Student:
-    """Create the student that a command names.
-
-    "linear" is the linear student; a base (a hub name or a local folder) is a transformer. "implicit:BASE" learns from outcomes
-    only; "hybrid:BASE" is the linear student with features of a frozen base, which reads the sources that match `sources`, or
-    all if there are none.
-
-    Raises UsageError for settings that the student does not support.
+    A module may also declare a dataclass `Options`: settings of its own, which `distill` takes as `--option KEY=VALUE`.
     """
-    if sources and not name.startswith("hybrid:"):
-        raise UsageError("--sources says what a hybrid student reads; other students learn from all sources")
-    if name in student_names() and hasattr(open_student(name), "train"):
-        changed = changed_settings(settings)
-        if changed:
-            raise UsageError(
-                f"the {name} student has no {', '.join(changed)}; name a base, such as --student FOLDER, to use them"
-            )
-        return cast(Student, open_student(name))
-    if name.startswith("implicit:"):
-        from distill.students.implicit import Implicit
 
-        return Implicit(name.removeprefix("implicit:"), settings)
-    if name.startswith("hybrid:"):
-        from distill.students.hybrid import APPLY, Hybrid
-
-        changed = [option for option in changed_settings(settings) if option not in APPLY]
-        if changed:
-            raise UsageError(f"the hybrid student has no {', '.join(changed)}: its base is read, not trained")
-        return Hybrid(name.removeprefix("hybrid:"), settings, sources or ("*",))
-    from distill.students.transformer import Transformer
-
-    return Transformer(name, settings)
+    make: Callable[[str, TrainingSettings, Any], Student]
+    """Create a student from a base ("" if it has none), settings and an object of the module's `Options` (or None)."""
+    load: Callable[[Path, LoadOptions], Scorer]
+    """Load what `Scorer.save` wrote. Raises OSError, ValueError or KeyError for a damaged folder."""
+    needs_base: bool = True
+    """Whether it is trained from a base model, written NAME:BASE."""
+    takes_bare_base: bool = False
+    """Whether a base without the name of a student means this student."""
+    settings: Collection[str] = ()
+    """The fields of TrainingSettings that it uses."""
+    has_backends: bool = False
+    """Whether its verifiers can be opened with other LoadOptions than the defaults."""
 
 
-def changed_settings(settings: TrainingSettings) -> list[str]:
-    """List the options that differ from their defaults, as written on the command line."""
-    return [f"--{f.name.replace('_', '-')}" for f in fields(settings) if getattr(settings, f.name) != f.default]
+def open_student(name: str) -> StudentType:
+    """Import the student called `name`. Raises UsageError with the available names."""
+    return cast(StudentType, registry.load("student", name).STUDENT)
+
+
+def choose_student(text: str, settings: TrainingSettings = DEFAULT_TRAINING, options: Sequence[str] = ()) -> Student:
+    """Create the student that a command names: NAME, NAME:BASE, or a base alone (a hub name or a local folder).
+
+    `options` are texts "key=value" for the student's own `Options`. Raises UsageError for settings and options that the student
+    does not have, and for a missing base.
+    """
+    name, _, base = text.partition(":")
+    names = registry.names("student")
+    if name not in names:
+        name, base = next(name for name in names if open_student(name).takes_bare_base), text
+    student = open_student(name)
+    if bool(base) != student.needs_base:
+        how = f"needs a base: --student {name}:BASE" if student.needs_base else f"has no base: --student {name}"
+        raise UsageError(f"the student is {text!r}, but {name} {how}")
+    check_settings(name, settings)
+    return student.make(base, settings, parse_options(registry.load("student", name), options, f"the {name} student"))
+
+
+def check_settings(name: str, settings: TrainingSettings) -> None:
+    """Raise UsageError for settings that the student called `name` does not have and that differ from their defaults."""
+    changed = (f.name for f in fields(settings) if getattr(settings, f.name) != f.default)
+    if unused := [f"--{field.replace('_', '-')}" for field in changed if field not in open_student(name).settings]:
+        raise UsageError(f"the {name} student has no {', '.join(unused)}; leave it out, or name another --student")
+
+
+def load_scorer(name: str, folder: Path, loading: LoadOptions) -> Scorer:
+    """Load the scorer of a verifier folder. Raises UsageError for load options that the student does not support."""
+    student = open_student(name)
+    if loading != DEFAULT and not student.has_backends:
+        raise UsageError(f"a {name} verifier has no --backend, --dtype, --device and --base-url; leave them out")
+    return student.load(folder, loading)

@@ -18,7 +18,7 @@ def distill(
     student: Annotated[
         str,
         typer.Option(
-            metavar="linear|BASE",
+            metavar="NAME[:BASE]",
             help="linear; or BASE, a causal model or encoder by hub name or folder; hybrid:BASE, linear plus probes on a"
             " frozen base; implicit:BASE, trained on outcomes alone.",
         ),
@@ -28,9 +28,10 @@ def distill(
     ] = "scores",
     seed: Annotated[int, typer.Option(help="Random seed; the same seed and data give the same verifier.")] = 0,
     judge_dev: Annotated[int, typer.Option(help="For sft: judge N dev solutions at the end; 0: none.")] = 32,
-    sources: Annotated[
-        str, typer.Option(metavar="PATTERN,...", help="For hybrid: sources for which the base is used; default: all.")
-    ] = "",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Option of the student, such as sources=math_* for hybrid; may be repeated."),
+    ] = None,
     *,
     settings: TrainingSettings,
 ) -> None:
@@ -58,7 +59,7 @@ def distill(
     if objective == "sft":
         train_judge(data, out, student, settings, judge_dev, seed, say)
         return
-    chosen_student = choose_student(student, settings, tuple(filter(None, sources.split(","))))
+    chosen_student = choose_student(student, settings, option or ())
     result = run(data, out, student=chosen_student, seed=seed, say=say)
     columns = {"solutions": "rows", "steps": "steps", "auroc": "AUROC", "brier": "Brier", "ece": "ECE", "f1": "F1"}
     columns |= {"erroneous": "err.", "correct": "corr."}

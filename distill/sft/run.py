@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from critic_prm.data.records.writing import new_folder
 from critic_prm.errors import InputError, UsageError
 from distill.card import judge_card
-from distill.settings import TrainingSettings
+from distill.settings import DEFAULT_TRAINING, TrainingSettings
 from distill.sft.chats import ChatOptions, Counting
 from distill.sft.material import Material, Talk, read_material, tally
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT = "critic-prm judge 1"
 MARK = "judge.json"
-DEFAULT = TrainingSettings(max_length=8192)
+MAX_LENGTH = 8192
+"""Default of --max-length: critiques are longer than step scores need."""
 KEPT = ("training.jsonl", "training.png")
 NOT_HERE = ("loss", "heads", "label_smoothing", "class_weights", "layout", "chat_template", "domain_weights", "trusted")
 """TrainingSettings that apply only to step scores. A generative student always uses the base's chat template."""
@@ -44,7 +45,7 @@ def distill_sft(
     data: str | Path,
     out: str | Path,
     base: str,
-    settings: TrainingSettings = DEFAULT,
+    settings: TrainingSettings = DEFAULT_TRAINING,
     *,
     options: ChatOptions | None = None,
     stored: Stored | None = None,
@@ -67,6 +68,8 @@ def distill_sft(
 
     target = Path(out)
     _check(settings, target)
+    settings = settings.resolved(MAX_LENGTH)
+    longest = settings.max_length or MAX_LENGTH
     require_torch()
     import torch
 
@@ -90,8 +93,8 @@ def distill_sft(
     torch.manual_seed(seed)
     with quiet():
         policy = open_policy(base, settings)
-    context = int(getattr(policy.model.config, "max_position_embeddings", None) or settings.max_length)
-    room = min(settings.max_length, context)
+    context = int(getattr(policy.model.config, "max_position_embeddings", None) or longest)
+    room = min(longest, context)
     told = say if team.rank == 0 else _silent
     split = {
         name: _tokens(tokenizer, talks, room, settings, f"{material.name}/{name}", told)

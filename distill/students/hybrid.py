@@ -21,7 +21,7 @@ from distill.decision import Floats, logit, sigmoid
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
 from distill.students import linear
 from distill.students.frozen_lm import StepFeatures
-from distill.types import Item, Trained, require_default
+from distill.types import Item, StudentType, Trained
 
 if TYPE_CHECKING:
     from distill.students.frozen_lm import FrozenLM
@@ -39,10 +39,6 @@ DEPTH = 0.6
 
 USUAL = 3.0
 """Number of virtual earlier steps with the mean log odds that every solution starts with; chosen in the same way."""
-
-
-APPLY = ("--layout", "--chat-template", "--max-length", "--dtype", "--device")
-"""The options that apply to a frozen base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +83,12 @@ class Hybrid:
         plain = linear.train(data, seed=seed, say=say).scorer
         assert isinstance(plain, linear.LinearScorer)
         summary = {
-            "solutions": len(data.train),
             "solutions_read": len(rows),
-            "steps": steps,
             "seconds": round(time.monotonic() - started, 1),
-            "settings": {"sources": list(self.sources), "depth": DEPTH, **asdict(self.settings)},
+            "settings": {"sources": list(self.sources), "depth": DEPTH, **asdict(self.settings.resolved())},
         }
         scorer = HybridScorer(plain, reader, states, surprise, usual, _stored(reader, self.settings))
-        return Trained(scorer, self.base, summary, "hybrid")
+        return Trained(scorer, "hybrid", len(data.train), steps, self.base, summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +140,8 @@ class HybridScorer:
             raise OSError(str(error)) from None
 
 
-def load(folder: Path, opening: LoadOptions = DEFAULT) -> HybridScorer:
+def load(folder: Path, loading: LoadOptions = DEFAULT) -> HybridScorer:
     """Load a scorer from its folder. Raises ConfigError without torch."""
-    require_default(opening, "hybrid")
     from safetensors import SafetensorError, safe_open
 
     from distill.students.transformer import require_torch
@@ -324,3 +317,18 @@ def probe_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Probe:
 
 def _standard(x: NDArray[Any], mean: Floats, scale: Floats) -> Floats:
     return np.clip(np.nan_to_num((x - mean) / scale, nan=0.0, posinf=REACH, neginf=-REACH), -REACH, REACH)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of the hybrid student alone."""
+
+    sources: tuple[str, ...] = ("*",)
+    """Shell patterns of the sources of the training set that the base reads, with commas."""
+
+
+STUDENT = StudentType(
+    make=lambda base, settings, options: Hybrid(base, settings, options.sources),
+    load=load,
+    settings=("layout", "chat_template", "max_length", "dtype", "device"),
+)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic_prm.errors import InputError, UsageError
+from critic_prm.errors import InputError
 from distill.data import TrainingSet
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
-from distill.types import Item, Scorer, Trained, require_default
+from distill.types import Item, Scorer, StudentType, Trained, check_settings
 
 if TYPE_CHECKING:
     from distill.decision import Floats
     from distill.layouts import Encoded, Encoder
     from distill.training.causal import Policy
-
-FOREIGN = ("heads", "loss", "domain_weights", "trusted", "class_weights", "label_smoothing")
-"""TrainingSettings that apply only to students with heads."""
 
 BETA = 0.05
 """Factor of the log ratio, in training and in scoring (arXiv 2412.01981)."""
@@ -45,7 +42,7 @@ class Implicit:
         """Train on the outcomes of `data.train`. `work` receives checkpoints and metrics; see `loop.fit`.
 
         Raises ConfigError if torch or the requested device is missing, InputError for a base that is not a causal language
-        model and for rows without outcomes of both kinds, and UsageError for settings that apply only to heads.
+        model and for rows without outcomes of both kinds.
         """
         from distill.students.transformer import (
             encoder_for,
@@ -65,10 +62,8 @@ class Implicit:
         from distill.training.network import mend_padding, open_tokenizer
         from distill.training.progress import watching
 
-        given = [f"--{n.replace('_', '-')}" for n in FOREIGN if getattr(self.settings, n) != getattr(TrainingSettings(), n)]
-        if given:
-            raise UsageError(f"an implicit student has no {', '.join(given)}: it has no heads and one loss, that of outcomes")
-        settings = replace(self.settings, loss="implicit")
+        check_settings("implicit", self.settings)
+        settings = replace(self.settings.resolved(), loss="implicit")
         check_rows("implicit", data.train, f"{data.folder}/train.jsonl")
         team = open_team(settings)
         if team.rank:
@@ -100,17 +95,15 @@ class Implicit:
         reference = open_policy(self.base, replace(settings, lora="", freeze="none"))
         scorer = ImplicitScorer(plain_policy(policy), reference, encoder, stored)
         counts = {
-            "solutions": len(rows),
-            "steps": len(train.want.p),
             "outcomes": sum(row.outcome is not None for row in rows),
             "processes": team.size,
         }
-        return Trained(scorer, self.base, {**counts, **summary, "settings": asdict(settings)}, "implicit", team.rank == 0)
+        more = {**counts, **summary, "settings": asdict(settings)}
+        return Trained(scorer, "implicit", len(rows), len(train.want.p), self.base, more, team.rank == 0)
 
 
-def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
+def load(folder: Path, loading: LoadOptions = DEFAULT) -> Scorer:
     """Open a verifier folder with the policy, and the reference in its subfolder. Raises OSError, ValueError or KeyError."""
-    require_default(opening, "implicit")
     from distill.students.transformer import require_torch
 
     require_torch()
@@ -175,3 +168,12 @@ class ImplicitScorer:
 
 def _silent(line: str) -> None:
     """Discard progress lines in all processes but one."""
+
+
+HEADS_ONLY = {"heads", "loss", "domain_weights", "trusted", "class_weights", "label_smoothing"}
+
+STUDENT = StudentType(
+    make=lambda base, settings, options: Implicit(base, settings),
+    load=load,
+    settings={field.name for field in fields(TrainingSettings)} - HEADS_ONLY,
+)

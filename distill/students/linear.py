@@ -20,7 +20,7 @@ from distill.decision import Floats, sigmoid
 from distill.features import steps as features
 from distill.settings import DEFAULT, LoadOptions
 from distill.students.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
-from distill.types import Item, Trained, require_default
+from distill.types import Item, StudentType, Trained
 
 _WORD = re.compile(r"[a-z]+|\\[a-z]+|\d+(?:\.\d+)?|[^\sa-z\d]")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -151,9 +151,8 @@ class LinearScorer:
             raise OSError(str(error)) from None
 
 
-def load(folder: Path, opening: LoadOptions = DEFAULT) -> LinearScorer:
+def load(folder: Path, loading: LoadOptions = DEFAULT) -> LinearScorer:
     """Load a scorer from its folder."""
-    require_default(opening, "linear")
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -178,7 +177,7 @@ def load(folder: Path, opening: LoadOptions = DEFAULT) -> LinearScorer:
     return LinearScorer(arrays["text.weights"], float(arrays["text.intercept"][0]), forest, settings)
 
 
-def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
+def train(data: TrainingSet, *, seed: int, say: Callable[[str], None]) -> Trained:
     """Fit to `data.train`. The trees see text log odds of folds that did not contain the row (see `_folds`)."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -210,13 +209,19 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Pat
     ]  # fmt: skip
     forest = mean_forest([forest_from_sklearn(model) for model in forests])
     scorer = LinearScorer(weights.astype(np.float32), intercept, forest, settings)
-    summary = {
-        "solutions": len(rows),
-        "steps": len(y),
-        "seconds": round(time.monotonic() - started, 1),
-        "settings": asdict(settings),
-    }
-    return Trained(scorer, "none", summary)
+    summary = {"seconds": round(time.monotonic() - started, 1), "settings": asdict(settings)}
+    return Trained(scorer, "linear", len(rows), len(y), summary=summary)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """The linear student; see `Student`. Its settings are fixed."""
+
+    def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
+        return train(data, seed=seed, say=say)
+
+
+STUDENT = StudentType(make=lambda base, settings, options: Linear(), load=load, needs_base=False)
 
 
 def numeric(items: Sequence[Item]) -> Floats:

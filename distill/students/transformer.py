@@ -7,14 +7,14 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
 from distill.data import Row, TrainingSet
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
-from distill.types import Scorer, Trained
+from distill.types import Scorer, StudentType, Trained
 
 if TYPE_CHECKING:
     from distill.layouts import Encoded, Encoder
@@ -46,7 +46,7 @@ class Transformer:
         from distill.training.progress import watching
 
         check_settings(self.settings)
-        settings, loss = self.settings, open_loss(self.settings.loss)
+        settings, loss = self.settings.resolved(), open_loss(self.settings.loss)
         own, trusted_rows = split_trusted(data.train, settings.trusted)
         check_rows(settings.loss, own, f"{data.folder}/train.jsonl")
         team = open_team(settings)
@@ -84,19 +84,21 @@ class Transformer:
         steps = sum(label is not None for row in rows for label in row.labels)
         return Trained(
             _scorer(network, encoder, settings),
-            self.base,
-            {"solutions": len(rows), "steps": steps, "processes": team.size, **summary, "settings": asdict(settings)},
             "transformer",
+            len(rows),
+            steps,
+            self.base,
+            {"processes": team.size, **summary, "settings": asdict(settings)},
             team.rank == 0,
         )
 
 
-def load(folder: Path, opening: LoadOptions = DEFAULT) -> Scorer:
+def load(folder: Path, loading: LoadOptions = DEFAULT) -> Scorer:
     """Open a verifier folder. Raises ValueError if it lacks a head or weights, ConfigError if a requirement is missing."""
     require_torch()
     from distill.scoring.scorer import open_scorer
 
-    return open_scorer(folder, opening)
+    return open_scorer(folder, loading)
 
 
 def require_torch() -> None:
@@ -152,7 +154,8 @@ def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: TrainingSet
     """Create the encoder of a base: the layout of the settings, and the lower of their maximum length and the base's."""
     from distill.layouts import make_encoder
 
-    limits = [settings.max_length, getattr(config, "max_position_embeddings", None) or settings.max_length]
+    longest = settings.resolved().max_length or 0
+    limits = [longest, getattr(config, "max_position_embeddings", None) or longest]
     if not causal:
         limits.append(tokenizer.model_max_length)  # RoBERTa counts positions from 2, which only its tokenizer's limit reflects
     return make_encoder(tokenizer, settings.layout, min(limits), chat_template=settings.chat_template, causal=causal)
@@ -238,3 +241,12 @@ def _scorer(network: Network, encoder: Encoder, settings: TrainingSettings) -> S
 
 def _silent(line: str) -> None:
     """Discard progress lines in all processes but one."""
+
+
+STUDENT = StudentType(
+    make=lambda base, settings, options: Transformer(base, settings),
+    load=load,
+    takes_bare_base=True,
+    settings={field.name for field in fields(TrainingSettings)},
+    has_backends=True,
+)

@@ -130,7 +130,7 @@ class TestLearned:
         weights = found.summary["domain_weights"]
         assert set(weights) == {"one", "two", "flipped"}
         assert weights["flipped"] < 0.9 < 1 < min(weights["one"], weights["two"])
-        assert found.summary["solutions"] == 80
+        assert found.solutions == 80
         assert any("the trusted set has 20 solutions" in line for line in said)
 
     def test_a_trusted_file_must_not_share_problems(self, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_what_cannot_be_is_said_before_the_first_step(base: Path, tmp_path: Path
     def train(settings: TrainingSettings = SETTINGS, data: tuple[Row, ...] = rows(4), place: Path = base) -> Any:
         return distill(TrainingSet("toy", data, data, ()), tmp_path / "v", student=Implicit(str(place), settings))
 
-    with pytest.raises(UsageError, match="has no --heads, --trusted: it has no heads"):
+    with pytest.raises(UsageError, match="implicit student has no --heads, --trusted"):
         train(replace(SETTINGS, heads=4, trusted="x"))
     with pytest.raises(InputError, match="needs outcomes of both kinds"):
         train(data=rows(1))

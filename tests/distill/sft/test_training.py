@@ -19,7 +19,7 @@ from critic_prm.errors import InputError, UsageError
 from critic_prm.styles.prompt import open_style
 from distill.settings import ChatOptions, TrainingSettings
 from distill.sft.chats import build_chats
-from distill.sft.run import DEFAULT, distill_sft
+from distill.sft.run import MAX_LENGTH, distill_sft
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
     assert measure(Answerer(untrained, tokenizer, 64), style, few)["read"] == 0.0
     card = (tmp_path / "judge" / "README.md").read_text("utf-8")
     assert "--style judge/short.jinja" in card
-    assert DEFAULT.max_length == 8192
+    assert MAX_LENGTH == 8192
 
 
 QUICK = TrainingSettings(epochs=2, lr=1e-3, batch_tokens=300, dtype="fp32", max_length=256)
@@ -93,7 +93,7 @@ async def test_two_commands_from_labels_to_a_judge(
     command += " --judge-dev 1 --max-length 256"
     build()([*command.split(), "--lora", "r=4", "--dtype", "bf16", "--lr", "0.01"], standalone_mode=False)
     said = capsys.readouterr().err
-    assert "loss a token on dev" in said
+    assert "loss per token on dev" in said
     assert "as a judge of 1 solutions of dev" in said
     judge = tmp_path / "judge"
     info, metrics = (orjson.loads((judge / name).read_bytes()) for name in ("judge.json", "metrics.json"))
