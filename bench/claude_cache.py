@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 from aiohttp import web
@@ -31,7 +31,7 @@ from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.run import label
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.models import abilities
-from critic_prm.providers.provider import Usage
+from critic_prm.providers.provider import Provider, Usage
 
 MARKERS = 4
 LOOKBACK = 20
@@ -165,7 +165,8 @@ async def serving(cache: PromptCache, reply: str, latency: float = 0.01) -> Asyn
 class Unmarked(AnthropicProvider):
     """The provider as it was: the system text is marked and nothing else."""
 
-    marked = property()
+    capabilities: ClassVar = frozenset()
+    marked = Provider.marked
 
 
 def agent_run(steps: int = 20, seed: int = 0) -> Trajectory:

@@ -35,7 +35,7 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "provider": Kind("critic_prm.providers", "def connect("),
+    "provider": Kind("critic_prm.providers", "PROVIDER ="),
     "format": Kind("critic_prm.data.formats", "FORMAT ="),
     "reader": Kind("critic_prm.styles.readers", "def read("),
     "family": Kind("critic_prm.generate.families", "def draw("),

@@ -501,7 +501,7 @@ def test_every_option_of_a_stage_is_classed() -> None:
             "title",
             "tokenizer",
         ),
-        *("trust", "trusted", "verifier"),
+        *("option", "trust", "trusted", "verifier"),
     }
 
     def named(command: Any) -> Iterator[str]:

@@ -49,7 +49,7 @@ def doctor(
             return await examine_verifier(Path(judge), served, os.environ.get("VLLM_API_KEY") or "none")
         critic = connect(judge, replace(judging, db=Path(folder) / "doctor.db"))
         # A model in this process must be loaded first, which may take longer than two minutes.
-        near = "near" in getattr(critic.client.provider, "gives", ())
+        near = "in-process" in critic.client.provider.capabilities
         patience = judging.timeout if near else min(judging.timeout, 120.0)
         try:
             return await examine(critic, patience, golden)

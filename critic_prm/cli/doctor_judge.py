@@ -193,7 +193,7 @@ def _table(provider: Provider, critic: LLMCritic) -> list[Finding]:
     if able.note:
         findings.append(Finding("table", "note", able.note))
     request = critic.requests(EXAMPLE)[0]
-    if hasattr(provider, "marked"):
+    if "cache-markers" in provider.capabilities:
         findings.append(_prompt_cache(request, able.cached_from, critic.style.per == "step"))
     return [*findings, replace(_sent(provider.wire(request)), what="a run sends")]
 

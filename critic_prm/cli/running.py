@@ -125,7 +125,6 @@ def run_batched(
     """
     from critic_prm.engine.batch.ledger import Ledger
     from critic_prm.label.batch_job import Job
-    from critic_prm.providers.batches import batch_api
 
     tally, clients = RunStats(total=rows.options.limit), clients_of(critic)
     for refused, problem in (
@@ -137,7 +136,7 @@ def run_batched(
         if refused:
             raise UsageError(problem)
     for client in clients:
-        batch_api(client.provider)  # fails early if the provider has no batch API
+        client.provider.batches()  # fails early if the provider has no batch API
     ledger = Ledger(judging.db).alone()
 
     def say(text: str) -> None:

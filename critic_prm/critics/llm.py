@@ -35,7 +35,7 @@ LONG = 1 << 16
 
 def connect(name: str, options: JudgeOptions) -> LLMCritic:
     """Open the judge "provider/model". Raises UsageError and ConfigError before any request is sent."""
-    return with_provider(open_provider(name, options.base_url), options)
+    return with_provider(open_provider(name, options.base_url, options.option), options)
 
 
 def with_provider(provider: Provider, options: JudgeOptions) -> LLMCritic:
@@ -58,7 +58,7 @@ def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int |
     is known to support them."""
     if sampling.logprobs is not None or style.reader not in FOR_CHANCES:
         return sampling.logprobs or None
-    if "logprobs" not in getattr(provider, "gives", ()) and abilities(provider.name, provider.model).match == "*":
+    if "logprobs" not in provider.capabilities and abilities(provider.name, provider.model).match == "*":
         return None
     try:
         provider.wire(Request((Message("user", "?"),), replace(sampling, logprobs=ALTERNATIVES)))
@@ -120,7 +120,7 @@ class LLMCritic(Critic):
         await self.client.close()
 
     def _questions(self, trajectory: Trajectory) -> Iterator[Question]:
-        shared = hasattr(self.client.provider, "marked")
+        shared = "cache-markers" in self.client.provider.capabilities
         return questions(self.style, trajectory, reference=self.with_reference, shared=shared)
 
     async def _judge(self, trajectory: Trajectory, questions: Iterable[Question], sample: int) -> Judgement:
@@ -153,7 +153,7 @@ class LLMCritic(Critic):
         conversation = conversation.with_reply(answer.reply)
         reading = await _read(question, conversation.reply)
         keys, kinds, left = [answer.key], list[str](), self.follow_ups
-        can_continue = "continue" in getattr(self.client.provider, "gives", ())
+        can_continue = "continue" in self.client.provider.capabilities
         while len(conversation.reply.text) <= LONGEST:  # a follow-up to a longer reply would send all of it back
             follow_up = next_follow_up(conversation, reading, question, left, can_continue)
             if follow_up is None:

@@ -94,8 +94,9 @@ class Origin:
             if self.trusted:
                 return str(value)
             raise self.refusal(what, value, f"provider/MODEL; the providers are {', '.join(registry.names('provider'))}")
-        may_be_path = getattr(registry.load("provider", kind), "MODEL_IS_PATH", False)
-        if may_be_path and (model[0] in "/\\~." or exists(self.folder / model) or exists(Path(model))):
+        if registry.load("provider", kind).PROVIDER.model_is_path and (
+            model[0] in "/\\~." or exists(self.folder / model) or exists(Path(model))
+        ):
             return f"{kind}/{self.path(what, model)}"
         return str(value)
 

@@ -20,7 +20,7 @@ from sqlite_utils import Database, Migrations
 
 from critic_prm.data.records.reading import Record
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from critic_prm.providers.provider import MOST_TOKENS, Usage, request_key
+from critic_prm.providers.provider import MOST_TOKENS, Reply, Usage, read_stored, request_key
 from critic_prm.safe_text import safe_text
 
 migrations = Migrations("critic-prm")
@@ -217,6 +217,15 @@ class Cache:
         """Return the request body of the reply stored under `key`, or None."""
         rows = self._rows("SELECT rowid AS place, * FROM reply WHERE key = ?", key)
         return self._whole(rows[0])[0] if rows else None
+
+    def reply(self, key: str, *, complete: bool = False) -> Reply | None:
+        """Parse the reply stored under `key` or, without `complete`, the last incomplete one, as the provider that sent the
+        request parses it. None if there is none or it cannot be parsed. Raises InputError when the row is damaged."""
+        raw = self.get(key) or (None if complete else self.attempted(key))
+        if raw is None:
+            return None
+        sql = "SELECT provider FROM reply WHERE key = ?1 UNION ALL SELECT provider FROM attempt WHERE key = ?1 LIMIT 1"
+        return read_stored(self._conn.execute(sql, (key,)).fetchone()[0], raw)
 
     def known(self, keys: Sequence[str]) -> set[str]:
         """Return the subset of `keys` that are in the cache."""

@@ -34,11 +34,7 @@ class PendingRequest:
 
     def marked(self, provider: Provider) -> Marked:
         """Return the body as it is sent, with the provider's prompt-cache markers, which are not part of the key."""
-        mark = getattr(provider, "marked", None)
-        if mark is None or self.request is None:
-            return Marked(self.wire)
-        found: Marked = mark(self.wire, self.request, self.whole)
-        return found
+        return Marked(self.wire) if self.request is None else provider.marked(self.wire, self.request, self.whole)
 
 
 def with_doubled_limit(question: PendingRequest) -> PendingRequest:

@@ -35,10 +35,9 @@ def open_client(provider: Provider, judging: JudgeOptions) -> Client:
             f"--budget-usd needs a price, and that of {provider.name}/{provider.model} in service tier {tier!r} is unknown;"
             " name what you pay with --prices IN,OUT (USD per million tokens), or use --max-requests"
         )
-    if hasattr(provider, "max_reply_bytes"):
-        provider.max_reply_bytes = judging.max_reply_bytes
+    provider.max_reply_bytes = judging.max_reply_bytes
     # Local servers and in-process models have no rate limit to discover, so start at full concurrency.
-    near = is_near(provider.base_url) or "near" in getattr(provider, "gives", ())
+    near = is_near(provider.base_url) or "in-process" in provider.capabilities
     start = judging.max_connections if near else START
     gate: RateLimiter = AdaptiveLimiter(judging.max_connections, rpm=judging.rpm, tpm=judging.tpm, start=start)
     if judging.cluster is not None:

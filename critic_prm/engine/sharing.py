@@ -35,7 +35,7 @@ class Sharing:
     @asynccontextmanager
     async def turn(self, provider: Provider, question: PendingRequest) -> AsyncIterator[PendingRequest]:
         """Wait until `question` may be sent, and yield it. `whole` is set if the same prompt is sent several times."""
-        if question.request is None or not hasattr(provider, "marked"):
+        if question.request is None or "cache-markers" not in provider.capabilities:
             yield question
             return
         everything = replace(question, whole=True)

@@ -220,11 +220,8 @@ class _Writer:
 
 
 def request_row(provider: Provider, question: PendingRequest) -> dict[str, object]:
-    """A request as one line of a batch file: in Anthropic's format for Claude models, in OpenAI's for all others."""
-    custom = custom_id(question.key, question.sample)
-    if provider.name == "anthropic":
-        return {"custom_id": custom, "params": question.wire}
-    return {"custom_id": custom, "method": "POST", "url": "/v1/chat/completions", "body": question.wire}
+    """A request as one line of a batch file, in its provider's format."""
+    return provider.batch_row(custom_id(question.key, question.sample), question.wire)
 
 
 async def export(

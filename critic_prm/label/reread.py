@@ -17,7 +17,7 @@ from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.cache import Cache
 from critic_prm.errors import UsageError
-from critic_prm.providers.stored import stored_reply
+from critic_prm.providers.provider import read_stored
 from critic_prm.registry import names
 from critic_prm.styles.prompt import Style, expectations, open_style, style_in_data
 from critic_prm.styles.reader import read_reply
@@ -130,15 +130,12 @@ class _Rereader:
         """Rebuild the conversation whose replies have these keys, including the text between them."""
         talk = Conversation(())
         for place, key in enumerate(keys):
-            raw = self.cache.get(key) or self.cache.attempted(key)
-            if raw is None:
+            reply = self.cache.reply(key)
+            if reply is None:
                 return None
             if place:
                 sent = (self.cache.request(key) or {}).get("messages") or [{}]
                 talk = talk.resumed(sent[-1]["content"]) if sent[-1].get("role") == "assistant" else talk.with_question("")
-            reply = stored_reply(raw)
-            if reply is None:
-                return None
             talk = talk.with_reply(reply)
         return talk
 
@@ -148,7 +145,7 @@ def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:
     here."""
     if provider not in names("provider"):
         return None
-    reply = stored_reply(raw)
+    reply = read_stored(provider, raw)
     return "" if reply is None else reply.text
 
 

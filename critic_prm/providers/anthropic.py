@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 import orjson
@@ -22,11 +22,13 @@ from critic_prm.providers.http import answer, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import abilities
 from critic_prm.providers.openai import TIMEOUT
-from critic_prm.providers.post import MAX_REPLY_BYTES, AsTheSDK, Post
+from critic_prm.providers.post import AsTheSDK, Post
 from critic_prm.providers.provider import (
+    MAX_REPLY_BYTES,
     MOST_TOKENS,
     Marked,
     Message,
+    Provider,
     RawReply,
     Reply,
     Request,
@@ -43,9 +45,6 @@ if TYPE_CHECKING:
 
     from critic_prm.providers.anthropic_batches import AnthropicBatches
 
-OFFICIAL = ("https://api.anthropic.com",)
-"""Anthropic's own address, which may appear in a cache."""
-
 DEFAULT_MAX_TOKENS = 8192
 """The API requires `max_tokens`, which covers both thinking and the visible reply."""
 
@@ -56,19 +55,12 @@ HIGHEST_MINIMUM = 4096
 """Minimum prefix length in tokens that every model's prompt cache accepts; used where the model's own minimum is unknown."""
 
 
-def connect(model: str, base_url: str | None) -> AnthropicProvider:
-    """Open a provider with ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL from the environment.
-
-    Without a key, everything works that sends nothing. The first request raises an error that says what is missing.
-    """
-    base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
-    key, token = os.environ.get("ANTHROPIC_API_KEY"), os.environ.get("ANTHROPIC_AUTH_TOKEN")
-    return AnthropicProvider(model, base_url, key or ("none" if base_url and not token else None), None if key else token)
-
-
 @dataclass
-class AnthropicProvider:
+class AnthropicProvider(Provider):
     """Provider for Anthropic's Messages API. `token` is a bearer token, used in place of `key`."""
+
+    official_addresses: ClassVar = ("https://api.anthropic.com",)
+    capabilities: ClassVar = frozenset({"cache-markers"})
 
     model: str
     base_url: str | None
@@ -78,9 +70,18 @@ class AnthropicProvider:
     max_reply_bytes: int = MAX_REPLY_BYTES
     _post: Post | None = field(default=None, repr=False)
 
+    @classmethod
+    def connect(cls, model: str, base_url: str | None, options: None = None) -> AnthropicProvider:
+        """Open a provider with ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN) and ANTHROPIC_BASE_URL from the environment.
+
+        Without a key, everything works that sends nothing. The first request raises an error that says what is missing.
+        """
+        base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL")
+        key, token = os.environ.get("ANTHROPIC_API_KEY"), os.environ.get("ANTHROPIC_AUTH_TOKEN")
+        return cls(model, base_url, key or ("none" if base_url and not token else None), None if key else token)
+
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Strings that must not appear in any message."""
         return (*filter(None, (self.key, self.token)), *secrets_in(self.base_url))
 
     def wire(self, request: Request) -> Wire:
@@ -143,7 +144,8 @@ class AnthropicProvider:
         post = self._post = self._post or AsTheSDK("/v1/messages", self._connect, self.max_reply_bytes)
         return await answer(post, wire, self.secrets)
 
-    def read(self, raw: Mapping[str, Any]) -> Reply:
+    @staticmethod
+    def read(raw: Mapping[str, Any]) -> Reply:
         content = raw.get("content")
         if not isinstance(content, list):
             raise unshaped("no content", raw)
@@ -163,11 +165,14 @@ class AnthropicProvider:
             self._post = None
 
     def batches(self) -> AnthropicBatches:
-        """Return the client for Message Batches. Raises ConfigError without a key."""
         from critic_prm.providers.anthropic_batches import AnthropicBatches
 
         self._need_key()
         return AnthropicBatches(self._connect_alone, self.secrets)
+
+    @staticmethod
+    def batch_row(custom: str, wire: Wire) -> dict[str, Any]:
+        return {"custom_id": custom, "params": wire}
 
     def _need_key(self) -> None:
         if not self.key and not self.token:
@@ -184,6 +189,9 @@ class AnthropicProvider:
         return anthropic.AsyncAnthropic(
             api_key=self.key, auth_token=self.token, base_url=without_version(self.base_url), max_retries=0, http_client=http
         )
+
+
+PROVIDER = AnthropicProvider
 
 
 def without_version(base_url: str | None) -> str | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
-from critic_prm.errors import ProviderError, UsageError
-from critic_prm.providers.provider import Provider, Wire
+from critic_prm.errors import ProviderError
+from critic_prm.providers.provider import Wire
 
 State = Literal["running", "ended", "failed", "cancelled"]
 
@@ -104,14 +104,3 @@ def custom_id(key: str, sample: int) -> str:
     It identifies the request without any other data. Both OpenAI and Anthropic accept it.
     """
     return f"{key[:32]}-{sample}"
-
-
-def batch_api(provider: Provider) -> BatchAPI:
-    """Open the batch API of `provider`. Raises UsageError if it has none and ConfigError for a missing key."""
-    opened = getattr(provider, "batches", None)
-    if opened is None:
-        raise UsageError(
-            f"{provider.name} has no batch API; `critic-prm batch export` writes the requests to a file, for `vllm run-batch`"
-            " or another program, and `critic-prm batch import` imports the results"
-        )
-    return cast("BatchAPI", opened())

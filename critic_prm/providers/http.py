@@ -176,12 +176,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _asked_to_wait(headers: Mapping[str, str]) -> float | None:
-    if (milliseconds := headers.get("retry-after-ms")) is not None:
-        number = _number(milliseconds)
-        return None if number is None else number / 1e3
-    value = headers.get("retry-after")
-    if value is None or (seconds := _number(value)) is not None:
-        return None if value is None else seconds
+    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
+        return milliseconds / 1e3
+    value = headers.get("retry-after", "")
+    if (seconds := _number(value)) is not None:
+        return seconds
     try:
         when = parsedate_to_datetime(value)
     except (ValueError, OverflowError):

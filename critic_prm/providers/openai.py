@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from critic_prm.errors import ConfigError, UsageError
@@ -15,8 +15,20 @@ from critic_prm.providers.finish import finish_of
 from critic_prm.providers.http import answer, failed, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import MOST_STOPS, Abilities, abilities
-from critic_prm.providers.post import MAX_REPLY_BYTES, AsTheSDK, Direct, Post
-from critic_prm.providers.provider import Message, RawReply, Reply, Request, Sampling, TokenLogprob, Usage, Wire, stated_usage
+from critic_prm.providers.post import AsTheSDK, Direct, Post
+from critic_prm.providers.provider import (
+    MAX_REPLY_BYTES,
+    Message,
+    Provider,
+    RawReply,
+    Reply,
+    Request,
+    Sampling,
+    TokenLogprob,
+    Usage,
+    Wire,
+    stated_usage,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -24,26 +36,23 @@ if TYPE_CHECKING:
 
     from critic_prm.providers.openai_batches import OpenAIBatches
 
-OFFICIAL = tuple(f"https://{region}api.openai.com/v1" for region in ("", "us.", "eu."))
-"""OpenAI's own addresses, which may appear in a cache."""
-
 TIMEOUT = 600.0
 """Timeout in seconds of calls to the batch API; a request file may have 200 MB."""
 
 
-def connect(model: str, base_url: str | None) -> OpenAIProvider:
-    """Open a provider with OPENAI_API_KEY and OPENAI_BASE_URL from the environment. With a base URL, no key is needed.
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the provider."""
 
-    Without either, everything works that sends nothing, such as a dry run or reading the cache. The first request raises an
-    error that says what is missing.
-    """
-    base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-    return OpenAIProvider(model, base_url, os.environ.get("OPENAI_API_KEY") or ("none" if base_url else ""))
+    sdk: bool | None = None
+    """Send requests with the headers of OpenAI's SDK; default: only to OpenAI's own servers."""
 
 
 @dataclass
-class OpenAIProvider:
+class OpenAIProvider(Provider):
     """Provider for Chat Completions. `direct` bypasses the SDK and its headers; None: for all servers but OpenAI's own."""
+
+    official_addresses: ClassVar = tuple(f"https://{region}api.openai.com/v1" for region in ("", "us.", "eu."))
 
     model: str
     base_url: str | None
@@ -53,9 +62,19 @@ class OpenAIProvider:
     max_reply_bytes: int = MAX_REPLY_BYTES
     _post: Post | None = field(default=None, repr=False)
 
+    @classmethod
+    def connect(cls, model: str, base_url: str | None, options: Options = Options()) -> OpenAIProvider:
+        """Open a provider with OPENAI_API_KEY and OPENAI_BASE_URL from the environment. With a base URL, no key is needed.
+
+        Without either, everything works that sends nothing, such as a dry run or reading the cache. The first request raises an
+        error that says what is missing.
+        """
+        base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+        direct = None if options.sdk is None else not options.sdk
+        return cls(model, base_url, os.environ.get("OPENAI_API_KEY") or ("none" if base_url else ""), direct=direct)
+
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Strings that must not appear in any message."""
         return (self.key, *secrets_in(self.base_url))
 
     def wire(self, request: Request) -> Wire:
@@ -72,7 +91,8 @@ class OpenAIProvider:
         post = self._post = self._post or self._open()
         return await answer(post, wire, self.secrets)
 
-    def read(self, raw: Mapping[str, Any]) -> Reply:
+    @staticmethod
+    def read(raw: Mapping[str, Any]) -> Reply:
         return read_chat(raw)
 
     async def close(self) -> None:
@@ -81,7 +101,6 @@ class OpenAIProvider:
             self._post = None
 
     def batches(self) -> OpenAIBatches:
-        """Return the client for the Batch API of OpenAI or a compatible server. Raises ConfigError without a key."""
         from critic_prm.providers.openai_batches import OpenAIBatches
 
         self._need_key()
@@ -108,6 +127,9 @@ class OpenAIProvider:
         import openai
 
         return openai.AsyncOpenAI(api_key=self.key, base_url=self.base_url, max_retries=0, http_client=http)
+
+
+PROVIDER = OpenAIProvider
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from critic_prm.errors import ProviderError
 from critic_prm.providers.addresses import is_near
+from critic_prm.providers.provider import MAX_REPLY_BYTES
 
 if TYPE_CHECKING:
     import aiohttp
@@ -23,9 +24,6 @@ CONNECT = 30.0
 """Connect timeout in seconds. The SDKs' 5 s expire needlessly when a thousand connections are opened at once on a busy core."""
 
 KEEPALIVE = 30.0
-
-MAX_REPLY_BYTES = 16_000_000
-"""Default maximum size of a decoded reply. With five alternatives per token, a reply of 8,192 tokens has about 3 MB."""
 
 ERROR_BYTES = 1 << 16
 """Maximum bytes read of an error response, more than any message needs."""

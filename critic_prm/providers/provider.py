@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import TracebackType
-from typing import Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, cast
 
 import orjson
 
 from critic_prm.errors import CriticPrmError, ProviderError, UsageError
-from critic_prm.option import Option
+from critic_prm.option import Option, parse_options
 from critic_prm.registry import load, names
+
+if TYPE_CHECKING:
+    from critic_prm.providers.batches import BatchAPI
 
 Wire = dict[str, Any]
 """The exact JSON body of a request, as it is sent. The cache key is a hash of it."""
@@ -85,7 +88,7 @@ class Request:
     schema: Mapping[str, Any] | None = None
     """JSON schema for the reply."""
     continues: bool = False
-    """The last message is the beginning of the model's own reply. Needs a provider with "continue" in its `gives`."""
+    """The last message is the beginning of the model's own reply. Needs a provider with the capability "continue"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,22 +241,56 @@ class Marked:
     """Identifies the prefix that later requests share, if it is long enough to be cached; else empty."""
 
 
+MAX_REPLY_BYTES = 16_000_000
+"""Default maximum size of a decoded reply. With five alternatives per token, a reply of 8,192 tokens has about 3 MB."""
+
+Capability = Literal["continue", "logprobs", "in-process", "cache-markers"]
+
+
 class Provider(Protocol):
-    """Client for one model API. Each provider is a module in `providers/` that defines `connect(model, base_url) -> Provider`.
+    """Client for one model API. Each provider is a module in `providers/` or of another package (see `critic_prm.registry`).
 
-    Optional attributes and methods:
-
-    - `gives`: capabilities. "continue": the model can continue a partial reply. "logprobs": available for every model.
-      "near": the model runs in this process, so there is no rate limit to discover.
-    - `marked(wire, request, whole) -> Marked`: for a prompt cache that needs markers. Adds them to the body of `request` just
-      before it is sent. With `whole`, the whole prompt will be sent again.
-    - `max_reply_bytes`: for providers that read from a network. A run sets it before it sends anything.
-    - `secrets`: for providers that read from a network. These strings must not appear in any message.
+    The module names its class as `PROVIDER`. It may define a dataclass `Options`: values for `--option KEY=VALUE`, see
+    `critic_prm.option`. Subclass this class: `connect`, `wire`, `complete` and `read` are required, everything else has a
+    default.
     """
 
+    official_addresses: ClassVar[tuple[str, ...]] = ()
+    """Addresses of the provider's own servers, where its API key may be sent even if a file names them."""
+    model_is_path: ClassVar[bool] = False
+    """Whether the model may be a file or folder. A name read from a file is then checked (see `critic_prm.data.trust`)."""
+
     name: str
+    """The provider's name in cache rows."""
     model: str
     base_url: str | None
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    """Maximum size of a reply body, if it comes from a network. A run sets it before it sends anything."""
+
+    @classmethod
+    def connect(cls, model: str, base_url: str | None, options: Any = None) -> Provider:
+        """Open the provider for a model. `options` is an object of the module's `Options` class, None if it has none.
+
+        Nothing may be sent or loaded before the first request. Raises UsageError and ConfigError.
+        """
+        ...
+
+    @property
+    def capabilities(self) -> Collection[Capability]:
+        """What the provider can do besides answering. "continue": the model can continue a partial reply. "logprobs": available
+        for every model. "in-process": the model runs in this process, so there is no rate limit to discover. "cache-markers":
+        its prompt cache needs the markers of `marked`."""
+        return ()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Strings that must not appear in any message, such as the API key."""
+        return ()
+
+    @property
+    def gpus(self) -> float:
+        """Number of GPUs that one copy of a model in this process uses."""
+        return 0
 
     def wire(self, request: Request) -> Wire:
         """Convert a request to this provider's format: exactly the JSON that will be sent. Pure. Raises UsageError."""
@@ -263,13 +300,30 @@ class Provider(Protocol):
         """Send a body once, without retries, and decode the reply. Raises ProviderError."""
         ...
 
-    def read(self, raw: Mapping[str, Any]) -> Reply:
+    @staticmethod
+    def read(raw: Mapping[str, Any]) -> Reply:
         """Parse a decoded body, fresh or stored. Pure. Raises ProviderError when it does not have the structure of a reply."""
         ...
 
+    def marked(self, wire: Wire, request: Request, whole: bool = False) -> Marked:
+        """Add prompt-cache markers to the body of `request`, just before it is sent. With `whole`, the whole prompt will be
+        sent again."""
+        return Marked(wire)
+
+    def batches(self) -> BatchAPI:
+        """Open the provider's batch API. Raises UsageError if it has none and ConfigError for a missing key."""
+        raise UsageError(
+            f"{self.name} has no batch API; `critic-prm batch export` writes the requests to a file, for `vllm run-batch`"
+            " or another program, and `critic-prm batch import` imports the results"
+        )
+
+    @staticmethod
+    def batch_row(custom: str, wire: Wire) -> dict[str, Any]:
+        """One request of a batch file, by default in OpenAI's format. `custom` identifies it."""
+        return {"custom_id": custom, "method": "POST", "url": "/v1/chat/completions", "body": wire}
+
     async def close(self) -> None:
         """Close all connections."""
-        ...
 
 
 class reading_answer:
@@ -300,28 +354,48 @@ def asks_for_schema(wire: Mapping[str, Any]) -> bool:
     )
 
 
-def official_addresses(kind: str) -> tuple[str, ...]:
-    """Return the addresses of a built-in provider's own servers, where its API key may be sent safely."""
-    return tuple(getattr(load("provider", kind), "OFFICIAL", ())) if kind in names("provider") else ()
+def provider_class(name: str) -> type[Provider] | None:
+    """Return the class of a provider; None for a name that no installed provider has."""
+    return cast("type[Provider]", load("provider", name).PROVIDER) if name in names("provider") else None
 
 
-def open_provider(name: str, base_url: str | None = None) -> Provider:
+def official_addresses(name: str) -> tuple[str, ...]:
+    """Return the addresses of a provider's own servers, where its API key may be sent safely."""
+    provider = provider_class(name)
+    return provider.official_addresses if provider else ()
+
+
+def read_stored(name: str, raw: Mapping[str, Any]) -> Reply | None:
+    """Parse a stored body with the `read` of the provider that sent the request; a provider that is not installed here is taken
+    for one of chat completions. None if the body cannot be parsed."""
+    try:
+        with reading_answer():
+            return (provider_class(name) or load("provider", "openai").PROVIDER).read(raw)  # type: ignore[no-any-return]
+    except ProviderError:
+        return None
+
+
+def open_provider(name: str, base_url: str | None = None, options: Sequence[str] = ()) -> Provider:
     """Open a provider by name: "openai/gpt-...", "anthropic/claude-...", "scripted/replies.jsonl" or
     "package.module:factory/model".
 
-    The last form imports and runs code. Use it only for names given on the command line or in Python; a name read from a file
-    must pass `trust.Origin` first. Raises UsageError for a name without a provider and ConfigError when a key is missing.
+    `options` are "key=value" texts for the provider's own options. The last form imports and runs code. Use it only for names
+    given on the command line or in Python; a name read from a file must pass `trust.Origin` first. Raises UsageError for a name
+    without a provider and ConfigError when a key is missing.
     """
     kind, slash, model = name.partition("/")
     if not slash or not kind or not model:
         raise UsageError(f"judge {name!r} names no provider; write provider/model, for example openai/{name or 'MODEL'}")
     if ":" in kind:
         module, _, factory = kind.partition(":")
-        connect = getattr(import_module(module), factory)
+        plugin = import_module(module)
+        connect = getattr(plugin, factory)
     else:
         try:
-            connect = load("provider", kind).connect
+            plugin = load("provider", kind)
+            connect = plugin.PROVIDER.connect
         except UsageError as error:
             raise UsageError(f"{error}; and {name!r} is not a verifier folder") from None
-    provider: Provider = connect(model, base_url)
+    given = parse_options(plugin, options, f"provider {kind}")
+    provider: Provider = connect(model, base_url) if given is None else connect(model, base_url, given)
     return provider

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from critic_prm.errors import ProviderError
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 
 
-def connect(model: str, base_url: str | None) -> ScriptedProvider:
-    """Open a provider that raises ProviderError (failure "run") for every request that it has to send."""
+@dataclass
+class RecordedProvider(ScriptedProvider):
+    """Raises ProviderError (failure "run") for every request that it has to send."""
 
-    def refuse(wire: Wire) -> ProviderError:
-        return ProviderError(
-            "recorded replies answer only what was asked when they were recorded; for anything else name a judge, such as"
-            " --judge openai/MODEL",
-            "run",
-        )
+    model_is_path: ClassVar = False
 
-    return ScriptedProvider(refuse, model=model, name="recorded")
+    @classmethod
+    def connect(cls, model: str, base_url: str | None, options: None = None) -> RecordedProvider:
+        return cls(_refuse, model=model, name="recorded")
+
+
+PROVIDER = RecordedProvider
+
+
+def _refuse(wire: Wire) -> ProviderError:
+    return ProviderError(
+        "recorded replies answer only what was asked when they were recorded; for anything else name a judge, such as"
+        " --judge openai/MODEL",
+        "run",
+    )

@@ -5,39 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
 from critic_prm.errors import InputError, ProviderError
 from critic_prm.providers.openai import read_chat
-from critic_prm.providers.provider import RawReply, Reply, Request, Wire
+from critic_prm.providers.provider import Provider, RawReply, Reply, Request, Wire
 
 Script = Mapping[str, Any] | ProviderError
 
-MODEL_IS_PATH = True
-"""The model name is a file path. A name read from a file is checked (see `critic_prm.data.trust`)."""
-
-
-def connect(model: str, base_url: str | None) -> ScriptedProvider:
-    """Open a script: a JSONL file of rows `{"text": ..., "contains": ..., "finish": ..., "usage": ..., "logprobs": ...}`.
-
-    A row answers the requests whose last message contains `contains` (all requests if it is missing). Rows that match the same
-    request are used in turn.
-    """
-    try:
-        rows = [orjson.loads(line) for line in Path(model).read_bytes().split(b"\n") if line.strip()]
-    except (OSError, orjson.JSONDecodeError) as error:
-        raise InputError(model, f"these scripted replies cannot be read: {error}", 'one {"text": ...} per line') from error
-    return ScriptedProvider(rows, model=Path(model).name)
-
 
 @dataclass
-class ScriptedProvider:
+class ScriptedProvider(Provider):
     """Replies from `script`: a list of rows (see `connect`) or a function from request body to row.
 
     `asked` records every body sent.
     """
+
+    model_is_path: ClassVar = True
 
     script: Sequence[Script] | Callable[[Wire], Script]
     model: str = "scripted"
@@ -45,6 +31,19 @@ class ScriptedProvider:
     name: str = "scripted"
     asked: list[Wire] = field(default_factory=list)
     _turns: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def connect(cls, model: str, base_url: str | None, options: None = None) -> ScriptedProvider:
+        """Open a script: a JSONL file of rows `{"text": ..., "contains": ..., "finish": ..., "usage": ..., "logprobs": ...}`.
+
+        A row answers the requests whose last message contains `contains` (all requests if it is missing). Rows that match the
+        same request are used in turn.
+        """
+        try:
+            rows = [orjson.loads(line) for line in Path(model).read_bytes().split(b"\n") if line.strip()]
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise InputError(model, f"these scripted replies cannot be read: {error}", 'one {"text": ...} per line') from error
+        return cls(rows, model=Path(model).name)
 
     def wire(self, request: Request) -> Wire:
         body: Wire = {"model": self.model, "messages": [{"role": m.role, "content": m.content} for m in request.messages]}
@@ -64,11 +63,9 @@ class ScriptedProvider:
             raise row
         return RawReply(_body(row, self.model))
 
-    def read(self, raw: Mapping[str, Any]) -> Reply:
+    @staticmethod
+    def read(raw: Mapping[str, Any]) -> Reply:
         return read_chat(raw)
-
-    async def close(self) -> None:
-        pass
 
     def _next(self, wire: Wire) -> Script:
         assert not callable(self.script)
@@ -78,6 +75,9 @@ class ScriptedProvider:
             raise ProviderError("no scripted reply fits this request", "row")
         turn = self._turns[last] = self._turns.get(last, -1) + 1
         return fitting[turn % len(fitting)]
+
+
+PROVIDER = ScriptedProvider
 
 
 def _body(row: Mapping[str, Any], model: str) -> dict[str, Any]:

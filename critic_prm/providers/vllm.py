@@ -6,35 +6,29 @@ It uses Chat Completions with vLLM's parameters for structured outputs, continue
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from critic_prm.providers.openai import OpenAIProvider
-from critic_prm.providers.provider import RawReply, Reply, Request, Wire
-from critic_prm.providers.vllm_in_process import Inside
+from critic_prm.option import Option
+from critic_prm.providers.openai import OpenAIProvider, read_chat
+from critic_prm.providers.provider import Capability, Provider, RawReply, Reply, Request, Wire
+from critic_prm.providers.vllm_in_process import ENGINE, Inside
 
 DEFAULT_URL = "http://localhost:8000/v1"
-MODEL_IS_PATH = True
-"""The model name may be a folder. A name read from a file is checked (see `critic_prm.data.trust`)."""
 
 
-def connect(model: str, base_url: str | None) -> VLLMProvider:
-    """Open a provider with VLLM_BASE_URL and VLLM_API_KEY from the environment.
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the provider."""
 
-    Without an address, the model is loaded into this process if vLLM is installed (the extra `vllm`); otherwise a server on
-    this machine is used. Both send the same bodies, so they share cached replies if the server uses the same model name.
-    Nothing is loaded before the first request that the cache cannot answer.
-    """
-    base_url = base_url or os.environ.get("VLLM_BASE_URL")
-    here = base_url is None and find_spec("vllm") is not None
-    chat = OpenAIProvider(model, base_url or DEFAULT_URL, os.environ.get("VLLM_API_KEY") or "none", name="vllm")
-    return VLLMProvider(model, None if here else chat.base_url, chat, Inside(model) if here else None)
+    engine: Annotated[dict[str, Any], Option(envvar=ENGINE)] = field(default_factory=dict)
+    """Arguments of `vllm.LLM` for a model in this process, as JSON, such as {"max_model_len": 8192}."""
 
 
 @dataclass
-class VLLMProvider:
+class VLLMProvider(Provider):
     """Adds vLLM's extensions to the Chat Completions provider `chat`. If set, `inside` answers instead of a server.
 
     Log-probabilities are those of the model before temperature and top-p, unless the server was started with another
@@ -42,16 +36,34 @@ class VLLMProvider:
     `logprob_token_ids` in --extra-body replaces the alternatives of every token by those tokens.
     """
 
+    model_is_path: ClassVar = True
+
     model: str
     base_url: str | None
     chat: OpenAIProvider = field(repr=False)
     inside: Inside | None = field(default=None, repr=False)
     name: str = "vllm"
-    gives: frozenset[str] = field(default=frozenset({"continue", "logprobs"}), repr=False)
 
-    def __post_init__(self) -> None:
-        if self.inside is not None:
-            self.gives |= {"near"}
+    @classmethod
+    def connect(cls, model: str, base_url: str | None, options: Options = Options()) -> VLLMProvider:
+        """Open a provider with VLLM_BASE_URL and VLLM_API_KEY from the environment.
+
+        Without an address, the model is loaded into this process if vLLM is installed (the extra `vllm`); otherwise a server on
+        this machine is used. Both send the same bodies, so they share cached replies if the server uses the same model name.
+        Nothing is loaded before the first request that the cache cannot answer.
+        """
+        base_url = base_url or os.environ.get("VLLM_BASE_URL")
+        here = base_url is None and find_spec("vllm") is not None
+        chat = OpenAIProvider(model, base_url or DEFAULT_URL, os.environ.get("VLLM_API_KEY") or "none", name="vllm")
+        return cls(model, None if here else chat.base_url, chat, Inside(model, options.engine) if here else None)
+
+    @property
+    def capabilities(self) -> Collection[Capability]:
+        return ("continue", "logprobs") if self.inside is None else ("continue", "logprobs", "in-process")
+
+    @property
+    def gpus(self) -> float:
+        return self.inside.gpus if self.inside is not None else 0
 
     @property
     def max_reply_bytes(self) -> int:
@@ -82,10 +94,14 @@ class VLLMProvider:
             return RawReply(await self.inside.complete(wire))
         return await self.chat.complete(wire)
 
-    def read(self, raw: Mapping[str, Any]) -> Reply:
-        return self.chat.read(raw)
+    @staticmethod
+    def read(raw: Mapping[str, Any]) -> Reply:
+        return read_chat(raw)
 
     async def close(self) -> None:
         if self.inside is not None:
             await self.inside.close()
         await self.chat.close()
+
+
+PROVIDER = VLLMProvider

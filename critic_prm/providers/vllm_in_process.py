@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from critic_prm.errors import ConfigError, CriticPrmError, ProviderError, UsageError
+from critic_prm.errors import ConfigError, CriticPrmError, ProviderError
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.vllm_dialect import body_of, chat_of, sampling_of
 
@@ -35,12 +35,19 @@ class Inside:
     """One provider's handle to the engine of `model`. Providers of the same model in one process share an engine."""
 
     model: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Arguments of `vllm.LLM`."""
     _engine: Engine | None = field(default=None, repr=False)
+
+    @property
+    def gpus(self) -> float:
+        """Number of GPUs that the engine uses."""
+        return float(self.arguments.get("tensor_parallel_size", 1) * self.arguments.get("pipeline_parallel_size", 1))
 
     async def complete(self, wire: Wire) -> dict[str, Any]:
         """Return the reply body. Raises ProviderError for a rejected request and ConfigError if the engine does not run."""
         if self._engine is None:
-            self._engine = _lease(self.model, engine_arguments())
+            self._engine = _lease(self.model, self.arguments)
         return await self._engine.complete(wire)
 
     async def close(self) -> None:
@@ -48,18 +55,6 @@ class Inside:
             engine, self._engine = self._engine, None
             if _give_back(engine):
                 await asyncio.to_thread(engine.end)
-
-
-def engine_arguments() -> dict[str, Any]:
-    """Read the engine arguments from CRITIC_PRM_VLLM_ENGINE. Raises UsageError if it is not a JSON object."""
-    said = os.environ.get(ENGINE) or "{}"
-    try:
-        arguments = orjson.loads(said)
-    except orjson.JSONDecodeError:
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise UsageError(f'{ENGINE} is {said!r}; it holds arguments of vllm.LLM as JSON, such as {{"max_model_len": 8192}}')
-    return arguments
 
 
 @dataclass(eq=False)

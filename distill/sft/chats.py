@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +22,6 @@ from critic_prm.datasets.balance import Thinning
 from critic_prm.datasets.filters import CHARACTERS_A_TOKEN
 from critic_prm.datasets.rows import Row, fingerprint, read_rows
 from critic_prm.errors import InputError, UsageError
-from critic_prm.providers.provider import Reply
 from critic_prm.styles.prompt import Style, open_style, style_in_data
 from distill.settings import ChatOptions
 from distill.sft.chains import STAGES, Candidate, Chat, Count, Judged, Stored, candidates, judged, style_of
@@ -318,12 +318,5 @@ def stored_in(db: Path | None) -> Stored | None:
     if db is None:
         return None
     from critic_prm.engine.cache import Cache
-    from critic_prm.providers.stored import stored_reply
 
-    cache = Cache(db, readonly=True)
-
-    def stored(key: str) -> Reply | None:
-        raw = cache.get(key)
-        return None if raw is None else stored_reply(raw)
-
-    return stored
+    return partial(Cache(db, readonly=True).reply, complete=True)

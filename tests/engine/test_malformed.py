@@ -27,9 +27,8 @@ from critic_prm.errors import CriticPrmError, ProviderError
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.models import Prices
 from critic_prm.providers.openai import read_chat
-from critic_prm.providers.provider import MOST_TOKENS, Message, Request, Usage, Wire, stated_usage, token_count
+from critic_prm.providers.provider import MOST_TOKENS, Message, Request, Usage, Wire, read_stored, stated_usage, token_count
 from critic_prm.providers.scripted import ScriptedProvider
-from critic_prm.providers.stored import stored_reply
 from critic_prm.styles.reader import read_reply
 
 
@@ -205,7 +204,7 @@ async def test_a_malformed_body_in_the_cache_costs_its_own_row(db: Path, name: s
     assert answer.failure is not None
     assert answer.failure.failure == "row"
     assert "the reply in the cache cannot be read" in str(answer.failure)
-    assert stored_reply(MALFORMED[name]) is None
+    assert read_stored("openai", MALFORMED[name]) is None
 
 
 BROKEN_OFF = {"choices": [{"message": {"role": "assistant", "content": "Step 1 is"}, "finish_reason": "error"}], "usage": {}}

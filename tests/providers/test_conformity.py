@@ -161,7 +161,7 @@ def conversations(provider: Provider, style_name: str, sampling: Sampling) -> It
     style = open_style(style_name)
     expected = expectations(style, SOLUTION)[-1]
     asked = question(style, SOLUTION, expected.step)
-    marks = hasattr(provider, "marked")
+    marks = "cache-markers" in provider.capabilities
     for reference, wanted, whole in product((False, True), (None, asked.schema), (False, True) if marks else (False,)):
         shown = SOLUTION if reference else replace(SOLUTION, images=())
         messages = question(style, shown, expected.step, reference=reference).messages
@@ -200,8 +200,7 @@ def test_every_body_is_what_the_sdk_would_send(judge: str, style: str) -> None:
     for option, sampling in OPTIONS.items():
         for request, whole in conversations(provider, style, able(provider, sampling)):
             wire = provider.wire(request)
-            marked = getattr(provider, "marked", None)
-            bodies = [wire] if marked is None else [wire, marked(wire, request, whole).wire]
+            bodies = [wire, provider.marked(wire, request, whole).wire]
             for body in bodies:
                 assert violations(body, dialect) == [], (option, orjson.dumps(body).decode()[-400:])
                 sent += 1

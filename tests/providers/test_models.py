@@ -17,7 +17,7 @@ from critic_prm.errors import UsageError
 from critic_prm.providers.models import abilities, check, did_you_mean, fits
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.provider import Message, Request, Sampling
-from critic_prm.providers.vllm import connect
+from critic_prm.providers.vllm import VLLMProvider
 from tests.command import invoke
 
 ASKED = Request((Message("user", "2+2?"),), Sampling(max_tokens=9))
@@ -119,7 +119,7 @@ def test_the_name_of_the_limit_follows_the_model(model: str, base_url: str | Non
 
 
 def test_vllm_is_asked_as_before() -> None:
-    assert connect("gpt-5.4-mini", "http://localhost:8000/v1").wire(ASKED)["max_tokens"] == 9
+    assert VLLMProvider.connect("gpt-5.4-mini", "http://localhost:8000/v1").wire(ASKED)["max_tokens"] == 9
 
 
 def test_a_limit_that_was_taken_out_stays_out_of_a_roomier_question() -> None:

@@ -12,18 +12,24 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from critic_prm.errors import ConfigError, ProviderError, UsageError
 from critic_prm.providers import vllm
 from critic_prm.providers import vllm_in_process as inside
-from critic_prm.providers.provider import Message, Request, Sampling, request_key
+from critic_prm.providers.provider import Message, Request, Sampling, open_provider, request_key
+from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.providers.vllm_dialect import chat_of
 from tests.effort import until_async
 
 HELLO = Message("user", "hello")
+
+
+def connect(address: str | None) -> VLLMProvider:
+    """The provider of model m, with its options from the environment."""
+    return cast("VLLMProvider", open_provider("vllm/m", address))
 
 
 class EngineDeadError(Exception):
@@ -141,20 +147,20 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[LLM]]:
 
 
 def test_the_road_is_chosen_by_what_is_there(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = vllm.connect("m", None)
-    assert (here.base_url, here.inside is not None, "near" in here.gives) == (None, True, True)
-    there = vllm.connect("m", "http://gpu:8000/v1")
-    assert (there.base_url, there.inside, "near" in there.gives) == ("http://gpu:8000/v1", None, False)
+    here = connect(None)
+    assert (here.base_url, here.inside is not None, "in-process" in here.capabilities) == (None, True, True)
+    there = connect("http://gpu:8000/v1")
+    assert (there.base_url, there.inside, "in-process" in there.capabilities) == ("http://gpu:8000/v1", None, False)
     monkeypatch.setenv("VLLM_BASE_URL", "http://other:8000/v1")
-    assert vllm.connect("m", None).base_url == "http://other:8000/v1"
+    assert connect(None).base_url == "http://other:8000/v1"
     monkeypatch.delenv("VLLM_BASE_URL")
     monkeypatch.setattr(vllm, "find_spec", lambda name: None)
-    assert (vllm.connect("m", None).base_url, vllm.connect("m", None).inside) == (vllm.DEFAULT_URL, None)
+    assert (connect(None).base_url, connect(None).inside) == (vllm.DEFAULT_URL, None)
 
 
 def test_both_roads_share_their_replies(fake: Any) -> None:
     asked = Request((HELLO, Message("assistant", "It")), Sampling(max_tokens=9, logprobs=5, seed=1), {"type": "object"}, True)
-    keys = {request_key(vllm.connect("m", address).wire(asked)) for address in (None, "http://gpu:8000/v1")}
+    keys = {request_key(connect(address).wire(asked)) for address in (None, "http://gpu:8000/v1")}
     assert len(keys) == 1
 
 
@@ -164,7 +170,7 @@ async def ask(provider: vllm.VLLMProvider, text: str, **sampling: Any) -> Any:
 
 
 async def test_answers_come_as_from_the_server(fake: Any) -> None:
-    provider = vllm.connect("m", None)
+    provider = connect(None)
     replies = await asyncio.gather(*(ask(provider, f"q{i}", temperature=0.5 if i else None) for i in range(9)))
     # Where the request says nothing, the model's own generation_config holds, as at the server.
     assert [reply.text for reply in replies] == ["q0 at 0.6", *(f"q{i} at 0.5" for i in range(1, 9))]
@@ -181,7 +187,7 @@ async def test_answers_come_as_from_the_server(fake: Any) -> None:
 
 
 async def test_only_the_request_at_fault_fails(fake: Any) -> None:
-    provider = vllm.connect("m", None)
+    provider = connect(None)
     outcomes: Any = await asyncio.gather(
         ask(provider, "fine"), ask(provider, "too long"), ask(provider, "x", max_tokens=101), return_exceptions=True
     )
@@ -196,7 +202,7 @@ async def test_only_the_request_at_fault_fails(fake: Any) -> None:
 
 
 async def test_who_does_not_wait_any_more_is_not_computed_for(fake: Any) -> None:
-    provider = vllm.connect("m", None)
+    provider = connect(None)
     await ask(provider, "fine")
     asking = asyncio.create_task(ask(provider, "slow"))
     await until_async(lambda: fake.made.waiting)
@@ -209,7 +215,7 @@ async def test_who_does_not_wait_any_more_is_not_computed_for(fake: Any) -> None
 
 
 async def test_an_engine_that_dies_stops_the_run(fake: Any) -> None:
-    provider = vllm.connect("m", None)
+    provider = connect(None)
     waiting = asyncio.create_task(ask(provider, "slow"))
     with pytest.raises(ConfigError, match="has ended"):
         await ask(provider, "die")
@@ -223,26 +229,26 @@ async def test_an_engine_that_dies_stops_the_run(fake: Any) -> None:
 
 async def test_an_engine_that_does_not_start_says_why(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(inside.ENGINE, '{"fails": "no such file"}')
-    provider = vllm.connect("m", None)
+    provider = connect(None)
     with pytest.raises(ConfigError, match="did not start: no such file"):
         await ask(provider, "fine")
     await provider.close()
     for wrong in ("[1]", "{"):
         monkeypatch.setenv(inside.ENGINE, wrong)
-        with pytest.raises(UsageError, match="max_model_len"):
-            await ask(vllm.connect("m", None), "fine")
+        with pytest.raises(UsageError, match="CRITIC_PRM_VLLM_ENGINE is .*; it must be dict"):
+            connect(None)
 
 
 async def test_a_vllm_that_cannot_be_fed_is_told(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["vllm"], "LLM", object)
-    provider = vllm.connect("m", None)
+    provider = connect(None)
     with pytest.raises(ConfigError, match=r"vLLM 0\.99 has no LLM\.enqueue_chat.*--base-url"):
         await ask(provider, "fine")
     await provider.close()
 
 
 async def test_one_model_is_loaded_once(fake: Any) -> None:
-    one, other = vllm.connect("m", None), vllm.connect("m", None)
+    one, other = connect(None), connect(None)
     await asyncio.gather(ask(one, "a"), ask(other, "b"))
     first = fake.made
     await one.close()

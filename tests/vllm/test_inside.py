@@ -35,7 +35,7 @@ def engine(judge: Path) -> Iterator[str]:
         for name, value in {**QUIET, inside.ENGINE: orjson.dumps(ENGINE).decode()}.items():
             patch.setenv(name, value)
         patch.delenv("VLLM_BASE_URL", raising=False)
-        held = inside._lease(str(judge), inside.engine_arguments())
+        held = inside._lease(str(judge), ENGINE)
         yield f"vllm/{judge}"
         assert inside._give_back(held)
         children = multiprocessing.active_children()

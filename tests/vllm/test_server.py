@@ -53,7 +53,7 @@ async def judged(judge: Path, settings: JudgeOptions, *trajectories: Trajectory,
 
 
 async def asked(server: str, judge: Path, *messages: Message, continues: bool = False, **sampling: Any) -> Reply:
-    provider = vllm.connect(str(judge), server)
+    provider = vllm.VLLMProvider.connect(str(judge), server)
     try:
         arrival = await provider.complete(provider.wire(Request(messages, Sampling(**sampling), continues=continues)))
         return provider.read(arrival.raw)
@@ -124,7 +124,7 @@ async def test_log_probabilities_are_those_of_the_model(server: str, judge: Path
 
 
 async def test_a_cut_critique_is_forced_to_its_verdicts(server: str, judge: Path, tmp_path: Path) -> None:
-    provider = vllm.connect(str(judge), server)
+    provider = vllm.VLLMProvider.connect(str(judge), server)
     plain = provider.wire
 
     def wire(request: Request) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +21,7 @@ from critic_prm.engine.ray import workers
 from critic_prm.engine.ray.workers import CONCURRENCY, Needs, Pool, WorkerLost, ray_module
 from critic_prm.errors import ConfigError, ProviderError
 from critic_prm.providers.addresses import without_secrets
-from critic_prm.providers.provider import Marked, Provider, RateLimits, RawReply, Reply, Request, Wire
-from critic_prm.providers.vllm_in_process import ENGINE, engine_arguments
+from critic_prm.providers.provider import Capability, Marked, Provider, RateLimits, RawReply, Reply, Request, Wire
 
 PATIENCE = 120.0
 """Seconds within which a lost limiter actor must be replaced."""
@@ -42,25 +41,21 @@ def spread(provider: Provider, options: JudgeOptions, start: int) -> tuple[Remot
     """
     cluster = options.cluster
     assert cluster is not None
-    loads = "near" in getattr(provider, "gives", ())
-    pool = Pool(cluster, partial(_open, provider, os.environ.get(ENGINE)), _needs(cluster, loads))
+    loads = "in-process" in provider.capabilities
+    pool = Pool(cluster, partial(_open, provider), _needs(cluster, provider))
     limits = JobLimits(options.max_connections, options.rpm, options.tpm, options.max_connections if loads else start)
     limiter = SharedLimiter(provider, cluster, limits, pool.ready, pool.waits)
     return RemoteProvider(provider, pool, limiter), limiter
 
 
-def _needs(cluster: RayOptions, loads: bool) -> Needs:
+def _needs(cluster: RayOptions, provider: Provider) -> Needs:
     """Return a worker's resources. One that loads a model asks for as many GPUs as a copy uses, if the cluster has any."""
-    if cluster.worker_gpus is not None or not loads:
+    if cluster.worker_gpus is not None or not provider.gpus:
         return Needs(gpus=cluster.worker_gpus or 0.0)
-    engine = engine_arguments()
-    gpus = engine.get("tensor_parallel_size", 1) * engine.get("pipeline_parallel_size", 1)
-    return Needs(gpus=float(gpus), gpus_if_any=True)
+    return Needs(gpus=provider.gpus, gpus_if_any=True)
 
 
-def _open(provider: Provider, engine: str | None) -> Completing:
-    if engine is not None:
-        os.environ[ENGINE] = engine
+def _open(provider: Provider) -> Completing:
     with suppress(ImportError):
         import aiohttp  # noqa: F401  (import it now: requests that hold a lease would wait for it and then go out in a burst)
     return Completing(provider)
@@ -80,7 +75,7 @@ class Completing:
 
 
 @dataclass
-class RemoteProvider:
+class RemoteProvider(Provider):
     """Converts requests and parses replies with `inner` in the driver; a worker's copy of `inner` sends the requests."""
 
     inner: Provider
@@ -89,18 +84,19 @@ class RemoteProvider:
     name: str = field(init=False)
     model: str = field(init=False)
     base_url: str | None = field(init=False)
-    gives: frozenset[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.name, self.model, self.base_url = self.inner.name, self.inner.model, self.inner.base_url
-        self.gives = frozenset(getattr(self.inner, "gives", ()))
+
+    @property
+    def capabilities(self) -> Collection[Capability]:
+        return self.inner.capabilities
 
     def wire(self, request: Request) -> Wire:
         return self.inner.wire(request)
 
-    def marked(self, wire: Wire, request: Request, whole: bool) -> Marked:
-        mark = getattr(self.inner, "marked", None)
-        return Marked(wire) if mark is None else mark(wire, request, whole)
+    def marked(self, wire: Wire, request: Request, whole: bool = False) -> Marked:
+        return self.inner.marked(wire, request, whole)
 
     async def complete(self, wire: Wire) -> RawReply:
         """Complete a request in a worker. Raises ProviderError.
@@ -113,7 +109,7 @@ class RemoteProvider:
             raise ProviderError(f"the worker was lost: {error}", "transient", detail="worker lost") from error
         return reply
 
-    def read(self, raw: Mapping[str, Any]) -> Reply:
+    def read(self, raw: Mapping[str, Any]) -> Reply:  # type: ignore[override]  (which reader it is depends on `inner`)
         return self.inner.read(raw)
 
     async def close(self) -> None:
@@ -403,5 +399,5 @@ class SharedLimiter:
 
 def limiter_name(provider: Provider) -> str:
     """Return the actor's name, which is the same for all jobs that share a provider's limits: server, model and key."""
-    parts = (provider.name, provider.model, without_secrets(provider.base_url) or "", str(getattr(provider, "key", "")))
+    parts = (provider.name, provider.model, without_secrets(provider.base_url) or "", *provider.secrets)
     return "critic-prm-limiter-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -100,7 +100,7 @@ class LLMPolicy:
     def request(self, problem: str, steps: Sequence[str] = ()) -> Request:
         """Build the request for a completion after `steps`."""
         shown = marked(steps)
-        if steps and "continue" in getattr(self.client.provider, "gives", ()):
+        if steps and "continue" in self.client.provider.capabilities:
             begun = Message("assistant", "\n\n".join(shown) + "\n\n")
             return Request((*self.prompt.messages(problem), begun), self.sampling, continues=True)
         return Request(self.prompt.messages(problem, shown), self.sampling)
@@ -119,7 +119,7 @@ class LLMPolicy:
 
 def open_policy(name: str, judging: JudgeOptions, prompt: str = SOLVE) -> LLMPolicy:
     """Open the policy "provider/model" with the request options in `judging`. Raises UsageError and ConfigError."""
-    return with_provider(open_provider(name, judging.base_url), judging, prompt)
+    return with_provider(open_provider(name, judging.base_url, judging.option), judging, prompt)
 
 
 def with_provider(provider: Provider, judging: JudgeOptions, prompt: str = SOLVE) -> LLMPolicy:
