@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ import orjson
 
 from critic_prm.errors import InputError, ProviderError
 from critic_prm.providers.openai import read_chat
-from critic_prm.providers.provider import Provider, RawReply, Reply, Request, Wire
+from critic_prm.providers.provider import Capability, Provider, RawReply, Reply, Request, Wire
 
 Script = Mapping[str, Any] | ProviderError
 
@@ -29,6 +29,7 @@ class ScriptedProvider(Provider):
     model: str = "scripted"
     base_url: str | None = None
     name: str = "scripted"
+    capabilities: Collection[Capability] = ()
     asked: list[Wire] = field(default_factory=list)
     _turns: dict[str, int] = field(default_factory=dict)
 

@@ -169,7 +169,7 @@ def conversations(provider: Provider, style_name: str, sampling: Sampling) -> It
         if marks:
             cut = replace(messages[-1], shared=(messages[-1].content.rfind("\n") + 1,))
             yield Request((*messages[:-1], cut), sampling, wanted), whole
-    can_continue = "continue" in getattr(provider, "gives", ())
+    can_continue = "continue" in provider.capabilities
     for text, finish in (("Nothing that can be read.", "stop"), ("Step 1: it says", "length"), *GOOD):
         talk = Conversation(asked.messages).with_reply(Reply(text, finish, {}))  # type: ignore[arg-type]
         reading = read_reply(style, expected, talk.reply)

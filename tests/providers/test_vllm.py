@@ -235,7 +235,7 @@ async def test_an_engine_that_does_not_start_says_why(fake: Any, monkeypatch: py
     await provider.close()
     for wrong in ("[1]", "{"):
         monkeypatch.setenv(inside.ENGINE, wrong)
-        with pytest.raises(UsageError, match="CRITIC_PRM_VLLM_ENGINE is .*; it must be dict"):
+        with pytest.raises(UsageError, match=r"CRITIC_PRM_VLLM_ENGINE is .*; it must be dict"):
             connect(None)
 
 

@@ -18,7 +18,7 @@ from critic_prm.engine.cache import Attempt, Entry
 from critic_prm.engine.entries import PendingRequest, fresh_reply, to_attempt, to_entry
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
 from critic_prm.providers.addresses import without_secrets
-from critic_prm.providers.batches import BatchAPI, Remote, Result, batch_api
+from critic_prm.providers.batches import BatchAPI, Remote, Result
 from critic_prm.providers.http import failed, without_echoes
 from critic_prm.providers.provider import Provider, Usage, reading_answer
 
@@ -244,7 +244,7 @@ class BatchManager:
     _failing: float | None = None
 
     def __post_init__(self) -> None:
-        self.api: BatchAPI = batch_api(self.provider)
+        self.api: BatchAPI = self.provider.batches()
 
     def batches(self, *states: str) -> list[Batch]:
         """Return this judge's batches at this address that are in one of `states`."""
