@@ -37,7 +37,7 @@ GPU_TOKENS, GPU_USD = 34_470.0, 3.0
 """Tokens a second, prompt and output together, that one H100 is published to do with Qwen3.5-9B in vLLM (GPUStack's performance
 lab, "throughput profile"); and a round price of an hour of it, which is nobody's in particular."""
 
-DRIVER_CPU, WORKER_BYTES = 0.6e-3, 5_200
+DRIVER_CPU, WORKER_BYTES = 0.95e-3, 5_200
 """Seconds of the driver's CPU a request on the cluster's road, and bytes that it sends and gets (bench/ray.py wire)."""
 
 ROW_BYTES, ROWS = 5_700, 4_700

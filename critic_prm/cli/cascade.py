@@ -90,24 +90,25 @@ def tune(
 
     cheap = open_first(first, judging)
     if settings.judge is not None:
-        name, style, judge = settings.judge, judging.style, open_critic(settings.judge, judging)
-        asked: Critic | Mapping[str, Label] = judge
-        by = settings.by or ("step" if judge.asks_per_step else "solution")
+        name, style = settings.judge, judging.style
+        opened = open_critic(name, judging)
+        judge: Critic | Mapping[str, Label] = opened
+        by = settings.by or ("step" if opened.asks_per_step else "solution")
     else:
-        judge, rows, by = None, list(read_labels(settings.judged or "")), settings.by or "solution"
-        asked = {row.trajectory.id: row.label for row in rows}
+        rows, by = list(read_labels(settings.judged or "")), settings.by or "solution"
+        judge = {row.trajectory.id: row.label for row in rows}
         # The card in the file names the judge that made it, and its style.
         card = rows[0].critic if rows else {}
-        provider, model, style = card.get("provider"), card.get("model"), card.get("style")
+        provider, model, style = card.get("provider"), card.get("model"), card.get("style", "")
         name = f"{provider}/{model}" if model else str(provider)
     trajectories = list(read_trajectories(source, settings.format))
 
     async def run() -> CascadeCases:
         try:
-            return await collect_cases(trajectories, cheap, asked, by, judging.max_connections)
+            return await collect_cases(trajectories, cheap, judge, by, judging.max_connections)
         finally:
             await cheap.close()
-            if judge is not None:
+            if not isinstance(judge, Mapping):
                 await judge.close()
 
     cases = signals.run(run())
@@ -115,7 +116,7 @@ def tune(
     row = {"by": by, "first": first, "judge": name, "left_out": cases.left_out, "judge_tokens": cases.tokens}
     row |= asdict(tuned) | {"share_of_calls": tuned.share}
     if settings.out is not None:
-        text = toml(tuned, first, name, by, style if "/" in name else None, settings.escalate, settings.out.parent)
+        text = toml(tuned, first, name, by, style if style and "/" in name else None, settings.escalate, settings.out.parent)
         settings.out.write_text(text, "utf-8")
     if as_json:
         typer.echo(encode(row), nl=False)

@@ -416,7 +416,7 @@ def from_table(table: Mapping[str, Any], origin: Origin, options: JudgeOptions) 
         check_keys(row, "mixture.part", {"critic"}, own | {"name", "style"})
         asked = replace(each, style=origin.name("style", row["style"], style_names())) if "style" in row else each
         critic = open_critic(critic_in_file(row["critic"], origin), asked)
-        numbers = {name: float(row[name]) for name in ("weight", "floor") if name in row}
-        rest = {name: row[name] for name in own & row.keys() if name not in numbers}
-        parts.append(MixturePart(str(row.get("name", row["critic"])), critic, **rest, **numbers))
+        values: dict[str, Any] = {name: row[name] for name in own & row.keys()}
+        values |= {name: float(row[name]) for name in ("weight", "floor") if name in row}
+        parts.append(MixturePart(str(row.get("name", row["critic"])), critic, **values))
     return Mixture(tuple(parts), how, threshold)

@@ -75,6 +75,7 @@ class Critic(Protocol):
 
     async def close(self) -> None:
         """Release what the critic holds open."""
+        return
 
 
 class CriticStats(Protocol):
@@ -85,9 +86,11 @@ class CriticStats(Protocol):
 
     def add(self, label: Label) -> None:
         """Count a label."""
+        return
 
     def restart(self) -> None:
         """Reset the counts when labelling starts, so that the passes that collect requests for batches are not counted."""
+        return
         return
 
     def lines(self) -> list[str]: ...

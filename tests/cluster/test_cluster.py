@@ -150,7 +150,7 @@ async def test_a_lost_worker_node_and_gate_cost_what_they_had_in_hand(two: Nodes
         await until_async(lambda: bodies.total() >= 180)
         two.lose_second()
         await until_async(lambda: bodies.total() >= 240)
-        gate: Any = critic.client.gate  # type: ignore[attr-defined]
+        gate: Any = critic.client.gate  # type: ignore[union-attr]
         os.kill(await gate.actor.process.remote(), signal.SIGKILL)
 
     spread = await run.go("openai/bench", run.judging(judge, TWO), 300, sabotage)
