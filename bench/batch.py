@@ -1,10 +1,10 @@
-"""Batches that are killed at every instant, and one job on four roads: python bench/batch.py [--rows 5000] [--kills 40]
+"""Kill batch runs at every stage, and run one job through four backends: python bench/batch.py [--rows 5000] [--kills 40]
 
-Runs `critic-prm label --batch --wait` against bench/batch_server.py, where batches expire half done, fail after they were taken
-and come back in any order, and creations are turned down and get no answer. The process is killed (SIGKILL) at things that the
-server sees (an upload, an order that arrives, an order that was taken but not confirmed, a look, results half sent), and at
-random moments after them; then it is started again, until it was killed often enough. Checks that the labels are byte for byte
-those of a run that was left alone, that no request was run in two batches, and that every batch the server made was taken in.
+Runs `critic-prm label --batch --wait` against bench/batch_server.py, where batches expire half done, fail after they were accepted
+and finish in any order, and some creations are refused or get no reply. The process is killed (SIGKILL) at events that the
+server sees (an upload, a creation that arrives, one that was accepted but not confirmed, a poll, results half sent), and at
+random moments after them. Then it is started again, until it was killed `--kills` times. Checks that the labels equal those
+of an undisturbed run, that no request was run in two batches, and that every batch of the server was imported.
 
 Then a job that is begun online, goes on by batch and is finished through files, stopped between: one reply a
 key, the same labels.

@@ -1,11 +1,11 @@
-"""Both batch APIs on the loopback, for tests and benchmarks: OpenAI's files and batches, Anthropic's Message Batches.
+"""Serve both batch APIs on the loopback, for tests and benchmarks: OpenAI's files and batches, Anthropic's Message Batches.
 
-Written from their documentation. What single requests come to is what bench/server.py answers; what becomes of a batch follows
-`Fate`. GET /seen tells what the server has seen: which requests each batch held, and which of them were run.
+Written from their documentation. Replies to single requests are those of bench/server.py; the outcome of a batch follows
+`Fate`. GET /seen returns what the server has seen: which requests each batch held, and which of them were run.
 
     python bench/batch_server.py --seconds 1 --fate expired=0.2 --fault refusal=0.01
 
-prints {"url": ...} and serves until it is ended.
+prints {"url": ...} and serves until it is stopped.
 """
 
 from __future__ import annotations

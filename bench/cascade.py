@@ -1,12 +1,12 @@
-"""What a cascade saves: a verifier distilled from some folders' records first, a simulated judge of known accuracy behind it.
+"""Measure what a cascade saves: a verifier distilled from a folder of records, then a simulated judge of known accuracy.
 
     python bench/cascade.py ../shared/data/open
     python bench/cascade.py ../shared/data/open --sources 'eic_*' 'bbm_*' 'planbench_*' --sensitivity 0.7 --specificity 0.95
 
 The folder holds `<source>.jsonl` files of records with `problem`, `steps` and `label`. Half of the problems train the verifier,
 a fifth choose its calibration and threshold; of the rest, one half chooses the band and the other measures it. The judge is
-asked step by step; it finds the first error with P = sensitivity and leaves a right step alone with P = specificity, whatever
-the verifier says. `--draws` judges are simulated, each has a band chosen for its own F1, and the figures are means over them.
+asked step by step; it finds the first error with P = sensitivity and accepts a right step with P = specificity, independently
+of the verifier. `--draws` judges are simulated, each with a band chosen for its own F1, and the results are means over them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Claude's prompt cache saves: a loopback server that follows its documented rule, and runs with and without markers.
+"""Measure what Claude's prompt cache saves, with a loopback server that follows its documentation, with and without markers.
 
 The rule: an entry is written at each marker (`cache_control`, at most 4) whose prefix has the model's minimum of tokens. It can
 be read once that request's answer has begun, for 5 minutes from its last use. From each marker the server looks back over 20

@@ -1,10 +1,10 @@
-"""Requests of every style against servers that others wrote: each body is checked by the server that takes it.
+"""Check the requests of every style with independent servers, which validate each body.
 
     python bench/conformity.py --spec openapi.json [--tools FOLDER]
 
 Stoplight Prism checks every request against OpenAI's published specification (openapi.json of the repository
-openai/openai-openapi), of which only Chat Completions is loaded. LiteLLM's proxy and CopilotKit's aimock answer where they are
-installed in FOLDER. Exit code 1 when a request did not pass.
+openai/openai-openapi), of which only Chat Completions is loaded. LiteLLM's proxy and CopilotKit's aimock are used if they are
+installed in FOLDER. Exit code 1 if a request did not pass.
 """
 
 from __future__ import annotations

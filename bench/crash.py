@@ -1,10 +1,9 @@
-"""A labelling run that is killed at random moments, and what it loses: python bench/crash.py [--kills 50] [--rows 2000]
+"""Kill a labelling run at random moments and check that nothing is lost: python bench/crash.py [--kills 50] [--rows 2000]
 
-Kills `critic-prm label` (SIGKILL) at random moments of its work and starts it again, until it was killed often enough; then
-lets it finish. Checks that the output is byte for byte that of a run that was left alone, that no reply in the cache at a
-kill was ever asked for again, and that the server was asked again for no more than what was out at the kills. Then cuts the
-write-ahead log of a killed run at random places, as a power cut may, and checks that the cache opens and holds a beginning of
-what was written.
+Kills `critic-prm label` (SIGKILL) at random moments and starts it again, `--kills` times, then lets it finish. Checks that
+the output equals that of an undisturbed run, that no reply in the cache at a kill was requested again, and that the server
+got no more repeated requests than were in flight at the kills. Then truncates the write-ahead log of a killed run at random
+places, as a power failure may, and checks that the cache opens and contains a prefix of what was written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the steps of a dataset cost and what decontamination finds: python bench/dataset.py [ROWS] [DATA_DIR]
+"""Measure the speed of dataset commands and the accuracy of decontamination: python bench/dataset.py [ROWS] [DATA_DIR]
 
-Makes ROWS (100,000) label-file rows of made-up problems, five solutions each, with a judge's critiques, one in twenty a near
-copy of another, and takes them through filter, dedupe, decontaminate and build, each in a process of its own: seconds of CPU
-and of the clock, rows a second, and the highest memory of the process. With DATA_DIR (SOURCE.jsonl files with `problem`),
-plants 200 copies and paraphrases of the processbench problems for each of 10 seeds, and counts alarms on the other sources.
+Creates ROWS (100,000) label rows of synthetic problems, five solutions each, with a judge's critiques, one in twenty a near
+copy of another, and runs filter, dedupe, decontaminate and build on them, each in a separate process. Prints CPU and elapsed
+seconds, rows per second, and the peak memory of the process. With DATA_DIR (SOURCE.jsonl files with `problem`),
+plants 200 copies and paraphrases of the processbench problems for each of 10 seeds, and counts false alarms on the other sources.
 """
 
 from __future__ import annotations

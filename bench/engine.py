@@ -1,11 +1,13 @@
-"""How fast the labelling engine is, as ratios to bare clients in the same run: python bench/engine.py [PART ...] [--short]
+"""Measure the speed of the labelling engine, as ratios to bare clients in the same run.
 
-Client and server have a core each. Every contender sends the same prompts, about 4 kB with 2 kB of reply, and is run `ROUNDS`
-times in turn with the others; the best round counts, because what else the machine does only ever takes away.
+Run: python bench/engine.py [PART ...] [--short]
+
+Client and server have one core each. Every client sends the same prompts, about 4 kB with 2 kB of reply, and runs `ROUNDS`
+times, alternating with the others. The best round counts, because other work on the machine can only slow a round down.
 
     throughput   256 in flight, 50 ms: the engine as the SDK sends and plainly, against the SDK and aiohttp called bare
     slow         1,024 in flight, 2 s: the engine against the ideal
-    cache        labelling again what is in the cache
+    cache        labelling from the cache
     million      1,000,000 small rows through the command line: memory and start
 """
 

@@ -1,10 +1,10 @@
-"""The linear student trained on nothing but generated families, measured on solutions that others wrote.
+"""Train the linear student on generated families only, and measure it on solutions from other sources.
 
     python -m bench.families --test ../shared/data/open [-n 1500] [--natural ../shared/data/open]
 
 Each family gives `n` trajectories. Labels are the generator's own in the first row, the rule critic's on the same solutions in
-the second (a step it calls neutral has none; a solution without anything it could check is left out). Nobody else's label has
-a part in it: dev, calibration and threshold come from the generated problems too. With --natural, three more train on the
+the second (a step it calls neutral has none; a solution without anything it could check is left out). No other labels are
+used: dev, calibration and threshold come from the generated problems, too. With --natural, three more train on the
 step-labelled records of a folder, less the problems that a test source shares: alone, with the families, and with the families
 in train but not in dev. --only-natural leaves out the first two.
 

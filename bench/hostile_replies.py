@@ -1,9 +1,11 @@
-"""Replies of every shape and size in a labelling run: python bench/hostile_replies.py [--rows 10000] [--bad 1000] [--seed 0]
+"""Send malformed and oversized replies to a labelling run.
 
-First a seeded fuzzer: so many real replies, from examples/ and ../shared/data/judge_outputs where that is there, are changed in
-types, sizes, encodings, fields, content types and statuses, among rows that are answered well. The run must end with exit
-code 3 without a traceback, and all other rows must be equal to those of a run that nothing disturbs. Then bodies that would
-fill the memory: how much larger the process becomes than one that labels as many rows without them.
+Run: python bench/hostile_replies.py [--rows 10000] [--bad 1000] [--seed 0]
+
+First a seeded fuzzer: `--bad` real replies, from examples/ and ../shared/data/judge_outputs if it exists, are changed in
+types, sizes, encodings, fields, content types and statuses, among rows with valid replies. The run must end with exit
+code 3 without a traceback, and all other rows must equal those of an undisturbed run. Then bodies that would
+fill the memory: prints how much more memory the process uses than one that labels as many rows without them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The implicit student, trained on outcomes alone, reported as bench/linear.py reports: step AUROC and first-error F1.
+"""Train the implicit student on outcomes only, and report step AUROC and first-error F1 as bench/linear.py does.
 
     python bench/smollm2.py smollm2
     python -m bench.implicit --data ../shared/data/open --base smollm2
 
-It learns from the records of `--outcomes` of the folder --data, which say whether the final answer is right and nothing of
-steps. Calibration and threshold come from a dev split of `--labelled` step-labelled records of grade-school problems, the only
+It learns from the records of `--outcomes` of the folder --data, which contain whether the final answer is right, but no step
+labels. Calibration and threshold come from a dev split of `--labelled` step-labelled records of grade-school problems, the only
 step labels that are used, and never for training. Problems of the test sources leave both first. `--limit` takes that many
-records, drawn by seed, of each test source: a language model reads everything twice, as policy and as reference.
+records, drawn by seed, of each test source: scoring runs two models, policy and reference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The linear student, trained on some folders of step-labelled records and measured on others, problems kept apart.
+"""Train the linear student on step-labelled records and measure it on others, with separate problems.
 
     python bench/linear.py --train ../shared/data/open --test ../shared/data/open --test-sources 'processbench_*'
 

@@ -1,7 +1,7 @@
-"""The cluster's road, on two Ray nodes of this machine: python bench/ray.py [PART ...] [--count 20000] [--short]
+"""Measure the Ray engine on two nodes of this machine: python bench/ray.py [PART ...] [--count 20000] [--short]
 
-same      a job in one process, and over two workers while one is killed and a node goes: the same bytes, nothing twice
-scale     one worker and two, where the server's latency is the limit, and where this machine is
+same      a job in one process, and on two workers while one is killed and a node is lost: same bytes, nothing paid twice
+scale     one and two workers, limited by the server's latency, and by this machine
 limits    two jobs with one limit of requests, counted by the server second by second
 score     a critic that computes: in this process, with one worker, with two
 wire      bytes through the driver, and its CPU time a request

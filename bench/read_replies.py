@@ -1,10 +1,10 @@
-"""Recorded replies of LLM judges -> how many our readers read, where they differ from the record's own parse, what they score.
+"""Parse recorded replies of LLM judges with our readers, and compare with the records' own parses and with gold.
 
     python bench/read_replies.py DIR
 
-DIR holds `*.jsonl` files with a reply a line: {"id", "model", "prompt_style", "response_text", "gold", "source_parse"}. What
-each prompt style looks like is data: bench/profiles.toml. A reply that cannot be read counts as wrong in the scores, as it does
-in the papers these replies come from; its rate is shown. Exit code 1 when readings agree with less than 99% of the records'
+DIR holds `*.jsonl` files with one reply per line: {"id", "model", "prompt_style", "response_text", "gold", "source_parse"}. The
+format of each prompt style is data: bench/profiles.toml. A reply that cannot be read counts as wrong in the scores, as
+in the papers these replies come from; the rate is shown. Exit code 1 if readings agree with less than 99% of the records'
 own parses, or a reply without a verdict was given one.
 """
 

@@ -1,6 +1,6 @@
-"""A policy trained by TRL's GRPOTrainer on what a critic says of its steps: python bench/rewards.py [--steps 20] [--out DIR]
+"""Train a policy with TRL's GRPOTrainer on rewards from a critic: python bench/rewards.py [--steps 20] [--out DIR]
 
-Needs trl 1.16 and torch (in an environment of their own) beside the base dependencies. The policy is a tiny Qwen2 that starts
+Needs trl 1.16 and torch (in a separate environment) beside the base dependencies. The policy is a tiny Qwen2 that starts
 from random weights and answers sums, "2 + 5 =", with one word; the critic is shown the whole equation. Four runs: with the
 reward that is known to be 1 for true equations and 0 for false ones (the critic `rules`), as a function and as a coroutine
 function; with a verifier distilled on the spot that saw what such a policy writes; and with one that saw numbers alone, which

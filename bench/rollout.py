@@ -1,10 +1,10 @@
-"""Monte Carlo labels against a policy whose chances are known, through the whole engine: python bench/rollout.py [--short]
+"""Compare Monte Carlo labels with a simulated policy of known success rates: python bench/rollout.py [--short]
 
 The policy finishes a problem right from a prefix with a chance that is drawn once a problem and falls to 0 at a planted step.
 
-    coverage   how often the truth lies in the interval that an estimate states, for each way to stop (bar 0.95)
+    coverage   how often the interval of an estimate contains the truth, for each stopping rule (bar 0.95)
     search     binary search against the sequential method, 8 steps and K = 8: errors found (bar 0.99), completions (bar 0.40)
-    noise      the same where wrong prefixes are mended with a chance of 0.02 to 0.10, with and without --recheck; no bar
+    noise      the same with a policy that recovers from wrong prefixes with a probability of 0.02 to 0.10, with and without --recheck; no bar
     adaptive   fewer completions by stopping early, at the accuracy of all (bar 0.60 of them)
     tree       labelled solutions of OmegaPRM's tree, and how many of their first errors are the planted ones; no bar
 """

@@ -1,7 +1,7 @@
-"""How well, and how fast, the rule critic finds first errors: python bench/rules.py DATA_DIR [SOURCE ...]
+"""Measure how well and how fast the rule critic finds first errors: python bench/rules.py DATA_DIR [SOURCE ...]
 
 DATA_DIR holds SOURCE.jsonl files of trajectories with `label`. F1 is ProcessBench's: the harmonic mean of the share of
-erroneous solutions whose first error is found exactly and the share of right solutions left alone.
+erroneous solutions whose first error is found exactly and the share of right solutions accepted.
 """
 
 from __future__ import annotations

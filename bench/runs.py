@@ -1,4 +1,4 @@
-"""What tests and benchmarks of whole runs share: an input file, and `critic-prm label` as a process of its own."""
+"""Helpers for tests and benchmarks of complete runs: an input file, and `critic-prm label` as a separate process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The arithmetic of docs/scale.md, from measured figures and published prices: python bench/scale.py [cache | paper]
+"""Compute the tables of docs/scale.md from measured figures and published prices: python bench/scale.py [cache | paper]
 
-cache   replies into our own cache: rows a second and bytes a row as it grows (writes a file of some GB, then removes it)
-paper   what a job costs and takes on each road, as the tables of docs/scale.md
+cache   store replies in a cache: rows per second and bytes per row as it grows (writes a file of some GB, then removes it)
+paper   cost and duration of a job with each backend, as in the tables of docs/scale.md
 """
 
 from __future__ import annotations

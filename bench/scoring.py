@@ -1,4 +1,4 @@
-"""Scoring by a transformer verifier: all steps in one pass, what candidates share once, an appended step for its own price.
+"""Measure scoring with a transformer verifier: all steps in one pass, shared prefixes, appended steps.
 
     python bench/smollm2.py smollm2
     python -m bench.scoring --data ../shared/data/open --base smollm2

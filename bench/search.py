@@ -1,11 +1,11 @@
-"""How search pays: every method with a policy and a critic of known accuracy, beside best-of-N for the tokens it wrote.
+"""Compare every search method, with a policy and a critic of known accuracy, with best-of-N at equal tokens.
 
     python -m bench.search
     python -m bench.search --problems 2000 --q 0.8 --length 8 --accuracy 0.85
 
 The policy takes `length` steps, each right with probability q (for each problem its own, around `--q`); the critic calls a
-step what it is with probability `accuracy`, always the same step in the same way. No model and no network: what is measured is
-what a method makes of them, and what it costs in tokens.
+step what it is with probability `accuracy`, consistently for the same step. It uses no model and no network and measures
+the accuracy of each method and its cost in tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What serving costs: a critic in a process against the same critic behind HTTP, both on one core.
+"""Measure the cost of serving: a critic in a process compared with the same critic over HTTP, both on one core.
 
     python bench/serve.py verifier solutions.jsonl
     python bench/serve.py verifier solutions.jsonl --clients 64 --seconds 10 --core 0

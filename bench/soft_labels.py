@@ -1,4 +1,4 @@
-"""Soft labels against the majority's, from the same votes: the linear student trained twice and tested on what people labelled.
+"""Compare soft and majority labels from the same votes: train the linear student on both and test it on human labels.
 
     python -m bench.soft_labels --data ../shared/data [--seeds 3]
 

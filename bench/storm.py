@@ -1,8 +1,10 @@
-"""A server that takes 20 requests a second and answers 429 beyond that: python bench/storm.py [--rate 20] [--seconds 40]
+"""Test the limiter with a server that accepts 20 requests a second and answers 429 beyond that.
 
-One run for every way of saying how long to wait (seconds, a date, milliseconds, nothing, nonsense), all at once, each with a
-server of its own and 64 connections. Prints how much of what the limit allows got through, and which share of the requests
-after the first 10 seconds was refused.
+Run: python bench/storm.py [--rate 20] [--seconds 40]
+
+One run for every form of Retry-After (seconds, a date, milliseconds, nothing, nonsense), all at once, each with its own
+server and 64 connections. Prints the share of the allowed requests that got through, and the share of requests
+after the first 10 seconds that was refused.
 """
 
 from __future__ import annotations
