@@ -1,6 +1,6 @@
 """Kill batch runs at every stage, and run one job through four backends: python bench/batch.py [--rows 5000] [--kills 40]
 
-Runs `critic-prm label --batch --wait` against bench/batch_server.py, where batches expire half done, fail after they were accepted
+Runs `critic-prm label --batch --wait` against bench/batch_server.py, where batches expire half done, fail after acceptance
 and finish in any order, and some creations are refused or get no reply. The process is killed (SIGKILL) at events that the
 server sees (an upload, a creation that arrives, one that was accepted but not confirmed, a poll, results half sent), and at
 random moments after them. Then it is started again, until it was killed `--kills` times. Checks that the labels equal those

@@ -4,7 +4,7 @@ The policy finishes a problem right from a prefix with a chance that is drawn on
 
     coverage   how often the interval of an estimate contains the truth, for each stopping rule (bar 0.95)
     search     binary search against the sequential method, 8 steps and K = 8: errors found (bar 0.99), completions (bar 0.40)
-    noise      the same with a policy that recovers from wrong prefixes with a probability of 0.02 to 0.10, with and without --recheck; no bar
+    noise      the same if the policy recovers with a probability of 0.02 to 0.10, with and without --recheck; no bar
     adaptive   fewer completions by stopping early, at the accuracy of all (bar 0.60 of them)
     tree       labelled solutions of OmegaPRM's tree, and how many of their first errors are the planted ones; no bar
 """
