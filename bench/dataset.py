@@ -3,7 +3,7 @@
 Creates ROWS (100,000) label rows of synthetic problems, five solutions each, with critiques, one in twenty a near
 copy of another, and runs filter, dedupe, decontaminate and build on them, each in a separate process. Prints CPU and elapsed
 seconds, rows per second, and the peak memory of the process. With DATA_DIR (SOURCE.jsonl files with `problem`),
-plants 200 copies and paraphrases of the processbench problems for each of 10 seeds, and counts false alarms on the other sources.
+plants 200 copies and paraphrases of the processbench problems for each of 10 seeds, and counts false alarms on others.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ def _check(tree: nodes.Template, where: str) -> None:
 
 def _fixed_text(block: nodes.Block) -> str | None:
     parts = [part for node in block.body for part in (node.nodes if isinstance(node, nodes.Output) else [node])]
-    return "".join(part.data for part in parts) if all(isinstance(part, nodes.TemplateData) for part in parts) else None
+    texts = [part.data for part in parts if isinstance(part, nodes.TemplateData)]
+    return "".join(texts) if len(texts) == len(parts) else None
 
 
 def _blank(node: nodes.Output) -> bool:
