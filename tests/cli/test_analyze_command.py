@@ -13,6 +13,7 @@ from critic_prm.data.label_rows import label_row
 from critic_prm.data.records.reading import write_records
 from critic_prm.data.trajectory import trajectory_to_json
 from critic_prm.errors import UsageError
+from critic_prm.evaluate.analyze.analysis import numbers_of
 from critic_prm.registry import names
 from tests import command
 from tests.analyze.conftest import row, sums
@@ -64,6 +65,7 @@ def test_every_analysis_fits_a_terminal_and_has_json(name: str, solutions: str, 
     told = invoke(*argv, "--json", "-o", str(out))
     result = json.loads(told.stdout)
     assert result["analysis"] == name
+    assert set(result["numbers"]) == set(numbers_of(name))
     assert set(result) == {"analysis", "numbers", "findings", "notes", "details"}
     assert json.loads(out.read_text()) == result
 

@@ -12,10 +12,9 @@ from bench.simulated import SimulatedCritic, SimulatedPolicy, is_right
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.providers.models import Prices
-from critic_prm.registry import names
 from critic_prm.search.methods.dvts import search as dvts
 from critic_prm.search.methods.mcts import Place, priors, urgency
-from critic_prm.search.search import SearchResult, SearchTask, search, search_row, tree_rows
+from critic_prm.search.search import SearchResult, SearchTask, search, search_row
 from critic_prm.search.settings import SearchBudget, SearchSettings
 from critic_prm.search.tree import Node, Pricing, SearchTree
 
@@ -189,18 +188,18 @@ async def test_mcts_that_sees_its_whole_tree_takes_the_best_leaf() -> None:
     assert share(found) == pytest.approx(hits / trials, abs=NEAR)
 
 
-async def test_mcts_solves_every_solvable_problem_of_a_planted_hundred() -> None:
+async def test_mcts_solves_every_solvable_problem_of_planted_ones() -> None:
     """Each prefix has three steps to go on with. Of half of the problems, one hidden path is right; of the others, none."""
     length, width = 5, 3
     rng = Random(3)
-    paths = {f"problem {i}": [rng.randrange(width) for _ in range(length)] if i % 2 else None for i in range(100)}
+    paths = {f"problem {i}": [rng.randrange(width) for _ in range(length)] if i % 2 else None for i in range(40)}
 
     def decide(problem: str, path: Sequence[str], sample: int) -> bool:
         hidden = paths[problem]
         return hidden is not None and is_right(path) and sample == hidden[len(path)]
 
     policy = SimulatedPolicy(length, 0.0, decide=decide)
-    found = await run(policy, SimulatedCritic(), "mcts", problems=100, width=width, simulations=400)
+    found = await run(policy, SimulatedCritic(), "mcts", problems=40, width=width, simulations=400)
     solved = {one.task.problem for one in found if one.outcome.right("best")}
     assert solved == {problem for problem, path in paths.items() if path is not None}
     assert max(one.outcome.spent.calls for one in found if one.task.problem in solved) < 400 * width
@@ -240,25 +239,6 @@ async def test_a_rollout_counts_as_much_as_it_is_told_to() -> None:
     (found,) = await run(SimulatedPolicy(3, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, **settings)
     (end,) = found.outcome.group.candidates
     assert found.tree.facts[0]["value"] == pytest.approx(end.scores["min"])
-
-
-@pytest.mark.parametrize("method", names("search method"))
-async def test_every_method_is_deterministic_with_a_seed_and_keeps_its_budget(method: str) -> None:
-    settings = {"n": 8, "width": 4, "simulations": 40}
-    critic = SimulatedCritic(0.8, spread=0.1)
-
-    async def once(seed: int, budget: SearchBudget) -> list[Any]:
-        found = await run(SimulatedPolicy(5, 0.6), critic, method, 5, **settings, seed=seed, budget=budget)
-        return [[search_row(one), *tree_rows(one)] for one in found]
-
-    assert await once(0, SearchBudget()) == await once(0, SearchBudget())
-    assert await once(0, SearchBudget()) != await once(1, SearchBudget())
-    if method == "best-of-n":
-        return  # one round
-    for rows in await once(0, SearchBudget(max_calls=16)):
-        assert rows[0]["search"]["spent"]["calls"] <= 16 + 8 * 4
-    for rows in await once(0, SearchBudget(max_written=100)):
-        assert rows[0]["search"]["spent"]["written"] <= 100 + 8 * 4 * 10
 
 
 async def test_the_baseline_writes_as_much_as_the_search() -> None:
