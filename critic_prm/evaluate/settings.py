@@ -7,7 +7,7 @@ from typing import Annotated
 
 from critic_prm.data.aggregate import open_aggregation
 from critic_prm.errors import UsageError
-from critic_prm.option import Option
+from critic_prm.option import Option, check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,20 @@ class EvaluationSettings:
     """Random seed of the bootstrap intervals."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.threshold is not None and self.oracle_threshold:
             raise UsageError("--threshold and --oracle-threshold exclude each other; give one")
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisSettings:
-    """Settings of all analyses."""
+    """Settings of all analyses. Raises UsageError for a value out of range."""
 
     seed: int = 0
     """Random seed of all sampling and of the intervals."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class _ScoreSettings(AnalysisSettings):
     """Number of bootstrap resamples for the intervals."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         open_aggregation(self.aggregation)
 
 
@@ -69,9 +74,8 @@ class CreditSettings(AnalysisSettings):
     """Permutations to sample for solutions of more than 6 steps, each used with its reverse."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         open_aggregation(self.aggregation)
-        if self.orders < 2:
-            raise UsageError(f"orders is {self.orders}; at least 2 are needed for standard errors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +92,10 @@ class RiskSettings(_ScoreSettings):
     """A prefix that looks good is risky if its tail is below this."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         open_aggregation(self.aggregation)
-        if not 0 < self.alpha <= 1 or self.min_continuations < 2:
-            raise UsageError(
-                f"alpha is {self.alpha:g} and min_continuations {self.min_continuations};"
-                " alpha must be above 0 and at most 1, min_continuations at least 2"
-            )
+        if not 0 < self.alpha <= 1:
+            raise UsageError(f"--alpha is {self.alpha:g}; it must be above 0 and at most 1")
 
 
 @dataclass(frozen=True, slots=True)

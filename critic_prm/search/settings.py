@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from critic_prm.data.aggregate import open_aggregation
 from critic_prm.errors import UsageError
-from critic_prm.option import Option
+from critic_prm.option import Option, check_fields
 
 Pick = Literal["best", "vote"]
 Prior = Literal["critic", "uniform"]
@@ -45,7 +45,7 @@ class RankSettings:
     """Random seed for subsets of candidates and for the intervals."""
 
     def __post_init__(self) -> None:
-        _normalize_aggregation(self)
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +91,16 @@ class SearchSettings:
         return max(self.n // self.width, 1)
 
     def __post_init__(self) -> None:
-        _normalize_aggregation(self)
+        _check(self)
         if self.method == "mcts" and self.by in LENGTH_DEPENDENT:
             raise UsageError(
                 f"mcts compares prefixes of different lengths, but {self.by} depends on the number of steps;"
                 " use geometric_mean, mean, min or last"
             )
-        for name in ("n", "width", "depth", "simulations", "ahead", "samples"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.method in ("beam", "dvts", "lookahead") and self.n % self.width:
             raise UsageError(f"{self.method}: n is {self.n}; it must be a multiple of the width {self.width}")
-        if not 0 <= self.rollout <= 1:
-            raise UsageError(f"rollout is {self.rollout}; it must be between 0 and 1")
-        if self.exploration < 0 or self.prior_temperature <= 0:
-            raise UsageError(
-                f"exploration is {self.exploration} and prior_temperature {self.prior_temperature};"
-                " the first must be at least 0, the second above 0"
-            )
+        if self.prior_temperature <= 0:
+            raise UsageError(f"--prior-temperature is {self.prior_temperature}; it must be above 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +136,7 @@ class RefineSettings:
     """Random seed for sampling; the same seed reuses cached samples."""
 
     def __post_init__(self) -> None:
-        _normalize_aggregation(self)
+        _check(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +161,14 @@ class StepperOptions:
     """Base URL of the policy's server; default: that of the judge."""
 
     def __post_init__(self) -> None:
-        if self.cut not in get_args(Cut):
-            raise UsageError(f"cut is {self.cut!r}; it must be {' or '.join(get_args(Cut))}")
+        check_fields(self)
         try:
             re.compile(self.ends)
         except re.error as error:
             raise UsageError(f"ends is {self.ends!r}, which is not a valid regular expression: {error}") from None
 
 
-def _normalize_aggregation(settings: RankSettings | SearchSettings | RefineSettings) -> None:
+def _check(settings: RankSettings | SearchSettings | RefineSettings) -> None:
+    check_fields(settings)
     open_aggregation(settings.by)
     object.__setattr__(settings, "by", settings.by.replace("-", "_"))

@@ -43,7 +43,7 @@ function reliabilityChart(runs) {
   if (!some.length) return null;
   const most = Math.max(...some.flatMap(({ run }) => run.reliability.map((bin) => bin.n)));
   const drawing = canvas("Reliability diagram; the numbers are in the table below", H,
-    axes("P(correct) as said", "Share that is right"),
+    axes("P(correct)", "Share of correct steps"),
     svg("line", { x1: across(0), y1: up(0), x2: across(1), y2: up(1), class: "ideal" }),
     some.map(({ run, cls }) => [
       line(run.reliability.map((bin) => [bin.p, bin.right]), cls),
@@ -59,7 +59,7 @@ function rocChart(runs) {
   const some = runs.filter(({ run }) => run.roc.length);
   if (!some.length) return null;
   const drawing = canvas("ROC curve of finding wrong steps; areas are in the table below", H,
-    axes("Right steps called wrong", "Wrong steps found"),
+    axes("Share of correct steps flagged", "Share of wrong steps flagged"),
     svg("line", { x1: across(0), y1: up(0), x2: across(1), y2: up(1), class: "ideal" }),
     some.map(({ run, cls }) => line(run.roc, cls)));
   const area = ({ roc }) => roc.slice(1).reduce((sum, [x, y], n) => sum + ((x - roc[n][0]) * (y + roc[n][1])) / 2, 0);
