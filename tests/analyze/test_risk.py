@@ -66,5 +66,5 @@ def test_rollouts_after_each_step_are_futures_that_came_out_right_or_wrong() -> 
 
 def test_what_makes_no_sense_is_refused() -> None:
     for wrong in ({"alpha": 0.0}, {"alpha": 1.5}, {"min_continuations": 1}):
-        with pytest.raises(UsageError, match="--(alpha|min-continuations) is"):
+        with pytest.raises(UsageError, match=r"--(alpha|min-continuations) is"):
             RiskSettings(**wrong)
