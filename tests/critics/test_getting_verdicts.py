@@ -208,7 +208,7 @@ async def test_a_follow_up_that_fails_leaves_the_first_reading(tmp_path: Path) -
     critic, _ = scripted(tmp_path, lambda wire: ProviderError("gone", "row") if len(wire["messages"]) > 2 else script[0])
     judgement = await judged(critic)
     assert (judgement.status, judgement.how) == ("count_mismatch", ("plain",))
-    assert "re-asked in vain: gone" in judgement.notes
+    assert "re-asked failed: gone" in judgement.notes
 
 
 def cut_then(text: str) -> Callable[[Wire], dict[str, Any]]:
@@ -322,7 +322,7 @@ async def test_offline_nothing_is_asked_that_is_not_there(tmp_path: Path) -> Non
     critic, provider = scripted(tmp_path, [], offline=True)
     judgement = await judged(critic)
     assert (judgement.status, provider.asked) == ("unparseable", [])
-    assert any(note.startswith("re-asked in vain") for note in judgement.notes)
+    assert any(note.startswith("re-asked failed") for note in judgement.notes)
 
 
 @pytest.mark.parametrize(

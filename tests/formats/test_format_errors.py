@@ -41,7 +41,7 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = [
     ("bigbench-mistake", lambda row: {**row, "mistake_index": 7}, '"mistake_index" is 7, but there are 1 steps counted from 0'),
     ("trl", lambda row: {**row, "labels": [True]}, '"labels" is 1, but there are 2 steps'),
     ("trl", lambda row: {**row, "labels": [True, 2]}, "label 1 of 'labels' is 2; it must be one of null, a number from 0 to 1"),
-    ("trl", lambda row: {**row, "completions": [1, 2]}, '"completions" holds 1 at step 0'),
+    ("trl", lambda row: {**row, "completions": [1, 2]}, '"completions" contains 1 at step 0'),
     ("math-shepherd", lambda row: {**row, "label": row["label"][:-2]}, "part ways after 1 steps"),
     ("math-shepherd", lambda row: {**row, "label": row["label"].replace("t -", "u -")}, "part ways after 1 steps"),
     ("math-shepherd", lambda row: {**row, "input": "p s ки", "label": "p s +"}, '"input" has no "Step 1:"'),
