@@ -242,13 +242,13 @@ def acceptance_lines(report: Mapping[str, Any]) -> list[str]:
         for kind, entry in report["acceptance"].items()
     )
     whose = {"gold": "gold", "a": "A", "b": "B"}[report["classes_by"]]
-    said = [f"joined {report['joined']:,}; kept {rates or 'nothing'}, classes by {whose}"]
+    shown_lines = [f"joined {report['joined']:,}; kept {rates or 'nothing'}, classes by {whose}"]
     for kind, table in report["acceptance_by_position"].items():
         what = "first error at step" if kind == "erroneous" else "of so many steps"
-        said.append(f"{kind}, {what}: " + ", ".join(f"{name}: {entry['rate']:.0%}" for name, entry in table.items()))
+        shown_lines.append(f"{kind}, {what}: " + ", ".join(f"{name}: {entry['rate']:.0%}" for name, entry in table.items()))
     if checked := report["agreed_labels_that_are_gold"]:
         shown = ", ".join(f"{one['rate']:.1%} of the labels {kind}" for kind, one in checked.items())
-        said.append(f"where gold is known, {shown} are it")
+        shown_lines.append(f"where gold is known, {shown} are it")
     shares = report["share_erroneous"]
     if shares["offered"] is not None and shares["kept"] is not None:
         shown = f"share of erroneous solutions: {shares['offered']:.1%} offered, {shares['kept']:.1%} kept"
@@ -257,7 +257,7 @@ def acceptance_lines(report: Mapping[str, Any]) -> list[str]:
             shown += f" (effective rows {report['weights']['effective_rows']:,.0f})"
         elif abs(shares["offered"] - shares["kept"]) > 0.02:
             shown += "; --reweight or --resample gives the classes their shares back"
-        said.append(shown)
+        shown_lines.append(shown)
     if lost := report["weights"]["classes_lost"]:
-        said.append(f"warning: nothing {' or '.join(lost)} was kept; no weight brings it back")
-    return said
+        shown_lines.append(f"warning: nothing {' or '.join(lost)} was kept; no weight brings it back")
+    return shown_lines

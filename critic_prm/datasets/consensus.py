@@ -20,7 +20,7 @@ Probabilities: TypeAlias = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SourceLabels:
     """One source's labels of a solution: P(correct) per step, None if unlabelled, and the first error, None if unknown."""
 
     p: tuple[float | None, ...]
@@ -35,7 +35,7 @@ class Agreed:
     first_error: int | None
 
 
-def said(row: Row, threshold: float | None = None) -> Said:
+def labels_of(row: Row, threshold: float | None = None) -> SourceLabels:
     """The labels of a row. With a threshold, the first error is the first step whose P(correct) is below it, regardless of the
     row's own.
 
@@ -43,16 +43,16 @@ def said(row: Row, threshold: float | None = None) -> Said:
     completion reached the answer.
     """
     if threshold is None:
-        return Said(row.labels, row.first_error)
+        return SourceLabels(row.labels, row.first_error)
     for step, p in enumerate(row.labels):
         if p is None:
-            return Said(row.labels, None)
+            return SourceLabels(row.labels, None)
         if p < threshold:
-            return Said(row.labels, step)
-    return Said(row.labels, -1)
+            return SourceLabels(row.labels, step)
+    return SourceLabels(row.labels, -1)
 
 
-def same_first_error(a: Said, b: Said) -> Agreed | str:
+def same_first_error(a: SourceLabels, b: SourceLabels) -> Agreed | str:
     """Exact agreement on the first error (Qwen's consensus filter, arXiv 2501.07301, keeps about 40%)."""
     for name, source in (("A", a), ("B", b)):
         if source.first_error is None:
@@ -65,7 +65,7 @@ def same_first_error(a: Said, b: Said) -> Agreed | str:
     return Agreed((*(1.0,) * first, 0.0, *(None,) * (steps - first - 1)), first)
 
 
-def same_on_confident(a: Said, b: Said, low: float, high: float) -> Agreed | str:
+def same_on_confident(a: SourceLabels, b: SourceLabels, low: float, high: float) -> Agreed | str:
     """Agreement on the steps of which B is confident: correct if P >= `high`, incorrect if P <= `low` (VRPRM2: 0.125, 0.75).
 
     Steps in between get no label. Steps after A's first error are not compared because A does not judge them.
@@ -132,8 +132,8 @@ class _Other:
     first_error: int | None
     gold: int | None
 
-    def said(self) -> Said:
-        return Said(tuple(None if p < 0 else p for p in self.p), self.first_error)
+    def labels(self) -> SourceLabels:
+        return SourceLabels(tuple(None if p < 0 else p for p in self.p), self.first_error)
 
 
 def consensus(
@@ -162,7 +162,7 @@ def consensus(
                 continue
             met.add(other.content)
             tally.joined += 1
-            mine, theirs = said(row, options.threshold_a), other.said()
+            mine, theirs = labels_of(row, options.threshold_a), other.labels()
             strata = _strata(row, mine, other)
             for view, where in strata.items():
                 tally.offered[view][where] += 1
@@ -194,7 +194,7 @@ def _index(path: str | Path, options: ConsensusOptions) -> tuple[dict[str, _Othe
     by_id: dict[str, _Other] = {}
     by_content: dict[bytes, _Other] = {}
     for count, row in enumerate(read_rows(path), 1):  # noqa: B007  (the last number is what is wanted)
-        theirs, content = said(row, options.threshold_b), bytes.fromhex(row.content)
+        theirs, content = labels_of(row, options.threshold_b), bytes.fromhex(row.content)
         other = _Other(content, array("d", (-1.0 if p is None else p for p in theirs.p)), theirs.first_error, row.gold)
         if (earlier := by_id.setdefault(row.id, other)) is not other and earlier.content != content:
             raise InputError(row.where, f"the id {row.id!r} was already used for other steps", "ids must be unique in a file")
@@ -213,20 +213,20 @@ def _partner(row: Row, by_id: Mapping[str, _Other], by_content: Mapping[bytes, _
     return "only in A" if named is None else "other steps under the same id in B"
 
 
-def _compare(a: Said, b: Said, options: ConsensusOptions) -> Agreed | str:
+def _compare(a: SourceLabels, b: SourceLabels, options: ConsensusOptions) -> Agreed | str:
     if options.match == "confident":
         return same_on_confident(a, b, options.low, options.high)
     return same_first_error(a, b)
 
 
-def _strata(row: Row, mine: Said, other: _Other) -> dict[str, Stratum]:
+def _strata(row: Row, mine: SourceLabels, other: _Other) -> dict[str, Stratum]:
     """The stratum of a solution for each view that knows its class."""
     firsts = {"gold": row.gold if row.gold is not None else other.gold, "a": mine.first_error, "b": other.first_error}
     steps = len(row.trajectory.steps)
     return {view: stratum(class_of(first), first, steps) for view, first in firsts.items() if first is not None}
 
 
-def _pair(a: Said, b: Said) -> str:
+def _pair(a: SourceLabels, b: SourceLabels) -> str:
     if a.first_error is None or b.first_error is None:
         return "open"
     if a.first_error == b.first_error:
@@ -236,7 +236,7 @@ def _pair(a: Said, b: Said) -> str:
     return "one step apart" if abs(a.first_error - b.first_error) == 1 else "further apart"
 
 
-def _agreed_row(row: Row, agreed: Agreed, mine: Said, theirs: Said, other: _Other) -> dict[str, Any]:
+def _agreed_row(row: Row, agreed: Agreed, mine: SourceLabels, theirs: SourceLabels, other: _Other) -> dict[str, Any]:
     came = {name: row.data[name] for name in ("label", "step_labels", "labels", "weight") if name in row.data}
     note = {"a": mine.first_error, "b": theirs.first_error, "b_p_correct": [p if p is None else round(p, 6) for p in theirs.p]}
     data = {**row.data, "weight": 1.0, "consensus": {**note, **({"before": came} if came else {})}}

@@ -102,7 +102,7 @@ class _Job:
     options: Options
     samples: Samples
     account: DatasetStats = field(default_factory=lambda: DatasetStats("export"))
-    said: Report = field(default_factory=Report)
+    conversion: Report = field(default_factory=Report)
 
     def part(self, path: Path, target: Path) -> int:
         """Export one file of rows to one file. Returns the number of rows written."""
@@ -126,7 +126,7 @@ class _Job:
             left = ", ".join(f"{sum(kinds.values())} {reason}" for reason, kinds in self.account.dropped.items())
             name = self.account.files[0]["name"]
             raise InputError(name, f"no row of it can be exported to {self.to}", f"left out: {left}" if left else "it is empty")
-        more = {"to": self.to, "cannot_say": dict(self.said.unsaid), "hidden": dict(self.said.hidden)}
+        more = {"to": self.to, "cannot_say": dict(self.conversion.unsaid), "hidden": dict(self.conversion.hidden)}
         return self.account.summary({**asdict(self.options), "samples": self.samples}, more)
 
     def _training(self, row: Row, file: str) -> Iterator[dict[str, Any]]:
@@ -139,7 +139,7 @@ class _Job:
 
     def _converted(self, row: Row) -> Iterator[dict[str, Any]]:
         for trajectory in self._trajectories(row):
-            yield formats.row_of(trajectory, self.to, self.options, self.said)
+            yield formats.row_of(trajectory, self.to, self.options, self.conversion)
 
     def _trajectories(self, row: Row) -> Iterator[Trajectory]:
         trajectory = row.trajectory

@@ -197,29 +197,29 @@ _SENTENCE = re.compile(r"[.!?\n]+\s*")
 
 def fault(critique: str, step: str, shortest: int) -> str:
     """What is wrong with the critique of a step; "" if nothing. `shortest` is the minimum number of words."""
-    said = words(critique) if critique.strip() else []
-    if not said:
+    tokens = words(critique) if critique.strip() else []
+    if not tokens:
         return "empty critique"
-    if len(said) < shortest:
+    if len(tokens) < shortest:
         return "short critique"
-    if loops(critique, said):
+    if loops(critique, tokens):
         return "looping critique"
-    return "copied critique" if _copied(said, words(step)) else ""
+    return "copied critique" if _copied(tokens, words(step)) else ""
 
 
-def loops(critique: str, said: Sequence[str] | None = None) -> bool:
+def loops(critique: str, tokens: Sequence[str] | None = None) -> bool:
     """Whether a text repeats itself: half of its 4-grams are repeats (from 40 words on), or a sentence occurs four times."""
-    said = words(critique) if said is None else said
-    grams = _grams(said, 4)
-    if len(said) >= 40 and 1 - len(set(grams)) / len(grams) >= LOOPING:
+    tokens = words(critique) if tokens is None else tokens
+    grams = _grams(tokens, 4)
+    if len(tokens) >= 40 and 1 - len(set(grams)) / len(grams) >= LOOPING:
         return True
     sentences = Counter(part for part in (_plain(s) for s in _SENTENCE.split(critique)) if part.count(" ") >= 4)
     return bool(sentences) and sentences.most_common(1)[0][1] >= 4
 
 
-def _copied(said: Sequence[str], step: Sequence[str]) -> bool:
-    size = min(3, len(said))
-    own, there = _grams(said, size), set(_grams(step, size))
+def _copied(tokens: Sequence[str], step: Sequence[str]) -> bool:
+    size = min(3, len(tokens))
+    own, there = _grams(tokens, size), set(_grams(step, size))
     return sum(gram in there for gram in own) / len(own) >= COPIED
 
 
@@ -364,7 +364,7 @@ def _said(name: str, passed: _Passed) -> dict[str, Any]:
 
 def rule_lines(report: dict[str, Any]) -> list[str]:
     """The counts for each rule, as text."""
-    said = []
+    shown = []
     for entry in report["rules"]:
         rates = ", ".join(f"{n['out'] / n['in']:.1%} of the {kind}" for kind, n in entry["by_class"].items())
         line = f"{entry['rule']}: {entry['rows_in']:,} rows in, {entry['rows_out']:,} out ({rates or 'none came'})"
@@ -372,5 +372,5 @@ def rule_lines(report: dict[str, Any]) -> list[str]:
             line += f"; judgements {entry['judgements_in']:,} in, {entry['judgements_out']:,} out"
         if entry["faults"]:
             line += ": " + ", ".join(f"{n:,} {reason}" for reason, n in entry["faults"].items())
-        said.append(line)
-    return said
+        shown.append(line)
+    return shown

@@ -192,7 +192,7 @@ def _subset(
     """Compute all metrics of one subset. The replicates are added to `values`."""
     known = [case for case in cases if case.gold is not None]
     gold = [case.gold for case in known if case.gold is not None]
-    said = [case.predicted(threshold) for case in known]
+    predicted = [case.predicted(threshold) for case in known]
     pairs = [(case, y, p) for case in cases for y, p in zip(case.steps, case.p_correct, strict=True) if y is not None]
     judged = [(case, y >= 0.5, p) for case, y, p in pairs if p is not None]
     good, p_correct = np.array([y for _, y, _ in judged], dtype=bool), np.array([p for _, _, p in judged], dtype=np.float64)
@@ -207,12 +207,12 @@ def _subset(
     def sums(metric: str, clusters: Clusters, rows: Array, of: Statistic) -> None:
         put(metric, clusters, number(of(rows.sum(axis=0))) if len(rows) else None, of_sums(clusters.sums(rows), of))
 
-    rows = first_error_rows(gold, said)
+    rows = first_error_rows(gold, predicted)
     sums("f1_oracle" if oracle else "f1", solutions, rows, official_f1)
     sums("accuracy_erroneous", solutions, rows[:, :2], ratio)
     sums("accuracy_correct", solutions, rows[:, 2:], ratio)
     for positive in ("correct", "error"):
-        sums(f"binary_f1_{positive}", solutions, binary_rows(gold, said, positive), plain_f1)
+        sums(f"binary_f1_{positive}", solutions, binary_rows(gold, predicted, positive), plain_f1)
     put("auroc", steps, auroc(good, p_correct), of_auroc(steps, good, p_correct))
     sums("ece", steps, bin_rows(good, p_correct), ece_of)
     metrics["ece_mass"] = Metric(ece(good, p_correct, mass="mass"))

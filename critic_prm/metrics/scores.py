@@ -67,8 +67,10 @@ def binary_rows(gold: Sequence[int], predicted: Sequence[int | None], positive: 
     rows = []
     for g, p in zip(gold, predicted, strict=True):
         truth = (g >= 0) == (positive == "error")
-        said = not truth if p is None else (p >= 0) == (positive == "error")
-        rows.append((truth and said, said and not truth, truth and not said, not truth and not said))
+        positive_call = not truth if p is None else (p >= 0) == (positive == "error")
+        rows.append(
+            (truth and positive_call, positive_call and not truth, truth and not positive_call, not truth and not positive_call)
+        )
     return np.array(rows, dtype=np.float64).reshape(-1, 4)
 
 

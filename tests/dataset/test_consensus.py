@@ -12,7 +12,15 @@ import pytest
 from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.datasets.balance import bin_name, inverse_propensity, stratum
 from critic_prm.datasets.build import DatasetOptions, build_dataset
-from critic_prm.datasets.consensus import Agreed, ConsensusOptions, Said, consensus, said, same_first_error, same_on_confident
+from critic_prm.datasets.consensus import (
+    Agreed,
+    ConsensusOptions,
+    SourceLabels,
+    consensus,
+    labels_of,
+    same_first_error,
+    same_on_confident,
+)
 from critic_prm.datasets.rows import read_rows
 from critic_prm.errors import InputError, UsageError
 
@@ -29,41 +37,41 @@ def kept(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        (Said((1.0, 1.0), -1), Said((0.9, 0.8), -1), Agreed((1.0, 1.0), -1)),
-        (Said((1.0, 0.0, None), 1), Said((0.9, 0.1, 0.0), 1), Agreed((1.0, 0.0, None), 1)),
-        (Said((1.0, 0.0), 1), Said((0.0, 0.0), 0), "another first error"),
-        (Said((1.0, 0.0), 1), Said((1.0, 1.0), -1), "another first error"),
-        (Said((None, None), None), Said((1.0, 1.0), -1), "A has no first error"),
-        (Said((1.0, 1.0), -1), Said((0.5, None), None), "B has no first error"),
+        (SourceLabels((1.0, 1.0), -1), SourceLabels((0.9, 0.8), -1), Agreed((1.0, 1.0), -1)),
+        (SourceLabels((1.0, 0.0, None), 1), SourceLabels((0.9, 0.1, 0.0), 1), Agreed((1.0, 0.0, None), 1)),
+        (SourceLabels((1.0, 0.0), 1), SourceLabels((0.0, 0.0), 0), "another first error"),
+        (SourceLabels((1.0, 0.0), 1), SourceLabels((1.0, 1.0), -1), "another first error"),
+        (SourceLabels((None, None), None), SourceLabels((1.0, 1.0), -1), "A has no first error"),
+        (SourceLabels((1.0, 1.0), -1), SourceLabels((0.5, None), None), "B has no first error"),
     ],
 )
-def test_the_first_error_is_agreed_on_exactly(a: Said, b: Said, expected: Agreed | str) -> None:
+def test_the_first_error_is_agreed_on_exactly(a: SourceLabels, b: SourceLabels, expected: Agreed | str) -> None:
     assert same_first_error(a, b) == expected
 
 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        (Said((1.0, 1.0, 1.0), -1), Said((0.9, 0.75, 1.0), -1), Agreed((1.0, 1.0, 1.0), -1)),
-        (Said((1.0, 1.0, 1.0), -1), Said((0.9, 0.5, 1.0), -1), Agreed((1.0, None, 1.0), None)),
-        (Said((1.0, 0.0, None), 1), Said((0.9, 0.125, 0.9), 1), Agreed((1.0, 0.0, None), 1)),
-        (Said((1.0, 0.0, None), 1), Said((0.9, 0.4, 0.0), 1), Agreed((1.0, None, None), None)),
-        (Said((1.0, 0.0, None), 1), Said((0.9, 0.8, 0.0), 2), "another verdict on a step B is sure of"),
-        (Said((1.0, 1.0), -1), Said((0.9, 0.1), 1), "another verdict on a step B is sure of"),
-        (Said((1.0, 1.0), -1), Said((0.5, 0.5), -1), "B is sure of no step"),
-        (Said((None,), None), Said((1.0,), -1), "A has no first error"),
+        (SourceLabels((1.0, 1.0, 1.0), -1), SourceLabels((0.9, 0.75, 1.0), -1), Agreed((1.0, 1.0, 1.0), -1)),
+        (SourceLabels((1.0, 1.0, 1.0), -1), SourceLabels((0.9, 0.5, 1.0), -1), Agreed((1.0, None, 1.0), None)),
+        (SourceLabels((1.0, 0.0, None), 1), SourceLabels((0.9, 0.125, 0.9), 1), Agreed((1.0, 0.0, None), 1)),
+        (SourceLabels((1.0, 0.0, None), 1), SourceLabels((0.9, 0.4, 0.0), 1), Agreed((1.0, None, None), None)),
+        (SourceLabels((1.0, 0.0, None), 1), SourceLabels((0.9, 0.8, 0.0), 2), "another verdict on a step B is sure of"),
+        (SourceLabels((1.0, 1.0), -1), SourceLabels((0.9, 0.1), 1), "another verdict on a step B is sure of"),
+        (SourceLabels((1.0, 1.0), -1), SourceLabels((0.5, 0.5), -1), "B is sure of no step"),
+        (SourceLabels((None,), None), SourceLabels((1.0,), -1), "A has no first error"),
     ],
 )
-def test_only_steps_that_b_is_sure_of_are_compared(a: Said, b: Said, expected: Agreed | str) -> None:
+def test_only_steps_that_b_is_sure_of_are_compared(a: SourceLabels, b: SourceLabels, expected: Agreed | str) -> None:
     assert same_on_confident(a, b, 0.125, 0.75) == expected
 
 
 def test_a_threshold_makes_hard_labels_of_monte_carlo_shares(made: Any, tmp_path: Path) -> None:
     path = written(tmp_path / "mc.jsonl", [{**made.solution(0), "step_labels": [0.5, 0.125, 0.0]}])
     (row,) = read_rows(path)
-    assert said(row).first_error == 1
-    assert said(row, 0.01).first_error == 2
-    assert said(row, 0.6).first_error == 0
+    assert labels_of(row).first_error == 1
+    assert labels_of(row, 0.01).first_error == 2
+    assert labels_of(row, 0.6).first_error == 0
 
 
 def test_acceptance_by_class_is_the_truth_and_weights_give_the_classes_back(made: Any, tmp_path: Path) -> None:

@@ -240,8 +240,8 @@ class Target:
 
     def count_unrepresented(self) -> None:
         """Count the fields of the trajectory that the row does not represent."""
-        trajectory, said = self.trajectory, self.kept.union(self.format.keeps)
-        said.update(self.format.own, (f"meta.{key}" for key in self.format.own))
+        trajectory, represented = self.trajectory, self.kept.union(self.format.keeps)
+        represented.update(self.format.own, (f"meta.{key}" for key in self.format.own))
         present = {
             "id": trajectory.id,
             "observation": any(step.observation is not None for step in trajectory.steps),
@@ -251,7 +251,7 @@ class Target:
             "tools": trajectory.tools,
         }
         names = [name for name, value in present.items() if value]
-        self.lost.update({*names, *(f"meta.{key}" for key in trajectory.meta), *trajectory.extra} - said)
+        self.lost.update({*names, *(f"meta.{key}" for key in trajectory.meta), *trajectory.extra} - represented)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
