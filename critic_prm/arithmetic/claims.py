@@ -113,7 +113,7 @@ def _last_place(a: Term, inexact: bool) -> Fraction:
     return Fraction(1, 10 ** (places + 2 * a.shape.percent))
 
 
-_ROUNDED = words("3.14 1.41 1.73 2.72 0.33 0.67 0.66 0.17 0.83 33.3 66.7 16.7 33.33 66.67 16.67")
+_ROUNDED = words("rounded")
 
 
 def _coarse(a: Term, b: Term) -> bool:
@@ -134,11 +134,7 @@ def _part(a: Term, b: Term) -> bool:
 
 
 _FACTORS = {2, 3, 4, 7, 8, 12, 16, 24, 30, 36, 52, 60, 144, 365, 1000, 1440, 1760, 3600, 5280, 10**4, 10**6}
-_MEASURES = words(
-    "second sec minute min hour hr day week month year decade inch inche feet foot yard mile meter metre m km cm mm "
-    "kilometer gram g kg kilogram pound lb ounce oz ton liter litre ml gallon quart pint cup tablespoon teaspoon cent "
-    "dollar quarter dime nickel penny pennie page dozen pair percent % degree"
-)
+_MEASURES = words("measures")
 
 
 def _conversion(a: Term, b: Term) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 Value: TypeAlias = int | Fraction | float
 
@@ -34,54 +36,23 @@ class Token(NamedTuple):
     """Decimal places as written; -1 for a Unicode fraction such as ½."""
 
 
-def words(listing: str) -> frozenset[str]:
-    """Return the words of a space-separated list."""
-    return frozenset(listing.split())
+WORDS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 
 
-def _table(rows: Mapping[str, str]) -> dict[str, str]:
-    """Invert a table of "symbol": "all its spellings" to spelling: symbol."""
-    return {way: what for what, ways in rows.items() for way in ways.split()}
+def words(name: str) -> frozenset[str]:
+    """Return one of the word lists of words.toml."""
+    return frozenset(WORDS["words"][name].split())
 
 
-_RELATIONS = _table(
-    {
-        "=": "= == := &=",
-        "<": r"< \lt",
-        ">": r"> \gt",
-        "<=": r"≤ <= \le \leq \leqslant",
-        ">=": r"≥ >= \ge \geq \geqslant",
-        "!=": r"≠ != \ne \neq",
-        "~": r"≈ ≃ ≅ \approx \simeq \doteq",
-    }
-)
-_OPERATORS = _table(
-    {
-        "+": "+",
-        "-": "- − –",
-        "*": r"* × · ∗ ⋅ • ✕ ✖ \times \cdot \ast \bullet \*",
-        "/": r"/ ÷ ∕ ⁄ \div",
-        "^": "^",
-        "%": r"% \%",
-        "!": "!",
-    }
-)
-_FUNCTIONS = _table({"frac": r"\frac \dfrac \tfrac \cfrac", "sqrt": r"\sqrt √", "binom": r"\binom \dbinom \tbinom"})
-_SILENT = words(
-    r"\left \right \, \; \: \! \displaystyle \textstyle \big \Big \bigg \Bigg \bigl \bigr \Bigl \Bigr \boxed \fbox "
-    r"\limits \$ \( \) \[ \] \mathbf \bf \rm \phantom"
-) | {"\\ "}
-_HUGGING = {"\\left", "\\right", "\\!", "\\boxed"}
-"""Silent commands after which a token still counts as adjacent to the previous one."""
-_ARROWS = words(
-    r"\Rightarrow \implies \iff \to \rightarrow \Longrightarrow \Leftrightarrow \quad \qquad \therefore \because "
-    r"\leadsto \longrightarrow \hfill \item \begin \end \land \lor"
-)
-_LETTERS = words(
-    r"\alpha \beta \gamma \delta \theta \lambda \mu \pi \phi \omega \rho \sigma \tau \ell \epsilon \varphi \psi \xi"
-)
-_VULGAR = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5)}
-_VULGAR |= {"⅙": (1, 6), "⅚": (5, 6), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8)}
+def _symbols(section: str) -> dict[str, str]:
+    """Map every spelling of a section of words.toml to its symbol."""
+    return {spelling: symbol for symbol, spellings in WORDS[section].items() for spelling in spellings.split()}
+
+
+_RELATIONS, _OPERATORS, _FUNCTIONS = _symbols("relations"), _symbols("operators"), _symbols("functions")
+_COMMANDS = {name: frozenset(listing.split()) for name, listing in WORDS["commands"].items()}
+_SILENT, _HUGGING, _ARROWS = _COMMANDS["silent"] | {"\\ "}, _COMMANDS["hugging"], _COMMANDS["arrows"]
+_LETTERS = _COMMANDS["letters"]
 _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 _OPEN, _CLOSE = {"(": "(", "[": "(", "{": "(", "\\{": "(", "（": "("}, {")", "]", "}", "\\}", "）"}
 
@@ -185,7 +156,7 @@ def lex(text: str) -> list[Token]:
             marks.append((start + 2, word[2:-2]))
             continue
         elif kind == "vulgar":
-            push(Token("n", word, start, end, tight, Fraction(*_VULGAR[word]), -1))
+            push(Token("n", word, start, end, tight, Fraction(*WORDS["fractions"][word]), -1))
         elif kind == "superscript":
             push(Token("o", "^", start, start, True))
             push(Token("n", word, start, end, True, int(word.translate(_SUPERSCRIPT)[:9]), 0))

@@ -101,16 +101,10 @@ def _bullet(tokens: Sequence[Token], at: int) -> bool:
 
 _WORD_OPERATORS = {"plus": "+", "minus": "-", "times": "*", "percent": "%"}
 _TWO_WORD_OPERATORS = {("multiplied", "by"): "*", ("divided", "by"): "/", ("added", "to"): "+"}
-_FILLERS = words("the another a an his her their its these those all about only Rs rs USD")
-_SHORT_UNITS = words(
-    "km cm mm dm kg mg ml mL cl ft in lb lbs oz hr hrs min sec mph yd mi gal Hz GB MB KB TB pts deg cal mol kW sq cu"
-)
-_UNIT_LETTERS = words("m s g h L J N V W K C F M")
-_DOUBTFUL = words(
-    "million billion trillion thousand hundred dozen dozens lakh crore remainder mod modulo squared cubed factorial "
-    "choose half halves third thirds quarter quarters fourths fifths tenths hundredths less fewer times than of pair "
-    "pairs score am pm AM PM ratio to base through hundreds thousands tens ones sets into"
-)
+_FILLERS = words("fillers")
+_SHORT_UNITS = words("short_units")
+_UNIT_LETTERS = words("unit_letters")
+_DOUBTFUL = words("doubtful")
 """Words that can change the meaning of the number before them. Such a side can confirm a claim but not refute it."""
 
 
