@@ -29,8 +29,10 @@ UNKNOWN_OUTPUT = (100, 1500)
 
 @dataclass
 class Forecast:
-    """Forecast of a run."""
+    """Forecast of a run with a policy."""
 
+    policy: LLMPolicy
+    judging: JudgeOptions
     items: int = 0
     low: int = 0
     """Minimum number of requests."""
@@ -38,12 +40,53 @@ class Forecast:
     """Maximum number of requests."""
     stored: int = 0
     """How many of the requests that may be needed are in the cache."""
-    tokens_in: tuple[int, int] = (0, 0)
-    """Bounds on the input tokens of the requests that are not in the cache."""
-    tokens_out: tuple[int, int] = (0, 0)
-    """Bounds on their output tokens."""
-    usd: tuple[float, float] | None = None
-    """Bounds on their cost in USD; None if the price is unknown."""
+    size: int = 0
+    """Bytes of the prompts of all requests that may be needed."""
+    possible: int = 0
+    """Number of the requests that may be needed."""
+
+    def add(
+        self, low: int, high: int, requests: Sequence[Request], each: int, cached: Sequence[tuple[Request, int]] | None = None
+    ) -> None:
+        """Add an item that needs `low` to `high` requests: `each` samples of `requests`, of which `cached` may be stored."""
+        self.items += 1
+        self.low += low
+        self.high += high
+        pairs = [(request, sample) for request in requests for sample in range(each)] if cached is None else cached
+        self.stored += self.policy.stored(self.judging.db, pairs)
+        wire = self.policy.client.provider.wire
+        self.size += each * sum(len(orjson.dumps(wire(request)["messages"])) for request in requests)
+        self.possible += each * len(requests)
+
+    @property
+    def requests(self) -> tuple[int, int]:
+        """Bounds on the requests that are not in the cache."""
+        return max(self.low - self.stored, 0), max(self.high - self.stored, 0)
+
+    @property
+    def tokens_in(self) -> tuple[int, int]:
+        """Bounds on their input tokens."""
+        low, high = (
+            int(self.size * (count / self.possible if self.possible else 0.0) * tokens)
+            for count, tokens in zip(self.requests, TOKENS_PER_BYTE, strict=True)
+        )
+        return low, high
+
+    @property
+    def tokens_out(self) -> tuple[int, int]:
+        """Bounds on their output tokens."""
+        longest = self.judging.sampling.max_tokens or UNKNOWN_OUTPUT[1]
+        return self.requests[0] * min(UNKNOWN_OUTPUT[0], longest), self.requests[1] * longest
+
+    @property
+    def usd(self) -> tuple[float, float] | None:
+        """Bounds on their cost in USD; None if the price is unknown."""
+        provider, tier = self.policy.client.provider, requested_tier(self.judging.sampling.extra)
+        prices: Prices | None = self.judging.prices or abilities(provider.name, provider.model).prices
+        if prices is None:
+            return None
+        low, high = (prices.cost(Usage(i, o, tier=tier)) for i, o in zip(self.tokens_in, self.tokens_out, strict=True))
+        return None if low is None or high is None else (low, high)
 
     def lines(self, noun: str) -> list[str]:
         """Return the forecast as lines for the terminal; `noun` names the items."""
@@ -51,7 +94,7 @@ class Forecast:
         count = f"{self.high:,}" if exact else f"{self.low:,} to {self.high:,}"
         lines = [
             f"{self.items:,} {noun}: {count} requests, {self.stored:,} of them in the cache already",
-            f"to be asked, at most: {max(self.high - self.stored, 0):,} requests,"
+            f"to be asked, at most: {self.requests[1]:,} requests,"
             f" {self.tokens_in[0]:,} to {self.tokens_in[1]:,} tokens in, {self.tokens_out[0]:,} to {self.tokens_out[1]:,} out",
         ]
         cost = (
@@ -62,98 +105,55 @@ class Forecast:
 
 def forecast_samples(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[Problem], k: int) -> Forecast:
     """Forecast `generate sample`: exactly k requests per problem."""
-    found = Forecast()
+    forecast = Forecast(policy, judging)
     for problem in problems:
-        found.items += 1
-        found.low += k
-        found.high += k
-        _count(found, policy, judging, [policy.request(problem.text)], k)
-    return _priced(found, policy, judging)
+        forecast.add(k, k, [policy.request(problem.text)], k)
+    return forecast
 
 
 def forecast_rollouts(
-    policy: LLMPolicy, judging: JudgeOptions, trajectories: Iterable[Trajectory], how: RolloutOptions
+    policy: LLMPolicy, judging: JudgeOptions, trajectories: Iterable[Trajectory], options: RolloutOptions
 ) -> Forecast:
     """Forecast `generate rollout`. The number depends on the results, so there is a minimum and a maximum."""
-    found = Forecast()
-    most = max([n for _, n in how.table] or [how.enough.most])
-    least = most if how.enough.rule == "all" else 1
-    if how.table:
-        least = min(least, *(n for _, n in how.table))
+    forecast = Forecast(policy, judging)
+    sizes = [n for _, n in options.table]
+    most = max(sizes or [options.enough.most])
+    least = min([most if options.enough.rule == "all" else 1, *sizes])
     for trajectory in trajectories:
-        found.items += 1
         texts = trajectory.texts
         stated = trajectory.final_answer or final_answer(texts[-1])
         prefixes = [texts[: i + 1] for i in range(len(texts) - (stated is not None))]
-        root: list[list[str]] = [[]] if how.target == "progress" or how.table else []
-        needs = {
+        root: list[list[str]] = [[]] if options.target == "progress" or options.table else []
+        low, high = {
             "every": (len(prefixes), len(prefixes)),
             "first": (min(len(prefixes), 1), len(prefixes)),
             "halving": (0 if stated else 1, ceil(log2(len(texts) + (stated is None)))),
-        }[how.search]
-        found.low += (needs[0] + len(root)) * least
-        found.high += (needs[1] + len(root)) * most * (1 + how.recheck)
-        _count(found, policy, judging, [policy.request(trajectory.problem, steps) for steps in [*root, *prefixes]], most)
-    return _priced(found, policy, judging)
+        }[options.search]
+        requests = [policy.request(trajectory.problem, steps) for steps in [*root, *prefixes]]
+        most_requests = (high + len(root)) * most * (1 + options.recheck)
+        forecast.add((low + len(root)) * least, most_requests, requests, most)
+    return forecast
 
 
 def forecast_trees(policy: LLMPolicy, judging: JudgeOptions, problems: Iterable[Problem], growth: TreeOptions) -> Forecast:
     """Forecast `generate tree`: from the rollouts of the problem itself to the budget plus the last search."""
-    found = Forecast()
+    forecast = Forecast(policy, judging)
     most = max(growth.budget, growth.rollouts) + growth.rollouts * (floor(log2(LONG)) + 1)
     for problem in problems:
-        found.items += 1
-        found.low += growth.rollouts
-        found.high += most
         request = policy.request(problem.text)
-        found.stored += policy.stored(judging.db, [(request, sample) for sample in range(growth.rollouts)])
-        _measure(found, policy, [request], most)
-    return _priced(found, policy, judging)
+        forecast.add(growth.rollouts, most, [request], most, [(request, sample) for sample in range(growth.rollouts)])
+    return forecast
 
 
 def forecast_writing(policy: LLMPolicy, judging: JudgeOptions, plans: Iterable[Plan], options: PerturbOptions) -> Forecast:
     """Forecast `generate perturb`: one request per step a model writes, and one per solution it continues."""
-    found = Forecast()
+    forecast = Forecast(policy, judging)
     for plan in plans:
         if not plan.kind:
             continue
-        found.items += 1
-        requests = [] if plan.kind in KINDS else [(writing_request(plan, policy), plan.number)]
-        again = int(options.later == "regenerate")
-        found.low += len(requests)
-        found.high += len(requests) + again
-        found.stored += policy.stored(judging.db, requests)
-        wires = [request for request, _ in requests] + [
-            policy.request(plan.solution.problem, plan.solution.texts[: plan.at + 1])
-        ] * again
-        _measure(found, policy, wires, 1)
-    return _priced(found, policy, judging)
-
-
-def _count(found: Forecast, policy: LLMPolicy, judging: JudgeOptions, requests: Sequence[Request], each: int) -> None:
-    found.stored += policy.stored(judging.db, [(request, sample) for request in requests for sample in range(each)])
-    _measure(found, policy, requests, each)
-
-
-def _measure(found: Forecast, policy: LLMPolicy, requests: Sequence[Request], each: int) -> None:
-    size = sum(len(orjson.dumps(policy.client.provider.wire(request)["messages"])) for request in requests) * each
-    found.tokens_in = (found.tokens_in[0] + size, found.tokens_in[1] + size)  # bytes until `_priced`
-    found.tokens_out = (found.tokens_out[0] + len(requests) * each, 0)  # maximum number of completions until `_priced`
-
-
-def _priced(found: Forecast, policy: LLMPolicy, judging: JudgeOptions) -> Forecast:
-    size, possible = found.tokens_in[0], found.tokens_out[0]
-    left = max(found.high - found.stored, 0)
-    share = left / possible if possible else 0.0
-    lowest = max(found.low - found.stored, 0)
-    longest = judging.sampling.max_tokens or UNKNOWN_OUTPUT[1]
-    bounds = (lowest / possible if possible else 0.0, share)
-    found.tokens_in = (int(size * bounds[0] * TOKENS_PER_BYTE[0]), int(size * bounds[1] * TOKENS_PER_BYTE[1]))
-    found.tokens_out = (lowest * min(UNKNOWN_OUTPUT[0], longest), left * longest)
-    provider = policy.client.provider
-    prices: Prices | None = judging.prices or abilities(provider.name, provider.model).prices
-    if prices is not None:
-        tier = requested_tier(judging.sampling.extra)
-        low, high = (prices.cost(Usage(i, o, tier=tier)) for i, o in zip(found.tokens_in, found.tokens_out, strict=True))
-        found.usd = None if low is None or high is None else (low, high)
-    return found
+        written = [] if plan.kind in KINDS else [(writing_request(plan, policy), plan.number)]
+        requests = [request for request, _ in written]
+        if options.later == "regenerate":
+            requests.append(policy.request(plan.solution.problem, plan.solution.texts[: plan.at + 1]))
+        forecast.add(len(written), len(requests), requests, 1, written)
+    return forecast

@@ -1,4 +1,4 @@
-"""Check satisfiability and entailment of z3 formulas within a deterministic effort limit."""
+"""Find the first unsound step of a propositional derivation in English, decided by z3 within a deterministic effort limit."""
 
 from __future__ import annotations
 
