@@ -87,7 +87,7 @@ async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: P
     """The whole way: trajectories, prompts, keys, cache, gate, money, retries, writer, reader, label file, progress."""
     from critic_prm.critics.llm import with_provider
     from critic_prm.data.records.reading import RecordWriter
-    from critic_prm.engine.garbage import reduced_gc
+    from critic_prm.engine.concurrency import reduced_gc
     from critic_prm.engine.options import JudgeOptions
     from critic_prm.label.progress import watch
     from critic_prm.label.run import RunStats, label_into

@@ -14,8 +14,8 @@ import orjson
 
 from critic_prm.critics.llm import LLMCritic
 from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.engine.budget import NAMES
 from critic_prm.engine.entries import fresh_reply
-from critic_prm.engine.limits import NAMES
 from critic_prm.errors import InputError, ProviderError, UsageError
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.anthropic import CHARACTERS_PER_TOKEN

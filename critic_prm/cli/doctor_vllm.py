@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from critic_prm.cli.doctor_judge import Finding, State
-from critic_prm.engine.limits import reply_limit
+from critic_prm.engine.budget import reply_limit
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.providers.addresses import basic_credentials, secrets_in, without_credentials
 from critic_prm.providers.post import MAX_REPLY_BYTES, body_within

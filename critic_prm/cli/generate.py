@@ -346,7 +346,7 @@ def _make(
     run; rows finished by then are in `out`.
     """
     from critic_prm.cli.running import run_watched
-    from critic_prm.engine.ordered_map import ordered_map
+    from critic_prm.engine.concurrency import ordered_map
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.generate.policy.policy import LLMPolicy
     from critic_prm.label.run import RunStats

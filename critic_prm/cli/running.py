@@ -21,7 +21,7 @@ from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.records.reading import OnError, RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
-from critic_prm.engine.garbage import reduced_gc
+from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import CriticPrmError, Interrupted, Pending, UsageError
 from critic_prm.label.progress import describe, watch

@@ -127,7 +127,7 @@ def run_guided(
     """Run `work` on every item; `record` writes a result and returns its status. Returns the exit code: 0, or 3 if items
     failed or the reader put rows into `skipped`."""
     from critic_prm.cli.running import clients_of, run_watched
-    from critic_prm.engine.ordered_map import ordered_map
+    from critic_prm.engine.concurrency import ordered_map
     from critic_prm.label.run import RunStats
 
     tally, client = RunStats(), policy.policy.client

@@ -17,8 +17,8 @@ from critic_prm.data.label_rows import is_labelled, label_row, without_labels
 from critic_prm.data.records.reading import encode, read_records
 from critic_prm.data.trajectory import Trajectory, content_id, trajectory_from_json, trajectory_to_json
 from critic_prm.data.trust import Origin
+from critic_prm.engine.concurrency import gather_all
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.engine.together import gather_all
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.provider import Usage
 from critic_prm.styles.prompt import style_names

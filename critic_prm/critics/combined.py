@@ -18,8 +18,8 @@ from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Verdict, VerdictValue, all_ways, combine, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
+from critic_prm.engine.concurrency import gather_all
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.engine.together import gather_all
 from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Usage
 from critic_prm.styles.prompt import style_names

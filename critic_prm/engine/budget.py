@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from critic_prm.engine.limits import reply_limit
 from critic_prm.errors import BudgetError
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Usage, Wire, requested_tier
@@ -163,3 +162,23 @@ def _choices(wire: Wire) -> int:
     """Return the number of completions that a body asks for (`n`); all of them are billed."""
     n = wire.get("n")
     return n if isinstance(n, int) and n > 1 else 1
+
+
+NAMES = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+
+def reply_limit(wire: Wire) -> int | None:
+    """Return the maximum number of reply tokens that `wire` asks for, or None."""
+    for name in NAMES:
+        value = wire.get(name)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def with_doubled_max_tokens(wire: Wire) -> Wire | None:
+    """Return `wire` with twice the token limit, or None if it has no limit."""
+    limit = reply_limit(wire)
+    if limit is None:
+        return None
+    return {name: 2 * limit if name in NAMES and value is not None else value for name, value in wire.items()}

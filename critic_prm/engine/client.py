@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from critic_prm import signals
-from critic_prm.engine.budget import Budget
+from critic_prm.engine.budget import Budget, with_doubled_max_tokens
 from critic_prm.engine.cache import Cache
-from critic_prm.engine.deadlines import Deadlines
+from critic_prm.engine.concurrency import Deadlines
 from critic_prm.engine.entries import (
     PendingRequest,
+    Sharing,
     cached_reply,
     fresh_reply,
     is_whole,
@@ -23,10 +24,8 @@ from critic_prm.engine.entries import (
     to_entry,
     with_doubled_limit,
 )
-from critic_prm.engine.limits import with_doubled_max_tokens
-from critic_prm.engine.rate_limiter import RateLimiter
+from critic_prm.engine.limiter import RateLimiter
 from critic_prm.engine.retries import HealthMonitor, try_again
-from critic_prm.engine.sharing import Sharing
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
 from critic_prm.providers.provider import Provider, Reply, Request, Usage, asks_for_schema, request_key

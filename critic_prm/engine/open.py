@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from critic_prm.engine.adaptive_limiter import START, AdaptiveLimiter
 from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client, ClientSettings
+from critic_prm.engine.limiter import START, AdaptiveLimiter, RateLimiter
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.engine.rate_limiter import RateLimiter
 from critic_prm.errors import UsageError
 from critic_prm.providers.addresses import is_near
 from critic_prm.providers.models import abilities, did_you_mean

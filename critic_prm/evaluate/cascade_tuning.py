@@ -14,8 +14,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Label, combine
 from critic_prm.data.trajectory import Trajectory, blind
-from critic_prm.engine.ordered_map import ordered_map
-from critic_prm.engine.together import gather_all
+from critic_prm.engine.concurrency import gather_all, ordered_map
 from critic_prm.errors import CriticPrmError, InputError
 from critic_prm.metrics.bootstrap import cluster_bootstrap, paired_bootstrap
 from critic_prm.metrics.scores import Array, first_error_rows, number, official_f1

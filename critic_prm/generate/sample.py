@@ -13,7 +13,7 @@ from typing import Any
 from critic_prm.data.judgement import combine
 from critic_prm.data.label_rows import label_row
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.engine.together import gather_all
+from critic_prm.engine.concurrency import gather_all
 from critic_prm.generate.options import RolloutOptions, SampleOptions, TreeOptions, summary
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Completion, Policy, unmarked

@@ -11,7 +11,7 @@ import orjson
 from critic_prm.critics.llm import LLMCritic
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.limits import reply_limit
+from critic_prm.engine.budget import reply_limit
 from critic_prm.label.sampling import Samples
 from critic_prm.providers.images import ImageError
 from critic_prm.providers.models import Prices, did_you_mean

@@ -15,8 +15,7 @@ from critic_prm.data.judgement import Judgement, Label, Prior, combine
 from critic_prm.data.label_rows import label_row, without_labels
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.client import Client
-from critic_prm.engine.ordered_map import ordered_map
-from critic_prm.engine.together import gather_all
+from critic_prm.engine.concurrency import gather_all, ordered_map
 from critic_prm.errors import Failure
 from critic_prm.label.sampling import ONE_SAMPLE, LabelOptions, Samples
 

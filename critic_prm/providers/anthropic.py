@@ -17,7 +17,6 @@ import orjson
 
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.providers.addresses import is_near, secrets_in
-from critic_prm.providers.finish import finish_of
 from critic_prm.providers.http import answer, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import abilities
@@ -34,6 +33,7 @@ from critic_prm.providers.provider import (
     Request,
     Usage,
     Wire,
+    finish_of,
     service_tier,
     stated_usage,
     token_count,

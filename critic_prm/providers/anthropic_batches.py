@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from critic_prm.providers.batches import Remote
+from critic_prm.providers.batches import Remote, as_provider_error, chunks, lines, size
 from critic_prm.providers.provider import Wire
-from critic_prm.providers.sdk import as_provider_error, chunks, lines, size
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

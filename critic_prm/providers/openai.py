@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.providers.addresses import basic_credentials, is_near, secrets_in, with_path
-from critic_prm.providers.finish import finish_of
 from critic_prm.providers.http import answer, failed, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import MOST_STOPS, Abilities, abilities
@@ -27,6 +26,7 @@ from critic_prm.providers.provider import (
     TokenLogprob,
     Usage,
     Wire,
+    finish_of,
     stated_usage,
 )
 

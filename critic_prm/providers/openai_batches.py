@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from critic_prm.providers.batches import Remote, State
+from critic_prm.providers.batches import Remote, State, as_provider_error, lines
 from critic_prm.providers.provider import Wire
-from critic_prm.providers.sdk import as_provider_error, lines
 from critic_prm.safe_text import without_keys
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.label_rows import without_labels
 from critic_prm.data.trajectory import Step, Trajectory, blind, trajectory_to_json
-from critic_prm.engine.together import gather_all
+from critic_prm.engine.concurrency import gather_all
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.metrics.bootstrap import mean_difference

@@ -11,7 +11,7 @@ from critic_prm.data.aggregate import aggregate, open_aggregation
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.engine.together import gather_all
+from critic_prm.engine.concurrency import gather_all
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Usage

@@ -19,7 +19,7 @@ import orjson
 from critic_prm import signals
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.garbage import reduced_gc
+from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.errors import CriticPrmError
 from critic_prm.serve.batching import Batcher
 from critic_prm.serve.endpoints import HANDLERS

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
+from critic_prm.engine.limiter import AdaptiveLimiter
 from critic_prm.engine.ray import provider
 from critic_prm.engine.ray.provider import JobLimits, LimiterActor, limiter_name
 from critic_prm.providers.openai import OpenAIProvider

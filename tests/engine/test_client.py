@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from critic_prm.engine import retries
-from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
 from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client, ClientSettings
+from critic_prm.engine.limiter import AdaptiveLimiter
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, Failure, Interrupted, ProviderError
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Message, RawReply, Request, Sampling, Usage, Wire

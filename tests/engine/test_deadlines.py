@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from critic_prm.engine.deadlines import Deadlines
+from critic_prm.engine.concurrency import Deadlines
 from tests.effort import pause, simulated
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
+from critic_prm.engine.limiter import AdaptiveLimiter
 from critic_prm.providers.provider import RateLimits
 
 

@@ -15,12 +15,12 @@ import pytest
 from critic_prm.critics.llm import with_provider
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine import retries
-from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
 from critic_prm.engine.batch.collect import _row, read_result
 from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Attempt, Cache, Entry
 from critic_prm.engine.client import Client, ClientSettings
 from critic_prm.engine.entries import PendingRequest
+from critic_prm.engine.limiter import AdaptiveLimiter
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import CriticPrmError, ProviderError

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from critic_prm.engine.ordered_map import ordered_map
+from critic_prm.engine.concurrency import ordered_map
 
 
 async def doubled(part: Sequence[int]) -> list[int]:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from critic_prm.engine.together import gather_all
+from critic_prm.engine.concurrency import gather_all
 
 
 async def test_results_come_in_order_and_an_error_waits_for_the_others() -> None:

@@ -15,10 +15,10 @@ import orjson
 import pytest
 
 from critic_prm.errors import ProviderError
+from critic_prm.providers.batches import LONGEST_LINE, lines
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.post import ERROR_BYTES, LARGE_AT_ONCE, Direct
 from critic_prm.providers.provider import Wire
-from critic_prm.providers.sdk import LONGEST_LINE, lines
 
 MB = 1_000_000
 WIRE: Wire = {"model": "m", "messages": [{"role": "user", "content": "2+2?"}]}

@@ -11,7 +11,7 @@ import pytest
 from bench.runs import write_input
 from bench.server import Behaviour, Judge, serving
 from critic_prm.critics.llm import with_provider
-from critic_prm.engine.limits import with_doubled_max_tokens
+from critic_prm.engine.budget import with_doubled_max_tokens
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.providers.models import abilities, check, did_you_mean, fits

@@ -13,8 +13,7 @@ import pytest
 
 from bench.claude_cache import REPLIES, Case, PromptCache, Refused, Unmarked, agent_run, measure, solution
 from critic_prm.engine.cache import Cache
-from critic_prm.engine.entries import PendingRequest
-from critic_prm.engine.sharing import Sharing
+from critic_prm.engine.entries import PendingRequest, Sharing
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.models import abilities
 from critic_prm.providers.openai import OpenAIProvider

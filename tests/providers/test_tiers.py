@@ -13,10 +13,10 @@ from critic_prm.cli import main
 from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.data.judgement import Judgement, judgement_from_json, judgement_to_json
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
 from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client
+from critic_prm.engine.limiter import AdaptiveLimiter
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError, UsageError
 from critic_prm.evaluate.judges import JudgeCost

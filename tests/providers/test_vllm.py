@@ -21,7 +21,7 @@ from critic_prm.providers import vllm
 from critic_prm.providers import vllm_in_process as inside
 from critic_prm.providers.provider import Message, Request, Sampling, open_provider, request_key
 from critic_prm.providers.vllm import VLLMProvider
-from critic_prm.providers.vllm_dialect import chat_of
+from critic_prm.providers.vllm_in_process import chat_of
 from tests.effort import until_async
 
 HELLO = Message("user", "hello")

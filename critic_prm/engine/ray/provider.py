@@ -14,9 +14,8 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-from critic_prm.engine.adaptive_limiter import AdaptiveLimiter
+from critic_prm.engine.limiter import AdaptiveLimiter, RateLimiter
 from critic_prm.engine.options import JudgeOptions, RayOptions
-from critic_prm.engine.rate_limiter import RateLimiter
 from critic_prm.engine.ray import workers
 from critic_prm.engine.ray.workers import CONCURRENCY, Needs, Pool, WorkerLost, ray_module
 from critic_prm.errors import ConfigError, ProviderError

@@ -12,7 +12,7 @@ from typing import Any
 
 from critic_prm.data.judgement import Judgement, Status, Verdict
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.together import gather_all
+from critic_prm.engine.concurrency import gather_all
 from critic_prm.generate.options import EPSILON, RolloutOptions
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Came, Completion, Policy

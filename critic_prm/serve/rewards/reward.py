@@ -17,8 +17,8 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Label
 from critic_prm.data.trajectory import Step, Trajectory, content_id, split_steps
 from critic_prm.data.trust import Origin, read_toml
+from critic_prm.engine.concurrency import gather_all
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.engine.together import gather_all
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.label.run import label
