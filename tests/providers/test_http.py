@@ -114,6 +114,7 @@ def date(seconds: float) -> str:
         ({"retry-after": "0.25"}, 0.25, 0.25),
         ({"retry-after-ms": "1500"}, 1.5, 1.5),
         ({"retry-after-ms": "20", "retry-after": "1"}, 0.02, 0.02),
+        ({"retry-after-ms": "soon", "retry-after": "1"}, 1.0, 1.0),
     ],
 )
 def test_how_long_to_wait_is_understood(headers: dict[str, str], least: float, most: float) -> None:
