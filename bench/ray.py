@@ -33,7 +33,8 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.workers import NAMESPACE, ray_module
-from critic_prm.label.run import RunStats, label_into
+from critic_prm.label.run import label_into
+from critic_prm.label.stats import RunStats
 
 STORE = 80 << 20
 CPUS = 2

@@ -200,7 +200,7 @@ def _run(
     """Run an analysis that asks a critic, with progress and cost on stderr; then print it and exit."""
     from critic_prm.critics.open import open_critic
     from critic_prm.label.progress import describe, run_with_progress
-    from critic_prm.label.run import RunStats
+    from critic_prm.label.stats import RunStats
 
     opened, failed = open_critic(critic, judging), False
 

@@ -349,7 +349,7 @@ def _make(
     from critic_prm.engine.concurrency import ordered_map
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.generate.policy.policy import LLMPolicy
-    from critic_prm.label.run import RunStats
+    from critic_prm.label.stats import RunStats
 
     run, client = RunStats(), next((part.client for part in parts if isinstance(part, LLMPolicy)), None)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from critic_prm.data.critic import Critic
     from critic_prm.data.judgement import Label
     from critic_prm.data.trajectory import Trajectory
-    from critic_prm.label.run import RunStats
+    from critic_prm.label.stats import RunStats
     from critic_prm.search.ranking import Choice, Point, Ranking
 
 
@@ -68,7 +68,7 @@ def rank(
     from critic_prm.errors import UsageError
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.label.progress import watched
-    from critic_prm.label.run import RunStats
+    from critic_prm.label.stats import RunStats
     from critic_prm.search.ranking import group_candidates
     from critic_prm.search.ranking import rank as rank_groups
 

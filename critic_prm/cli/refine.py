@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from critic_prm.cli.fields import Fields
-from critic_prm.cli.search import CriticName, Limit, Out, PolicyName, SkipBad, run_guided, split_budget
+from critic_prm.cli.options import InputOptions
+from critic_prm.cli.search import CriticName, Out, PolicyName, run_guided, split_budget
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.search.settings import RefineSettings, StepperOptions
 
@@ -25,10 +25,8 @@ def refine(
     policy: PolicyName,
     critic: CriticName,
     out: Out = "-",
-    limit: Limit = None,
-    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
-    skip_bad: SkipBad = False,
     *,
+    reading: InputOptions,
     settings: RefineSettings,
     stepper: Annotated[StepperOptions, Fields(without=("cut", "ends"))],
     judging: JudgeOptions,
@@ -42,18 +40,16 @@ def refine(
 
     Example: critic-prm refine in.jsonl --policy openai/MODEL --critic verifier
     """
-    from critic_prm.cli.running import told
+    from critic_prm.cli.running import Input
     from critic_prm.critics.open import open_critic
-    from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.search.refine import RefineStats, refined_row
     from critic_prm.search.refine import refine as refine_one
     from critic_prm.search.stepper import open_stepper
 
-    skipped: list[object] = []
     each = split_budget(judging, critic)
     solver, opened, grader = open_stepper(policy, each, stepper), open_critic(critic, each), Grader()
-    trajectories = read_trajectories(source, format, on_error="skip" if skip_bad else "stop", complain=told(skipped))
+    solutions = Input(source, reading)
 
     async def work(trajectory: Trajectory) -> Refined:
         return await refine_one(trajectory, solver, opened, grader, settings)
@@ -62,5 +58,7 @@ def refine(
         sink.write(refined_row(refined))
         return refined.why if refined.why in ("not judged", "policy failed") else "ok"
 
-    rows, workers = islice(trajectories, limit), judging.max_connections
-    raise typer.Exit(run_guided(rows, work, record, RefineStats(), out, solver, opened, grader, workers, skipped))
+    workers = judging.max_connections
+    raise typer.Exit(
+        run_guided(solutions, work, record, RefineStats(), out, solver, opened, grader, workers, solutions.skipped)
+    )

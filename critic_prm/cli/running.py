@@ -25,8 +25,9 @@ from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import CriticPrmError, Interrupted, Pending, UsageError
 from critic_prm.label.progress import describe, watch
-from critic_prm.label.run import RunStats, label_into
-from critic_prm.label.sampling import ONE_SAMPLE, LabelOptions, Samples, SamplingStats
+from critic_prm.label.run import label_into
+from critic_prm.label.sampling import ONE_SAMPLE, LabelOptions, Samples
+from critic_prm.label.stats import RunStats, SamplingStats
 
 SPARE_FILES = 64
 """Number of open files that a run needs besides its connections."""
@@ -76,7 +77,7 @@ def open_judges(
         critic = open_critic(names[0], judging)
         return critic, [*stats, *critic.stats]
     from critic_prm.critics.combined import connect_all
-    from critic_prm.label.agreement import Agreement
+    from critic_prm.label.stats import Agreement
 
     several = connect_all(names, judging, consensus)
     return several, [*stats, Agreement(names), *several.stats]
@@ -215,16 +216,6 @@ def run_watched(
 
     with reduced_gc():
         return signals.run(run(), interrupt)
-
-
-def told(skipped: list[object]) -> Callable[[object], None]:
-    """Return the reader's callback for invalid rows under --skip-bad: it prints the error and appends it to `skipped`."""
-
-    def complain(error: object) -> None:
-        skipped.append(error)
-        print(f"skipped: {error}", file=sys.stderr, flush=True)
-
-    return complain
 
 
 class Closing(Protocol):

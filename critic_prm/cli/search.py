@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from critic_prm.cli.fields import Fields
+from critic_prm.cli.options import InputOptions
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.registry import names
 from critic_prm.search.settings import SearchBudget, SearchSettings, StepperOptions
 
 if TYPE_CHECKING:
+    from critic_prm.cli.running import SkippedRows
     from critic_prm.data.critic import Critic
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.generate.policy.answers import Grader
@@ -31,8 +33,6 @@ Result = TypeVar("Result")
 PolicyName = Annotated[str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Model that writes the steps.")]
 CriticName = Annotated[str, typer.Option("--critic", help="A verifier folder, `rules`, a .toml file or provider/MODEL.")]
 Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File of solutions to write; - is stdout.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Process at most N input rows.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")]
 
 
 def search(
@@ -43,9 +43,8 @@ def search(
     tree: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write every node of every search tree to this file, one row per node.")
     ] = None,
-    limit: Limit = None,
-    skip_bad: SkipBad = False,
     *,
+    reading: Annotated[InputOptions, Fields(only=("skip_bad", "limit"))],
     settings: SearchSettings,
     stepper: Annotated[StepperOptions, Fields(without=("feedback_prompt",))],
     budget: SearchBudget,
@@ -61,7 +60,7 @@ def search(
 
     Example: critic-prm search in.jsonl --policy openai/MODEL --critic verifier
     """
-    from critic_prm.cli.running import clients_of, told
+    from critic_prm.cli.running import SkippedRows, clients_of
     from critic_prm.critics.open import open_critic
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.errors import UsageError
@@ -79,9 +78,9 @@ def search(
     pricing = Pricing(solver.policy.client.money.prices, clients[0].money.prices if len(clients) == 1 else None)
     if budget.max_usd is not None and (pricing.policy is None or (clients and pricing.critic is None)):
         raise UsageError("--max-usd needs the prices of policy and critic; give them with --prices, or use --max-written")
-    skipped: list[object] = []
-    problems = read_problems(source, skip_bad=skip_bad, complain=told(skipped), gold_needed=False)
-    tasks = (SearchTask(problem.id, problem.text, problem.gold or None) for problem in islice(problems, limit))
+    skipped = SkippedRows()
+    problems = read_problems(source, skip_bad=reading.skip_bad, complain=skipped, gold_needed=False)
+    tasks = (SearchTask(problem.id, problem.text, problem.gold or None) for problem in islice(problems, reading.limit))
 
     async def work(task: SearchTask) -> SearchResult:
         return await search_one(task, solver, opened, grader, settings, budget, pricing)
@@ -122,13 +121,13 @@ def run_guided(
     critic: Critic,
     grader: Grader,
     workers: int,
-    skipped: Sequence[object],
+    skipped: SkippedRows,
 ) -> int:
     """Run `work` on every item; `record` writes a result and returns its status. Returns the exit code: 0, or 3 if items
-    failed or the reader put rows into `skipped`."""
+    failed or were skipped."""
     from critic_prm.cli.running import clients_of, run_watched
     from critic_prm.engine.concurrency import ordered_map
-    from critic_prm.label.run import RunStats
+    from critic_prm.label.stats import RunStats
 
     tally, client = RunStats(), policy.policy.client
 
@@ -140,7 +139,7 @@ def run_guided(
             tally.rows += 1
             tally.labels[record(result, sink)] += 1
             stats.add(result)  # type: ignore[arg-type]  # the result that belongs to these statistics
-        tally.skipped = len(skipped)
+        tally.skipped = skipped.count
 
     async def close() -> None:
         await asyncio.gather(grader.close(), policy.close(), critic.close())

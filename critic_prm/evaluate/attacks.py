@@ -17,7 +17,7 @@ from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError
 from critic_prm.evaluate.run import DEFAULTS, predict
 from critic_prm.evaluate.settings import EvaluationSettings
-from critic_prm.label.run import RunStats
+from critic_prm.label.stats import RunStats
 from critic_prm.metrics.bootstrap import Interval, mean_interval
 
 Outcome = Literal["held", "fell", "moved", "unusable"]

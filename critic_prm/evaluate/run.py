@@ -14,7 +14,8 @@ from critic_prm.data.label_rows import label_row, read_labels
 from critic_prm.data.trajectory import Trajectory, blind
 from critic_prm.errors import InputError
 from critic_prm.evaluate.settings import EvaluationSettings
-from critic_prm.label.run import RunStats, label
+from critic_prm.label.run import label
+from critic_prm.label.stats import RunStats
 from critic_prm.metrics.scorecard import Case, Scorecard, case_of, has_gold, score
 
 

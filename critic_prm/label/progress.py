@@ -7,17 +7,15 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from critic_prm import signals
 from critic_prm.data.critic import Critic
 from critic_prm.engine.client import Client
 from critic_prm.errors import Failure
+from critic_prm.label.stats import RunStats
 from critic_prm.providers.models import did_you_mean
 from critic_prm.terminal import safe_console
-
-if TYPE_CHECKING:
-    from critic_prm.label.run import RunStats
 
 Result = TypeVar("Result")
 
@@ -39,8 +37,6 @@ async def watched(critic: Critic, tally: RunStats) -> AsyncIterator[None]:
 
 def run_with_progress(critic: Critic, work: Callable[[RunStats], Awaitable[Result]]) -> Result:
     """Run the coroutine of a command whose only critic is this one, with progress on stderr; then close the critic."""
-    from critic_prm.label.run import RunStats
-
     tally = RunStats()
 
     async def run() -> Result:

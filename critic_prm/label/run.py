@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Label, Prior, combine
 from critic_prm.data.label_rows import label_row, without_labels
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.client import Client
 from critic_prm.engine.concurrency import gather_all, ordered_map
-from critic_prm.errors import Failure
 from critic_prm.label.sampling import ONE_SAMPLE, LabelOptions, Samples
+from critic_prm.label.stats import RunStats
 
 WINDOW = 4096
 """Maximum number of trajectories in flight or waiting for a slower one before them."""
@@ -77,74 +72,6 @@ async def _until_decided(critic: Critic, trajectory: Trajectory, policy: Samples
         wave = range(len(judgements), len(judgements) + more)
         judgements += [row[0] for row in await _judge(critic, [trajectory], wave)]
     return judgements
-
-
-REPLIES = ("cached", "shared", "paid", "incomplete", "reasked", "missing", "abandoned")
-"""The reply counts of a client that are written to run.json."""
-
-
-@dataclass
-class RunStats:
-    """Statistics of a run so far, for the progress line, the summary and run.json."""
-
-    total: int | None = None
-    rows: int = 0
-    skipped: int = 0
-    judgements: Counter[str] = field(default_factory=Counter)
-    labels: Counter[str] = field(default_factory=Counter)
-    how: Counter[str] = field(default_factory=Counter)
-    started: float = field(default_factory=time.time)
-    stopping: bool = False
-    waiting: str = ""
-    """What the whole run is waiting for, as text."""
-
-    def add(self, labelled: Label) -> None:
-        self.rows += 1
-        self.labels[labelled.status] += 1
-        self.judgements.update(judgement.status for judgement in labelled.judgements)
-        self.how.update(word for judgement in labelled.judgements for word in judgement.how)
-
-    @property
-    def failed(self) -> int:
-        """Rows without a usable label, including skipped rows."""
-        return self.rows - self.labels["ok"] + self.skipped
-
-    @property
-    def seconds(self) -> float:
-        return time.time() - self.started
-
-    def report(self, client: Client | None) -> dict[str, Any]:
-        """The run as JSON: rows and judgements by status, requests, tokens, cost (null: unknown), seconds."""
-        began = datetime.fromtimestamp(self.started, UTC)
-        report: dict[str, Any] = {
-            "rows": self.rows,
-            "rows_skipped": self.skipped,
-            "rows_in_input": self.total,
-            "labels": dict(self.labels),
-            "judgements": dict(self.judgements),
-            "how": dict(self.how),
-            "started_at": began.isoformat(timespec="seconds"),
-            "seconds": round(self.seconds, 3),
-            "rows_per_second": round(self.rows / self.seconds, 3) if self.seconds > 0 else None,
-        }
-        if client is not None:
-            usage, cost, counts = client.money.usage, client.money.cost(), client.counts
-            report |= {
-                "requests": client.money.requests,
-                "replies": {name: counts[name] for name in REPLIES},
-                "failures": {name: counts[name] for name in get_args(Failure)},
-                "connections": {"ceiling": client.gate.most, "limit": int(client.gate.limit)},
-                "tokens": {
-                    "input": usage.input,
-                    "cached": usage.cached,
-                    "written": usage.written,
-                    "output": usage.output,
-                    "reasoning": usage.reasoning,
-                },
-                "cost_usd": cost,
-                "cost_usd_per_label": cost / self.labels["ok"] if cost is not None and self.labels["ok"] else None,
-            }
-        return report
 
 
 class RowSink(Protocol):

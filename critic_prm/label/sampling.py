@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import Annotated, Literal
 
-from critic_prm.data.critic import CriticStats
-from critic_prm.data.judgement import Judgement, Label, Prior
+from critic_prm.data.judgement import Judgement, Prior
 from critic_prm.errors import UsageError
 from critic_prm.option import Option
 
@@ -80,34 +79,6 @@ class LabelOptions:
 
 
 ONE_SAMPLE = LabelOptions()
-
-
-@dataclass
-class SamplingStats(CriticStats):
-    """Number of judgements requested, and the maximum, for the run report."""
-
-    policy: Samples
-    asked: int = 0
-    rows: int = 0
-    open: int = 0
-    name: str = "samples"
-
-    def add(self, label: Label) -> None:
-        self.asked += len(label.judgements)
-        self.rows += 1
-        self.open += label.status == "ok" and label.first_error is None
-
-    def report(self) -> dict[str, int | str]:
-        most = self.policy.most * self.rows
-        return {"rule": self.policy.rule, "asked": self.asked, "at_most": most, "saved": most - self.asked, "open": self.open}
-
-    def lines(self) -> list[str]:
-        found = self.report()
-        if not self.rows or self.policy.rule == "all":
-            return []
-        share = f"{1 - self.asked / (self.policy.most * self.rows):.0%}"
-        undecided = f"; the first error of {self.open:,} trajectories stays open" if self.open else ""
-        return [f"samples: asked for {self.asked:,} judgements of at most {found['at_most']:,}, {share} saved{undecided}"]
 
 
 def favoured(k: int, n: int) -> float:

@@ -20,7 +20,7 @@ from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray import workers
 from critic_prm.engine.ray.provider import RemoteProvider
 from critic_prm.errors import BudgetError, ConfigError
-from critic_prm.label.run import RunStats
+from critic_prm.label.stats import RunStats
 from tests.cluster.conftest import Nodes, Run, together
 from tests.effort import until_async
 

@@ -15,9 +15,9 @@ from critic_prm.data.label_rows import label_row, labelled_from_json
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
-from critic_prm.label.agreement import Agreement
 from critic_prm.label.run import label
 from critic_prm.label.sampling import Samples
+from critic_prm.label.stats import Agreement
 
 MARKS = {"+": "correct", "-": "incorrect", "0": "neutral"}
 EVEN = Ruling("majority", (1.0, 1.0, 1.0))

@@ -16,7 +16,7 @@ from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean, me
 from critic_prm.evaluate.run import predict
 from critic_prm.evaluate.settings import CounterfactualSettings
 from critic_prm.generate.planting import place_of, plant
-from critic_prm.label.run import RunStats
+from critic_prm.label.stats import RunStats
 
 NUMBERS = {
     "noticed": "share of planted errors that become the first error, exactly",
