@@ -70,7 +70,7 @@ def test_every_failure_has_its_class(status: int, body: Any, expected: str) -> N
         (b'{"choices": [{"mess', "cut or broken"),
         (b'data: {"choices": []}\n\n', "no JSON"),
         (b"", "no JSON"),
-        (b"[1]", "no object"),
+        (b"[1]", "not an object"),
     ],
 )
 def test_a_200_without_an_answer_is_tried_again(content: bytes, says: str) -> None:
