@@ -60,10 +60,10 @@ class RolloutCritic(Critic):
             return Judgement("unparseable", sample=sample, notes=(OBSERVED,))
         # Sample indices are spaced far enough apart that no two samples share a rollout, whatever their number.
         prefixes = Prefixes(self.policy, self.grader, trajectory.problem, trajectory.gold_answer, sample * 2 * MOST)
-        found = await self.found(prefixes, trajectory)
-        return judgement_of(found, self.how, len(trajectory.steps), sample)
+        estimates = await self.estimates(prefixes, trajectory)
+        return judgement_of(estimates, self.how, len(trajectory.steps), sample)
 
-    async def found(self, prefixes: Prefixes, trajectory: Trajectory) -> PrefixEstimates:
+    async def estimates(self, prefixes: Prefixes, trajectory: Trajectory) -> PrefixEstimates:
         """The Monte Carlo estimates for one trajectory."""
         how, root = self.how, None
         enough = how.enough

@@ -154,20 +154,20 @@ def store_results(
     there, still_open = ledger.cache.known(keys), ledger.open_keys(batch, keys)
     part = ImportedPart()
     for result in results:
-        if (found := asked.get(result.custom)) is None:
+        if result.custom not in asked:
             if ledger.answered(result.custom):
                 summary.again += 1
             else:
                 summary.unknown += 1
                 summary.names += [result.custom] if len(summary.names) < FIRST_FEW else []
             continue
-        question, named = found
+        question, judge = asked[result.custom]
         key, from_file = question.key, batch is None
         if key in there or key in part.entries or (key not in still_open and not from_file):
             part.outcomes.setdefault(key, "ok")
             summary.again += 1
             continue
-        provider = provider_of(named)
+        provider = provider_of(judge)
         row, usage, error = _row(provider, question, result)
         if not isinstance(row, Entry) and (key not in still_open or key in part.outcomes):
             summary.again += 1  # this failure is known; only a complete reply would replace it
@@ -213,7 +213,7 @@ def _row(
             error = problem
     if error is None:
         return None, Usage(), None
-    clean = without_echoes(error, question.wire, getattr(provider, "secrets", ()))
+    clean = without_echoes(error, question.wire, provider.secrets)
     clean.detail = str(clean)  # the text in the label row, identical to that of an online failure
     return to_attempt(provider, question.key, clean), Usage(), clean
 
@@ -344,8 +344,8 @@ class BatchManager:
     def _tell(self, batch: Batch, remote: Remote, new: Counter[str]) -> None:
         open_still = self.ledger.counts(batch.id)
         new.update({name: count for name, count in open_still.items() if name in ("missing", "cancelled") and name not in new})
-        said = ", ".join(f"{count:,} {name}" for name, count in new.most_common()) or "nothing new"
-        self.say(f"{batch.called}: {remote.status}: {said}")
+        outcomes = ", ".join(f"{count:,} {name}" for name, count in new.most_common()) or "nothing new"
+        self.say(f"{batch.called}: {remote.status}: {outcomes}")
 
     def _beside(self, batch: Batch) -> list[Batch]:
         """Return the batches that were in the provider's queue when `batch` was accepted."""
@@ -380,17 +380,17 @@ class BatchManager:
         """Give up a remote batch that only matched ours in size, and look for ours, which may never have been created."""
         self.say(f"{batch.called}: that one is somebody else's; looking for ours")
         self.ledger.note(batch.id, state="sending", not_ours=f"{batch.not_ours} {batch.remote}".strip(), remote="", sure=1)
-        found = await find(self.ledger, self.api, batch.id, self.sleep)
-        if found is None:
+        remote = await find(self.ledger, self.api, batch.id, self.sleep)
+        if remote is None:
             self.ledger.drop(batch.id)
             return True
-        self.ledger.note(batch.id, state="running", remote=found.id, status=found.status)
+        self.ledger.note(batch.id, state="running", remote=remote.id, status=remote.status)
         return False
 
 
 def _id_of(batch: Batch) -> str:
-    """The provider's id of a batch, which becomes a part of an address. Raises ConfigError for one that is no id: a cache may
-    come from somebody else."""
+    """The provider's id of a batch, which becomes a part of an address. Raises ConfigError for an invalid one, because a cache
+    may come from somebody else."""
     if ID.fullmatch(batch.remote) is None:
         raise ConfigError(
             f"batch {batch.id} has the id {batch.remote[:80]!r} in the cache, which no provider assigned; stop tracking it with"

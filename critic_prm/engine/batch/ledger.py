@@ -157,13 +157,13 @@ class Ledger:
 
     def add(self, batch: int, questions: Sequence[PendingRequest]) -> None:
         """Add requests to a batch."""
-        told = self.batch(batch)
+        row = self.batch(batch)
         with self.cache.transaction():
             prompts = [prompt for prompt, _ in self.cache.keep(question.wire for question in questions)]
             self._conn.executemany(
                 "INSERT OR IGNORE INTO request VALUES (?,?,?,?,?,?,?,?)",
                 [
-                    (q.key, told.provider, told.model, told.base_url, prompt, _params(q.wire), q.sample, q.salt)
+                    (q.key, row.provider, row.model, row.base_url, prompt, _params(q.wire), q.sample, q.salt)
                     for q, prompt in zip(questions, prompts, strict=True)
                 ],
             )
@@ -179,8 +179,8 @@ class Ledger:
 
     def batch(self, batch: int) -> Batch:
         """Return the batch with this id."""
-        (found,) = self._batches("WHERE id = ?", batch)
-        return found
+        (row,) = self._batches("WHERE id = ?", batch)
+        return row
 
     def batches(self, *states: str) -> list[Batch]:
         """Return all batches, or those in one of `states`, oldest first."""

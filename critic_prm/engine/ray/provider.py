@@ -108,7 +108,11 @@ class RemoteProvider(Provider):
             raise ProviderError(f"the worker was lost: {error}", "transient", detail="worker lost") from error
         return reply
 
-    def read(self, raw: Mapping[str, Any]) -> Reply:  # type: ignore[override]  (which reader it is depends on `inner`)
+    @classmethod
+    def connect(cls, model: str, base_url: str | None, options: Any = None) -> Provider:
+        raise NotImplementedError  # `spread` makes it from a provider
+
+    def read(self, raw: Mapping[str, Any]) -> Reply:  # type: ignore[override]  # the reader depends on `inner`
         return self.inner.read(raw)
 
     async def close(self) -> None:
