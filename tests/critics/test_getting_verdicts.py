@@ -297,7 +297,7 @@ async def test_thinking_rounds_go_on_with_another_phrase_each(tmp_path: Path) ->
     ("round_", "how", "note"),
     [
         ({"text": "<think>hm", "finish": "length"}, ("plain", "thought again"), "cut off after its last verdict"),
-        ({"text": "no", "refusal": "no"}, ("plain",), "thought again in vain: finish reason: refusal"),
+        ({"text": "no", "refusal": "no"}, ("plain",), "thought again failed: finish reason: refusal"),
     ],
 )
 async def test_a_round_that_brings_nothing_leaves_what_was_read(
