@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.providers import vllm
-from critic_prm.providers.provider import Message, Request, Sampling
+from critic_prm.providers.provider import Message, Request, Sampling, open_provider
 
 RIGHT = "Step 1: yes.\nThe step is \\boxed{correct}\n\nStep 2: yes.\nThe step is \\boxed{correct}"
 WRONG = "Step 1: yes.\nThe step is \\boxed{correct}\n\nStep 2: no.\nThe step is \\boxed{incorrect}"
@@ -69,7 +68,7 @@ def test_how_verdicts_were_got_is_counted(tmp_path: Path, source: str, capsys: p
 
 def test_vllm_is_asked_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_BASE_URL", raising=False)
-    provider = vllm.connect("Qwen/Qwen3-8B", None)
+    provider = open_provider("vllm/Qwen/Qwen3-8B")
     assert (provider.name, provider.model, provider.base_url) == ("vllm", "Qwen/Qwen3-8B", "http://localhost:8000/v1")
     asked = (Message("user", "Is it?"), Message("assistant", "Verdict:"))
     sampling = Sampling(logprobs=5, extra_body={"logprob_token_ids": [1, 2]})
