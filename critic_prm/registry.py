@@ -43,7 +43,7 @@ KINDS: Mapping[str, Kind] = {
     "critic": Kind("critic_prm.critics", "CRITIC ="),
     "search method": Kind("critic_prm.search.methods", "async def search("),
     "analysis": Kind("critic_prm.evaluate.analyze", "NUMBERS"),
-    "loss": Kind("distill.losses", "def loss("),
+    "loss": Kind("distill.losses", "LOSS ="),
     "student": Kind("distill.students", "STUDENT ="),
 }
 """Adding an implementation means adding one file to its package; nothing else lists them."""

@@ -9,30 +9,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from distill.losses.loss import Outputs, Targets, Want
+from distill.losses.loss import Loss, Outputs, Targets
 
 if TYPE_CHECKING:
     from distill.settings import TrainingSettings
-
-WANTS: Want = "votes"
 
 KAPPA_MIN = 1e-3
 KAPPA_START = 4.0
 EVIDENCE = 0.05
 """Strength with which a mean that misses the votes lowers kappa (lambda_e of BetaPRM, arXiv 2605.15529)."""
 
-START: tuple[float, ...] = (math.log(math.expm1(KAPPA_START - KAPPA_MIN)),)
-EXTRA = len(START)
-TAKES_WEIGHTS = False
 
-
-def counts(want: Targets) -> Tensor:
+def mask(want: Targets) -> Tensor:
     return (want.n > 0) & ~want.p.isnan()
 
 
 def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     """Compute -log P(k | n, mu, kappa) + EVIDENCE |mu - k/n| kappa; the second term has a gradient for kappa only."""
-    z, width, known = out.log_odds(), kappa(out.extra), counts(want)
+    z, width, known = out.log_odds(), kappa(out.extra), mask(want)
     k, n = torch.where(known, want.k, 0.0), torch.where(known, want.n, 1.0)
     missed = (torch.sigmoid(z).detach() - k / n).abs()
     return torch.where(known, nll(z, width, k, n) + EVIDENCE * missed * width, 0.0)
@@ -62,3 +56,13 @@ def nll(z: Tensor, width: Tensor, k: Tensor, n: Tensor) -> Tensor:
     both = torch.where(i < n[:, None], torch.log1p(i / width[:, None]), 0.0)
     ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
     return -(ways + (right + wrong - both).sum(dim=1))
+
+
+LOSS = Loss(
+    loss,
+    mask,
+    "votes",
+    "the likelihood of k of n votes, with a width that the network predicts per step",
+    source="BetaPRM, arXiv 2605.15529",
+    extra_bias=(math.log(math.expm1(KAPPA_START - KAPPA_MIN)),),
+)

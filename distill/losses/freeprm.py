@@ -8,25 +8,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from distill.losses.loss import Outputs, Targets, Want
+from distill.losses.loss import Loss, Outputs, Targets
 
 if TYPE_CHECKING:
     from distill.settings import TrainingSettings
 
-WANTS: Want = "outcomes"
-
-START: tuple[float, ...] = (0.0,)
-EXTRA = len(START)
-TAKES_WEIGHTS = False
 
 BUFFER = 0.5
-"""Share of the buffer's probability that counts for the outcome (arXiv 2506.03570).
+"""Share of the buffer's probability that mask for the outcome (arXiv 2506.03570).
 
 At 1, a network that always predicts "buffer" has a loss of 0; at 0.5 that loss is log 2, so the network learns.
 """
 
 
-def counts(want: Targets) -> Tensor:
+def mask(want: Targets) -> Tensor:
     return ~want.outcome.isnan()
 
 
@@ -48,3 +43,13 @@ def buffered(logits: Tensor, outcome: Tensor, share: Tensor) -> Tensor:
     meant = torch.where(torch.where(known, outcome, 0.0) >= 0.5, logits[:, 1], logits[:, 0])
     buffer = torch.where(share > 0, logits[:, 2] + share.clamp(min=1e-30).log(), -math.inf)
     return torch.where(known, torch.logsumexp(logits, dim=1) - torch.logaddexp(meant, buffer), 0.0)
+
+
+LOSS = Loss(
+    loss,
+    mask,
+    "outcomes",
+    "every step gets the label of the final answer, with a third class for steps that differ",
+    source="FreePRM, arXiv 2506.03570",
+    extra_bias=(0.0,),
+)

@@ -8,18 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from distill.losses.loss import Outputs, Targets, Want
+from distill.losses.loss import Loss, Outputs, Targets
 
 if TYPE_CHECKING:
     from distill.settings import TrainingSettings
 
-WANTS: Want = "outcomes"
-START: tuple[float, ...] = ()
-EXTRA = len(START)
-TAKES_WEIGHTS = False
 
-
-def counts(want: Targets) -> Tensor:
+def mask(want: Targets) -> Tensor:
     """Select the last step of each row, since there is one loss per solution."""
     return want.last & ~want.outcome.isnan()
 
@@ -33,6 +28,9 @@ def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     _, at = torch.unique(want.row, return_inverse=True)
     odds = out.log_odds()
     total = torch.zeros_like(odds).index_add(0, at, odds)[at]
-    known = counts(want)
+    known = mask(want)
     o = torch.where(known, want.outcome, 0.5)
     return torch.where(known, -o * F.logsigmoid(total) - (1 - o) * F.logsigmoid(-total), 0.0)
+
+
+LOSS = Loss(loss, mask, "outcomes", "the log odds of the outcome are the sum of those of the steps", source="arXiv 2412.01981")

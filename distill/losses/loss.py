@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from critic_prm import registry
 from critic_prm.errors import InputError, UsageError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from distill.settings import TrainingSettings
 
-Want: TypeAlias = Literal["labels", "votes", "outcomes"]
+LabelKind: TypeAlias = Literal["labels", "votes", "outcomes"]
 """What a loss learns from: P(correct) per step, votes (k of n) per step, or one outcome per solution."""
 
 MIN_VOTES = 3
@@ -29,8 +29,8 @@ With n = 1 the Beta-Binomial does not depend on its width, and with n = 2 hardly
 class Outputs:
     """Network outputs at the n step ends of a batch.
 
-    `logits` (n, 2), float32: incorrect, correct. `hidden` (n, d): the states they were computed from. `extra` (n, EXTRA),
-    float32: the extra outputs that the loss asked for; no columns if it asked for none.
+    `logits` (n, 2), float32: incorrect, correct. `hidden` (n, d): the states they were computed from. `extra` (n, e), float32:
+    the extra outputs that the loss asked for; no columns if it asked for none.
     """
 
     logits: Tensor
@@ -66,39 +66,29 @@ class Targets:
     """Index of the row's source."""
 
 
-class Loss(Protocol):
-    """Interface of a module in `losses/`."""
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a module in `losses/` declares as LOSS. The loss is called as its file."""
 
-    @property
-    def WANTS(self) -> Want: ...
-
-    @property
-    def START(self) -> tuple[float, ...]:
-        """The initial biases of the extra outputs that it needs from the head."""
-        ...
-
-    @property
-    def EXTRA(self) -> int:
-        """The number of extra outputs per step: the length of START."""
-        ...
-
-    @property
-    def TAKES_WEIGHTS(self) -> bool:
-        """Whether it uses class weights and label smoothing."""
-        ...
-
-    def counts(self, want: Targets) -> Tensor:
-        """Return which step ends count in the divisor: (n,) bool."""
-        ...
-
-    def loss(self, out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-        """Return the loss, shape (n,), float32, before row weights; exactly 0, without gradient, where `counts` is false."""
-        ...
+    loss: Callable[[Outputs, Targets, TrainingSettings], Tensor]
+    """Return the loss, shape (n,), float32, before row weights; exactly 0, without gradient, where `mask` is false."""
+    mask: Callable[[Targets], Tensor]
+    """Return which step ends count in the divisor: (n,) bool."""
+    label_kind: LabelKind
+    """What it learns from; rows that lack it are refused before training."""
+    objective: str
+    """What it minimizes, in a few words for the documentation."""
+    source: str = ""
+    """Publication, for the documentation."""
+    extra_bias: tuple[float, ...] = ()
+    """The initial biases of the extra outputs per step that it needs from the head."""
+    takes_weights: bool = False
+    """Whether it uses class weights and label smoothing."""
 
 
 def open_loss(name: str) -> Loss:
     """Import the loss called `name`. Raises UsageError with the available names."""
-    return cast(Loss, registry.load("loss", name))
+    return cast(Loss, registry.load("loss", name).LOSS)
 
 
 def check_settings(settings: TrainingSettings) -> None:
@@ -109,14 +99,14 @@ def check_settings(settings: TrainingSettings) -> None:
         for name, value in (("class-weights", settings.class_weights), ("label-smoothing", settings.label_smoothing))
         if value
     ]
-    if given and not loss.TAKES_WEIGHTS:
-        takes = ", ".join(name for name in registry.names("loss") if open_loss(name).TAKES_WEIGHTS)
+    if given and not loss.takes_weights:
+        takes = ", ".join(name for name in registry.names("loss") if open_loss(name).takes_weights)
         raise UsageError(f"the loss {settings.loss} has no {' and no '.join(given)}; these have: {takes}")
 
 
 def check_rows(name: str, rows: Sequence[Row], where: str) -> None:
     """Raise InputError if the training rows of file `where` lack what the loss called `name` learns from."""
-    _LACKS[open_loss(name).WANTS](name, [row for row in rows if row.weight > 0], where)
+    _LACKS[open_loss(name).label_kind](name, [row for row in rows if row.weight > 0], where)
 
 
 def _labels(name: str, rows: Sequence[Row], where: str) -> None:
@@ -146,4 +136,4 @@ def _outcomes(name: str, rows: Sequence[Row], where: str) -> None:
         )
 
 
-_LACKS: dict[Want, Callable[[str, Sequence[Row], str], None]] = {"labels": _labels, "votes": _votes, "outcomes": _outcomes}
+_LACKS: dict[LabelKind, Callable[[str, Sequence[Row], str], None]] = {"labels": _labels, "votes": _votes, "outcomes": _outcomes}

@@ -7,21 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from distill.losses.loss import Outputs, Targets, Want
+from distill.losses.loss import Loss, Outputs, Targets
 
 if TYPE_CHECKING:
     from distill.settings import TrainingSettings
 
-WANTS: Want = "labels"
-START: tuple[float, ...] = ()
-EXTRA = len(START)
-TAKES_WEIGHTS = False
 
 ZETA = 4.0
 """Margin between wrong and correct steps (arXiv 2410.11287)."""
 
 
-def counts(want: Targets) -> Tensor:
+def mask(want: Targets) -> Tensor:
     """Select the first labelled step of each row, since there is one loss per trajectory."""
     known = ~want.p.isnan()
     earlier = (want.row[:, None] == want.row) & (want.step[:, None] > want.step) & known
@@ -51,4 +47,13 @@ def ranking(q: Tensor, want: Targets, zeta: float) -> Tensor:
     first_wrong = wrong & ~(same & wrong & (want.step < want.step[:, None])).any(dim=1)
     used = right | first_wrong
     means = (same * torch.where(used, terms, 0.0)).sum(dim=1) / (same & used).sum(dim=1).clamp(min=1)
-    return torch.where(counts(want), means, 0.0)
+    return torch.where(mask(want), means, 0.0)
+
+
+LOSS = Loss(
+    loss,
+    mask,
+    "labels",
+    "a ranking within the trajectory: incorrect < 0 < correct, later correct steps higher",
+    source="PQM, arXiv 2410.11287",
+)

@@ -8,18 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from distill.losses.loss import Outputs, Targets, Want
+from distill.losses.loss import Loss, Outputs, Targets
 
 if TYPE_CHECKING:
     from distill.settings import TrainingSettings
 
-WANTS: Want = "labels"
-START: tuple[float, ...] = ()
-EXTRA = len(START)
-TAKES_WEIGHTS = True
 
-
-def counts(want: Targets) -> Tensor:
+def mask(want: Targets) -> Tensor:
     return ~want.p.isnan()
 
 
@@ -39,3 +34,6 @@ def cross_entropy(logits: Tensor, p: Tensor, settings: TrainingSettings) -> Tens
     log_p = F.log_softmax(logits.float(), dim=-1)
     wrong, right = settings.class_weights or (1.0, 1.0)
     return torch.where(known, -right * q * log_p[:, 1] - wrong * (1 - q) * log_p[:, 0], 0.0)
+
+
+LOSS = Loss(loss, mask, "labels", "cross-entropy with [p, 1 - p]", takes_weights=True)

@@ -54,12 +54,12 @@ class Transformer:
             say = _silent
         torch.manual_seed(seed)
         tokenizer = open_tokenizer(self.base)
-        network = open_network(self.base, settings, extra=loss.START, seed=seed, say=say)
+        network = open_network(self.base, settings, extra=loss.extra_bias, seed=seed, say=say)
         require_room(work, network)
         mend_padding(tokenizer, network.model)
         encoder = encoder_for(tokenizer, network.model.config, network.causal, settings)
         train, rows = prepare_rows(
-            own, encoder, settings, f"{data.folder}/train", loss.WANTS == "outcomes", network.causal, say
+            own, encoder, settings, f"{data.folder}/train", loss.label_kind == "outcomes", network.causal, say
         )
         domains = make_weights(settings, domain_numbers(own), trusted_rows, say)
         looking = None

@@ -304,7 +304,7 @@ def step_losses(outs: list[Outputs], want: Targets, half: Tensor, loss: Loss, se
 
 def weighed(loss: Loss, want: Targets) -> Tensor:
     """Return the weight of each step end in the divisor."""
-    return loss.counts(want) * want.weight
+    return loss.mask(want) * want.weight
 
 
 def halves(rows: int, heads: int, seed: int) -> Tensor:

@@ -145,7 +145,7 @@ class TestBetaBinomial:
                 assert z.grad.item() / (mu * (1 - mu)) == near(by_mu)
 
     def test_a_mean_that_misses_lowers_kappa_and_is_not_moved_by_that(self) -> None:
-        assert beta_binomial.START[0] == near(3.9804959)
+        assert beta_binomial.LOSS.extra_bias[0] == near(3.9804959)
         start = math.log(math.expm1(8 - beta_binomial.KAPPA_MIN))
         z = torch.tensor([logit(0.25)], requires_grad=True)
         extra = torch.tensor([[start]])
@@ -170,7 +170,7 @@ class TestRanking:
         out = outputs([1.0, 2.0, -3.0, 0.5, 1.0, 2.0, -6.0])
         found = values("pqm", out, targets([1, 1, 0, NAN, 1, 1, 0], row=[0, 0, 0, 7, 9, 9, 9]))
         assert found == near([0.9339266, 0, 0, 0, 0.2985523, 0, 0])
-        counted = pqm.counts(targets([1, 1, 0, NAN, NAN, 1, 0], row=[0, 0, 0, 7, 9, 9, 9]))
+        counted = pqm.mask(targets([1, 1, 0, NAN, NAN, 1, 0], row=[0, 0, 0, 7, 9, 9, 9]))
         assert counted.tolist() == [True, False, False, False, False, True, False]
 
     def test_a_right_trajectory_has_no_virtual_step(self) -> None:
@@ -213,7 +213,7 @@ class TestImplicit:
         found = values("implicit", outputs(rewards), want)
         assert found[0] == found[2] == 0
         assert (found[1] + found[3]) / 2 == near(0.5870391)
-        assert open_loss("implicit").counts(want).tolist() == [False, True, False, True]
+        assert open_loss("implicit").mask(want).tolist() == [False, True, False, True]
 
     def test_no_reward_is_log_two(self) -> None:
         found = values("implicit", outputs([0.0, 0.0]), targets([NAN, NAN], outcome=[1, 1]))
@@ -233,7 +233,7 @@ COMMON: dict[str, Callable[[], Targets]] = {
 class TestEveryLoss:
     def test_gradient(self, name: str) -> None:
         loss, how = open_loss(name), settings((0.5, 2.0), 0.05)
-        want = COMMON[loss.WANTS]()
+        want = COMMON[loss.label_kind]()
         generator = torch.Generator().manual_seed(3)
 
         def value(logits: Tensor, extra: Tensor) -> Tensor:
@@ -241,7 +241,7 @@ class TestEveryLoss:
             return loss.loss(Outputs(logits, logits, extra), want, how)
 
         logits = torch.randn(6, 2, generator=generator, dtype=torch.float64, requires_grad=True)
-        extra = torch.randn(6, loss.EXTRA, generator=generator, dtype=torch.float64, requires_grad=True)
+        extra = torch.randn(6, len(loss.extra_bias), generator=generator, dtype=torch.float64, requires_grad=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.Tensor, "float", lambda self: self)
             patch.setattr(beta_binomial, "EVIDENCE", 0.0)  # its second term is cut off from the mean on purpose
@@ -249,11 +249,11 @@ class TestEveryLoss:
 
     def test_silent_where_nothing_counts(self, name: str) -> None:
         loss = open_loss(name)
-        want = COMMON[loss.WANTS]()
+        want = COMMON[loss.label_kind]()
         logits = torch.randn(6, 2, generator=torch.Generator().manual_seed(1), requires_grad=True)
-        extra = torch.zeros(6, loss.EXTRA, requires_grad=True)
+        extra = torch.zeros(6, len(loss.extra_bias), requires_grad=True)
         found = loss.loss(Outputs(logits, logits, extra), want, settings())
-        counted = loss.counts(want)
+        counted = loss.mask(want)
         assert found.shape == (6,)
         assert found.dtype == torch.float32 or found.dtype == torch.float64
         assert not found[~counted].any()
@@ -265,7 +265,7 @@ class TestEveryLoss:
     def test_a_batch_without_labels_is_zero_and_moves_nothing(self, name: str) -> None:
         loss = open_loss(name)
         logits = torch.randn(3, 2, requires_grad=True)
-        extra = torch.zeros(3, loss.EXTRA, requires_grad=True)
+        extra = torch.zeros(3, len(loss.extra_bias), requires_grad=True)
         found = loss.loss(Outputs(logits, logits, extra), targets([NAN] * 3), settings()).sum()
         found.backward()
         assert found.item() == 0
@@ -276,9 +276,9 @@ class TestEveryLoss:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_finite_at_extremes(self, name: str, size: float, dtype: torch.dtype) -> None:
         loss = open_loss(name)
-        want = COMMON[loss.WANTS]()
+        want = COMMON[loss.label_kind]()
         logits = (torch.tensor([[0.0, 1.0]] * 6) * size).to(dtype).requires_grad_()
-        extra = torch.full((6, loss.EXTRA), size, dtype=dtype, requires_grad=True)
+        extra = torch.full((6, len(loss.extra_bias)), size, dtype=dtype, requires_grad=True)
         found = loss.loss(Outputs(logits, logits, extra), want, settings())
         found.sum().backward()
         assert found.isfinite().all()
