@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.errors import UsageError
+from distill.settings import LayoutName
 
 if TYPE_CHECKING:
     from distill.types import Item
@@ -31,7 +32,7 @@ class Layout:
     begin: bool = True
 
 
-LAYOUTS: Mapping[str, Layout] = {
+LAYOUTS: Mapping[LayoutName, Layout] = {
     # A blank line is one token in most tokenizers, and steps seldom contain one.
     "default": Layout(between="\n\n", tag="\n\n"),
     # trl 1.13.0, trl.experimental.prm: nothing between problem and steps.
@@ -136,7 +137,9 @@ class Encoder:
         return [np.array(ids[skip:], dtype=np.int32) for ids in found]
 
 
-def make_encoder(tokenizer: Any, layout: str, max_length: int, *, chat_template: bool = False, causal: bool = True) -> Encoder:
+def make_encoder(
+    tokenizer: Any, layout: LayoutName, max_length: int, *, chat_template: bool = False, causal: bool = True
+) -> Encoder:
     """Create the encoder of a tokenizer and a layout. Raises UsageError if they are incompatible."""
     form = LAYOUTS[layout]
     if chat_template and not tokenizer.chat_template:

@@ -12,6 +12,7 @@ from critic_prm.option import Option
 
 SCHEDULES = ("cosine", "linear", "constant")
 Dtype = Literal["auto", "fp32", "bf16"]
+LayoutName = Literal["default", "trl", "qwen", "math-shepherd"]
 Backend = Literal["torch", "onnx", "vllm"]
 
 
@@ -49,8 +50,8 @@ class TrainingSettings:
     """Amount of label smoothing, from 0 to below 1."""
     class_weights: Annotated[tuple[float, float] | None, Option(metavar="WRONG RIGHT")] = None
     """Loss weights of incorrect and correct steps."""
-    layout: Annotated[str, Option(panel="What it reads", metavar="LAYOUT")] = "default"
-    """Text layout around the steps: default, trl, qwen or math-shepherd."""
+    layout: Annotated[LayoutName, Option(panel="What it reads")] = "default"
+    """Text layout around the steps."""
     chat_template: bool = False
     """Put the problem into the base's chat template."""
     max_length: Annotated[int | None, Option(min=8)] = None
@@ -91,8 +92,6 @@ class TrainingSettings:
         return self if self.max_length else replace(self, max_length=max_length)
 
     def __post_init__(self) -> None:
-        from distill.layouts import LAYOUTS
-
         for name, fits, must in (
             ("layers", self.layers is None or self.layers >= 1, "1 or more"),
             ("freeze", self.freeze in ("none", "embeddings", "all") or self.freeze.isdecimal(),
@@ -100,7 +99,7 @@ class TrainingSettings:
             ("heads", 1 <= self.heads <= 256, "from 1 to 256"),
             ("label_smoothing", 0 <= self.label_smoothing < 1, "from 0 to below 1"),
             ("class_weights", self.class_weights is None or all(0 < w < math.inf for w in self.class_weights), "above 0, both"),
-            ("layout", self.layout in LAYOUTS, f"one of {', '.join(LAYOUTS)}"),
+            ("layout", self.layout in get_args(LayoutName), f"one of {', '.join(get_args(LayoutName))}"),
             ("max_length", self.max_length is None or self.max_length >= 8, "8 or more"),
             ("allow_dropped", 0 <= self.allow_dropped <= 1, "a share from 0 to 1"),
             ("lr", self.lr is None or 0 < self.lr < math.inf, "above 0"),

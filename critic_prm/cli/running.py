@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -20,7 +20,6 @@ from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.records.reading import OnError, RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.client import Client
 from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import CriticPrmError, Interrupted, Pending, UsageError
@@ -28,6 +27,9 @@ from critic_prm.label.progress import describe, watch
 from critic_prm.label.run import label_into
 from critic_prm.label.sampling import ONE_SAMPLE, LabelOptions, Samples
 from critic_prm.label.stats import RunStats, SamplingStats
+
+if TYPE_CHECKING:
+    from critic_prm.engine.client import Client
 
 SPARE_FILES = 64
 """Number of open files that a run needs besides its connections."""
