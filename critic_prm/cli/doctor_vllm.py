@@ -13,8 +13,8 @@ from critic_prm.cli.doctor_judge import Finding, State
 from critic_prm.engine.budget import reply_limit
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.providers.addresses import basic_credentials, secrets_in, without_credentials
-from critic_prm.providers.post import MAX_REPLY_BYTES, body_within
-from critic_prm.providers.provider import Message, Reply, Request, Sampling, Wire
+from critic_prm.providers.post import body_within
+from critic_prm.providers.provider import MAX_REPLY_BYTES, Message, Reply, Request, Sampling, Wire
 from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.safe_text import without_keys
 

@@ -91,7 +91,6 @@ class CriticStats(Protocol):
     def restart(self) -> None:
         """Reset the counts when labelling starts, so that the passes that collect requests for batches are not counted."""
         return
-        return
 
     def lines(self) -> list[str]: ...
 

@@ -79,7 +79,8 @@ def parse_prices(text: str) -> Prices:
         numbers = []
     if not 2 <= len(numbers) <= 4 or any(not 0 <= number < inf for number in numbers):
         raise UsageError(f"--prices is {text!r}; write IN,OUT or IN,OUT,CACHED,WRITTEN in USD per million tokens, as in 0.5,2")
-    return Prices(*numbers, tiers={ANY_TIER: 1.0}, source="--prices")
+    names = ("input", "output", "cached", "written")
+    return Prices(**dict(zip(names, numbers, strict=False)), tiers={ANY_TIER: 1.0}, source="--prices")  # type: ignore[arg-type]
 
 
 ANY_TIER = "*"

@@ -370,7 +370,7 @@ def read_stored(name: str, raw: Mapping[str, Any]) -> Reply | None:
     for one of chat completions. None if the body cannot be parsed."""
     try:
         with reading_answer():
-            return (provider_class(name) or load("provider", "openai").PROVIDER).read(raw)  # type: ignore[no-any-return]
+            return (provider_class(name) or load("provider", "openai").PROVIDER).read(raw)
     except ProviderError:
         return None
 
