@@ -15,6 +15,7 @@ from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
 from distill.decision import Calibration, Floats
+from distill.settings import Backend, Dtype, LoadOptions
 from distill.types import Item, Scorer
 
 
@@ -134,14 +135,13 @@ def _known(scores: Floats) -> list[float | None]:
 
 
 def load_verifier(
-    path: str | Path, *, backend: str = "torch", dtype: str = "auto", device: str = "auto", base_url: str | None = None
+    path: str | Path, *, backend: Backend = "torch", dtype: Dtype = "auto", device: str = "auto", base_url: str | None = None
 ) -> Verifier:
     """Open a verifier folder. No code in it is executed. The options are those of `distill.types.LoadOptions`.
 
     Raises InputError if something is missing, damaged or of a newer format version, UsageError for an option that the verifier
     does not support, and ConfigError for a missing package, device or server.
     """
-    from distill.settings import LoadOptions
     from distill.store import read_verifier
 
     return read_verifier(Path(path), LoadOptions(backend, dtype, device, base_url))

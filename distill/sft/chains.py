@@ -128,7 +128,6 @@ def candidates(
 def _rules(options: ChainOptions) -> dict[str, JudgementRule]:
     """Return the rules of `dataset filter` that a chain must pass, by stage."""
     rules = FilterOptions(complete=True, matches_gold=True, critiques=options.critiques, min_words=options.min_words)
-    rules.check()
     return judgement_rules(rules)
 
 

@@ -15,8 +15,9 @@ from critic_prm.data.trust import Origin
 from critic_prm.datasets.rows import fingerprint
 from critic_prm.errors import InputError
 from critic_prm.styles.prompt import Style, open_style
+from distill.settings import ChatOptions
 from distill.sft.chains import Stored
-from distill.sft.chats import MARK, SOLUTIONS, ChatOptions, Counting, build_chats
+from distill.sft.chats import MARK, SOLUTIONS, Counting, build_chats
 
 SHARES = (0.95, 0.05, 0.0)
 """Shares by which a single file of chats is split into train and dev; chats with the same first question stay together."""

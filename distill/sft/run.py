@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from critic_prm.data.records.writing import new_folder
 from critic_prm.errors import InputError, UsageError
 from distill.card import judge_card
-from distill.settings import DEFAULT_TRAINING, TrainingSettings
-from distill.sft.chats import ChatOptions, Counting
+from distill.settings import DEFAULT_TRAINING, ChatOptions, TrainingSettings
+from distill.sft.chats import Counting
 from distill.sft.material import Material, Talk, read_material, tally
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sqlite3
@@ -81,7 +80,6 @@ async def test_a_limit_of_requests_holds_for_all_workers_and_jobs(two: Nodes, ju
     async def stop(critic: Critic, tally: RunStats) -> None:
         critics.append(critic)
         await until_async(lambda: len(critics) == 2 and sum(each.client.gate.out for each in critics) == 7)
-        await asyncio.sleep(0.3)
         critic.client.halt(BudgetError("enough"))  # type: ignore[union-attr]
 
     jobs = [

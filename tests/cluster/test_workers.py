@@ -12,6 +12,7 @@ import pytest
 from critic_prm.engine.ray import workers
 from critic_prm.engine.ray.workers import WorkerActor, failure, result_of
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, InputError, ProviderError
+from tests.effort import until_async
 
 
 @dataclass
@@ -60,7 +61,7 @@ async def test_only_the_latest_results_are_kept(monkeypatch: pytest.MonkeyPatch)
     work = Doubling()
     actor = await opened(work)
     waiting = asyncio.create_task(actor.do(0, None))
-    await asyncio.sleep(0.01)
+    await until_async(lambda: work.seen == [None])
     for ticket in range(1, 21):
         await actor.do(ticket, ticket)
         assert len(actor._tasks) <= 7
@@ -74,12 +75,11 @@ async def test_an_item_that_nobody_waits_for_is_cancelled() -> None:
     work = Doubling()
     actor = await opened(work)
     waiting = asyncio.create_task(actor.do(1, None))
-    await asyncio.sleep(0.01)
+    await until_async(lambda: work.seen == [None])
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await asyncio.sleep(0.01)
-    assert work.cancelled == 1
+    await until_async(lambda: work.cancelled == 1)
 
 
 @pytest.mark.parametrize("error", [ConfigError("no key"), BudgetError("no money"), CriticPrmError("odd")])
