@@ -123,7 +123,7 @@ def test_what_the_table_knows_is_not_asked_for(server: Judge, tmp_path: Path) ->
 
 def test_a_server_that_is_no_vllm_is_told(server: Judge, tmp_path: Path) -> None:
     server.behave(Behaviour(latency=0, obeys=True))
-    found = look(tmp_path, vllm.connect("local", server.url))
+    found = look(tmp_path, vllm.PROVIDER.connect("local", server.url))
     assert found["server"].state == "bad"
     assert "no vLLM" in found["server"].said
     assert "openai/MODEL" in found["server"].said

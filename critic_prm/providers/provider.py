@@ -324,6 +324,7 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Close all connections."""
+        return
 
 
 class reading_answer:

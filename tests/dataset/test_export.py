@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from critic_prm.data.formats import convert as formats
+from critic_prm.data.formats.common import Neutral
 from critic_prm.data.formats.convert import Options, read_trajectories
 from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.records.reading import read_records, write_records
@@ -146,7 +147,7 @@ def test_a_neutral_verdict_is_no_verdict_of_a_chain(tmp_path: Path, made: Any) -
     write_records(tmp_path / "l.jsonl", [row, made.judged(made.solution(1), -1)])
     report = export(tmp_path / "l.jsonl", "thinkprm", tmp_path / "out.jsonl")
     assert report["left_out"] == {"a neutral verdict in the chain": {"correct": 1}}
-    endings = {"good": ("correct", "Yes"), "bad": ("incorrect", "No")}
+    endings: dict[Neutral, tuple[str, str]] = {"good": ("correct", "Yes"), "bad": ("incorrect", "No")}
     for neutral, (verdict, whole) in endings.items():
         export(tmp_path / "l.jsonl", "thinkprm", tmp_path / "out.jsonl", Options(neutral=neutral))
         said = read(tmp_path / "out.jsonl")[0]["messages"][1]["content"]

@@ -12,13 +12,14 @@ pytest.importorskip("transformers")
 
 from critic_prm.errors import UsageError
 from distill.layouts import Encoder, make_encoder
+from distill.settings import LayoutName
 from distill.training.batches import collate, micro, pack, plan
 from tests.distill.tiny import tiny_tokenizer
 
 STEPS = ["1 + 2 = 3\n", "", "so the answer is 3"]
 
 
-def encoder(layout: str = "default", length: int = 512, chat: bool = False) -> Encoder:
+def encoder(layout: LayoutName = "default", length: int = 512, chat: bool = False) -> Encoder:
     return make_encoder(tiny_tokenizer(), layout, length, chat_template=chat)
 
 

@@ -237,7 +237,7 @@ async def test_a_provider_that_can_go_on_is_given_the_steps_as_its_own(tmp_path:
     shown = ours.request("p", ["first", "Step 2: second"])
     assert not shown.continues
     assert "Step 1: first\n\nStep 2: second\n\nGo on with Step 3." in shown.messages[-1].content
-    provider.capabilities = ("continue",)
+    provider.capabilities = frozenset({"continue"})
     begun = ours.request("p", ["first", "Step 2: second"])
     assert begun.continues
     assert [message.role for message in begun.messages] == ["system", "user", "assistant"]

@@ -26,7 +26,9 @@ def candidate(problem: str, answer: str | None, p: Sequence[float], gold: str | 
     return trajectory, combine([Judgement("ok", verdicts, -1)], len(p))
 
 
-async def groups(*rows: tuple[Trajectory, Label], bound: str | None = None, by: Sequence[str] = AGGREGATIONS) -> list[Group]:
+async def groups(
+    *rows: tuple[Trajectory, Label], bound: str | None = None, by: Sequence[str] = tuple(AGGREGATIONS)
+) -> list[Group]:
     async def stream() -> AsyncIterator[tuple[Trajectory, Label]]:
         for row in rows:
             yield row

@@ -14,7 +14,8 @@ import pytest
 
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError, InputError, UsageError
-from critic_prm.serve.rewards.reward import DENSE, Dense, Guards, Reward, Solution, read_reward, shared_reward
+from critic_prm.serve.rewards.guards import Guards
+from critic_prm.serve.rewards.reward import DENSE, Dense, Reward, Solution, read_reward, shared_reward
 from tests.rewards.conftest import Oracle
 
 GOOD, BAD, UNREADABLE = "0.9 a\n\n0.8 b", "0.9 a\n\n0.2 b", "0.9 a\n\nunreadable"

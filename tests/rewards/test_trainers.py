@@ -12,7 +12,8 @@ import pytest
 
 from critic_prm.errors import InputError, UsageError
 from critic_prm.serve.rewards import openrlhf, trl, verl
-from critic_prm.serve.rewards.reward import Guards, Reward
+from critic_prm.serve.rewards.guards import Guards
+from critic_prm.serve.rewards.reward import Reward
 from tests.rewards.conftest import Oracle
 
 GOOD, BAD, UNREADABLE = "0.9 a\n\n0.8 b", "0.9 a\n\n0.2 b", "0.9 a\n\nunreadable"

@@ -185,7 +185,7 @@ def test_int8_stands_behind_a_gate(causal: Path, tmp_path: Path, capsys: pytest.
 
 def test_what_cannot_be_opened_is_said(causal: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="backend is 'tensorrt'; it is one of torch, onnx, vllm"):
-        load_verifier(causal, backend="tensorrt")
+        load_verifier(causal, backend="tensorrt")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a base URL goes with the backend vllm"):
         load_verifier(causal, base_url="http://127.0.0.1:1")
     with pytest.raises(CriticPrmError, match="no vLLM answers at"):
