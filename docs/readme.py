@@ -14,23 +14,23 @@ ROOT = Path(__file__).resolve().parents[1]
 WIDTH = 132
 
 TOP = {
-    "pyproject.toml": "dependencies, extras, how the wheel is packed",
+    "pyproject.toml": "dependencies, extras, contents of the wheel",
     "Makefile": "make quickstart, make test",
     "constraints.txt": "versions that were tested together",
-    "cache.db.example": "a judge's recorded replies for the examples, so that the quickstart needs no key",
+    "cache.db.example": "a judge's recorded replies for the examples, so that the quickstart needs no API key",
     "examples": "solutions with gold labels, the recorded replies, and the script that builds the cache from them",
-    "prompts": "one template per style; its first line names the reader",
+    "prompts": "one template per style; the first line names the reader of replies",
     "recipes": "published systems as pipelines of commands, one per file",
 }
 """Root entries listed before the packages; those that do not exist are left out."""
 
 AFTER = {
-    "tests": "mirrors the packages; test_house.py checks import floors, test_docs.py the documents",
+    "tests": "one folder per package; test_house.py checks import layers, test_docs.py the documentation",
     "bench": "scripts that measure speed, memory and quality; results in RESULTS.md",
     "docs": "the manual, one page per task",
 }
 
-FLOORS = (
+LAYERS = (
     ("errors", "option", "registry", "signals", "safe_text", "terminal", "providers"),
     ("data",),
     ("arithmetic", "styles", "engine", "metrics", "datasets"),
@@ -40,7 +40,7 @@ FLOORS = (
     ("evaluate", "serve"),
     ("cli", "__main__"),
 )
-"""The packages by import floor, lowest first: a package imports only from lower floors, or from its own floor without a cycle.
+"""The packages by import layer, lowest first: a package imports only from lower layers, or from its own layer without a cycle.
 tests/test_house.py checks this, and the README's tree follows the same order."""
 
 
@@ -49,10 +49,10 @@ def first_line(path: Path) -> str:
 
 
 def tree() -> str:
-    """The tree of packages, lowest import floor first, each with its first line."""
+    """The tree of packages, lowest import layer first, each with its first line."""
     rows: list[tuple[int, str, str]] = [(0, _slashed(name), what) for name, what in TOP.items() if (ROOT / name).exists()]
     rows.append((0, "critic_prm/", first_line(ROOT / "critic_prm" / "__init__.py")))
-    packages = (name for floor in FLOORS for name in floor if (ROOT / "critic_prm" / name).is_dir())
+    packages = (name for layer in LAYERS for name in layer if (ROOT / "critic_prm" / name).is_dir())
     rows += [(1, f"{name}/", first_line(ROOT / "critic_prm" / name / "__init__.py")) for name in packages]
     rows.append((0, "distill/", first_line(ROOT / "distill" / "__init__.py")))
     rows += [(0, _slashed(name), what) for name, what in AFTER.items()]

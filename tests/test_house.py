@@ -18,16 +18,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def floors() -> dict[str, int]:
-    """The floor of each package, from the one list that the README's tree uses too."""
+def layers() -> dict[str, int]:
+    """The import layer of each package, from the list that the tree in the README uses."""
     spec = spec_from_file_location("readme", ROOT / "docs" / "readme.py")
     assert spec
     assert spec.loader
     spec.loader.exec_module(readme := module_from_spec(spec))
-    return {name: number for number, names in enumerate(readme.FLOORS, start=1) for name in names}
+    return {name: number for number, names in enumerate(readme.LAYERS, start=1) for name in names}
 
 
-FLOOR = floors()
+LAYER = layers()
 
 HEAVY = {"openai", "anthropic", "httpx2", "aiohttp", "sklearn", "scipy", "torch", "transformers", "ray", "vllm", "pyarrow"}
 AT_START = HEAVY | {"numpy", "jinja2", "sqlite_utils", "tenacity", "rich.progress"}
@@ -91,12 +91,12 @@ def imported_at_start(path: Path) -> Iterator[str]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
-def test_every_package_has_a_floor() -> None:
-    assert {package_of(dotted_name(path)) for path in modules()} <= set(FLOOR), "add it to FLOORS in docs/readme.py"
+def test_every_package_has_a_layer() -> None:
+    assert {package_of(dotted_name(path)) for path in modules()} <= set(LAYER), "add it to LAYERS in docs/readme.py"
 
 
 def test_imports_run_downward() -> None:
-    assert [told for (a, b), told in edges().items() if FLOOR.get(b, 0) > FLOOR[a]] == []
+    assert [told for (a, b), told in edges().items() if LAYER.get(b, 0) > LAYER[a]] == []
 
 
 def test_the_packages_have_no_import_cycle() -> None:
