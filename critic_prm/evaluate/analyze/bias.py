@@ -21,12 +21,12 @@ from critic_prm.metrics.bootstrap import Clusters, ratio
 from critic_prm.metrics.scores import Array
 
 NUMBERS = {
-    "position": "correlation of a step's P(correct) with its place, from first to last",
+    "position": "correlation of a step's P(correct) with its position",
     "verbosity": "correlation of a step's P(correct) with its number of characters",
     "length": "correlation of a solution's score with its number of steps",
-    "style_worst": "the correlation with a mark of style that is furthest from 0",
-    "self_preference": "by how much a judge scores solutions of its own family higher than other judges do",
-    "biases": "how many of these are larger than chance, than --min-effect, and than 0.01 of P(correct) a standard deviation",
+    "style_worst": "correlation with a style feature that is furthest from 0",
+    "self_preference": "how much higher a judge scores solutions of its own family than other judges do",
+    "biases": "number of significant biases of at least --min-effect and of 0.01 of P(correct) per standard deviation",
 }
 MATTERS = 0.01
 """Minimum change of P(correct) per standard deviation for a bias to be reported. Near 0 and 1, ranks depend on tiny

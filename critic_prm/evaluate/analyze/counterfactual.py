@@ -19,13 +19,13 @@ from critic_prm.generate.planting import place_of, plant
 from critic_prm.label.stats import RunStats
 
 NUMBERS = {
-    "noticed": "share of planted errors that become the first error, exactly",
-    "reaction": "by how much more P(correct) of a step falls with a planted error than with harmless words",
-    "planted": "planted errors that were judged",
+    "noticed": "share of planted errors whose step becomes the first error",
+    "reaction": "how much more a step's P(correct) falls with a planted error than with harmless words",
+    "planted": "number of planted errors that were judged",
     "harmless_changed": "share of first errors that harmless words change",
     "dropped": "mean change of the score when a step is dropped",
     "masked": "mean change of the score when a step is masked",
-    "swapped": "mean change of the score when two steps change places",
+    "swapped": "mean change of the score when two steps are swapped",
     "context": "mean absolute change of P(correct) of the other steps when one is masked",
     "unusable": "share of judgements of changed solutions that cannot be used",
 }

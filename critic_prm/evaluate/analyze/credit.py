@@ -20,10 +20,10 @@ from critic_prm.label.stats import RunStats
 
 NUMBERS = {
     "localised": "share of wrong solutions whose least valuable step is the gold first error",
-    "by_score": "the same by the critic's plain scores: the lowest P(correct)",
-    "concentration": "mean share of all credit, by size, that one step has; 1 over the number of steps is even",
-    "largest_error": "the largest standard error of a sampled value; 0 where all are exact",
-    "unscored": "share of solutions that could not be valued because a judgement was missing",
+    "by_score": "share of wrong solutions whose step with the lowest P(correct) is the gold first error",
+    "concentration": "mean share of the largest value in the sum of absolute values; 1 / number of steps if all are equal",
+    "largest_error": "largest standard error of a sampled value; 0 if all are exact",
+    "unscored": "share of solutions without values because a judgement was missing",
 }
 EXACT = 6
 """Maximum number of steps for exact values, which need 2^n scores."""

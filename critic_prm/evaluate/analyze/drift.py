@@ -19,16 +19,16 @@ from critic_prm.metrics.scores import Array, cohen_kappa
 
 NUMBERS = {
     "psi": "population stability index of P(correct) over all steps; 0.1 is a shift, 0.25 a large one",
-    "psi_worst": "the largest of any subset",
+    "psi_worst": "largest psi of any subset",
     "ks": "Kolmogorov-Smirnov distance of P(correct) over all steps",
-    "ks_worst": "the largest of any subset",
+    "ks_worst": "largest ks of any subset",
     "mean_shift": "change of the mean P(correct)",
-    "accepted_shift": "change of the share of solutions found without error",
+    "accepted_shift": "change of the share of solutions in which no error is found",
     "unusable_shift": "change of the share of judgements that cannot be used",
-    "flips": "share of solutions judged by both whose first error changed",
-    "kappa": "agreement of the first errors beyond chance",
-    "exact_shift": "change of the share whose first error is exactly the gold one",
-    "tests_significant": "how many tests remain below 0.05 after correction",
+    "flips": "share of solutions judged in both runs whose first error changed",
+    "kappa": "chance-corrected agreement of the first errors",
+    "exact_shift": "change of the share of solutions whose first error equals the gold one",
+    "tests_significant": "number of tests below 0.05 after correction",
 }
 BINS = 10
 GRID = 200

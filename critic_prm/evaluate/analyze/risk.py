@@ -15,12 +15,12 @@ from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean_eff
 from critic_prm.evaluate.settings import RiskSettings
 
 NUMBERS = {
-    "prefixes": "prefixes with enough continuations",
+    "prefixes": "number of prefixes with enough continuations",
     "mean_sd": "mean standard deviation of the continuations' scores",
-    "mean_gap": "mean distance from the mean of the continuations to the mean of their worst share",
-    "worst_tail": "the lowest mean of a worst share",
-    "hidden": "share of prefixes that look good (mean above --good) with a tail below --floor",
-    "riskiest_step": "the most that one step lowered the tail",
+    "mean_gap": "mean difference between the mean of the continuations' scores and their tail",
+    "worst_tail": "lowest tail of any prefix",
+    "hidden": "share of prefixes with hidden risk: a mean of at least --good and a tail below --floor",
+    "riskiest_step": "largest decrease of the tail by one step",
 }
 SHOWN = 10
 
