@@ -14,4 +14,4 @@ def invoke(*words: object, stdin: str | bytes | None = None, columns: int = 80, 
     texts = [str(word) for word in words]
     env = {"COLUMNS": str(columns), "TERM": "dumb"}
     with patch("typer.testing._get_command", lambda tree: tree):  # the runner takes an app; this is the tree made from one
-        return CliRunner().invoke(build(texts[0]), texts, input=stdin, env=env, catch_exceptions=catch)
+        return CliRunner().invoke(build(), texts, input=stdin, env=env, catch_exceptions=catch)

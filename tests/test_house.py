@@ -144,14 +144,28 @@ def test_a_module_says_in_one_line_what_flows_through_it() -> None:
     assert [name for name, line in first.items() if len(line) <= 15] == []
 
 
-@pytest.mark.parametrize(
-    ("what", "forbidden"),
-    [("import critic_prm", AT_START), ("from critic_prm.cli import build; build()", AT_START), ("import distill", AT_START)],
-)
-def test_starting_is_light(what: str, forbidden: set[str]) -> None:
-    code = f"import sys; {what}; print(' '.join(sys.modules))"
+OPTIONS_OF_ALL_COMMANDS = """
+from critic_prm.cli import build
+waiting = [build()]
+for command in waiting:
+    command.params
+    waiting += getattr(command, "commands", {}).values()
+"""
+
+
+@pytest.mark.parametrize("what", ["import critic_prm", OPTIONS_OF_ALL_COMMANDS, "import distill"])
+def test_starting_is_light(what: str) -> None:
+    code = f"{what}\nimport sys; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not forbidden & set(loaded)
+    assert not AT_START & set(loaded)
+
+
+def test_the_help_of_all_commands_imports_no_command() -> None:
+    code = "from critic_prm.cli import main\ntry: main(['--help'])\nfinally: import sys; print(' '.join(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "distill" in shown
+    loaded = [name for name in shown.splitlines()[-1].split() if name.startswith(("critic_prm", "distill"))]
+    assert len(loaded) < 12, loaded
 
 
 CLOCKS = {

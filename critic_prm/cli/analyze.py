@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from critic_prm.data.trajectory import Trajectory
     from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table
 
-app = typer.Typer(help="Find weaknesses of a critic's scores.", no_args_is_help=True)
+app = typer.Typer()
 
 BROKEN = 3
 """Exit code if a number is out of bounds or requests failed."""
@@ -43,11 +43,6 @@ class Output:
     """Also write the JSON to this file."""
     bounds: Annotated[Path | None, Option(metavar="TOML")] = None
     """Guardrails: exit with code 3 if a number is out of bounds."""
-
-
-@app.callback()
-def analyze() -> None:
-    """Find weaknesses of a critic's scores."""
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import Any
 
 from critic_prm import signals
@@ -25,18 +24,23 @@ COMMANDS = (
     "doctor",
     "quickstart",
 )
-GROUPS = ("labels", "dataset", "generate", "analyze", "cascade", "prompts", "cache", "batch")
+GROUPS = {
+    "labels": "Change label files: reread, import.",
+    "dataset": "Build training sets from labels.",
+    "generate": "Generate trajectories with step labels.",
+    "analyze": "Find weaknesses of a critic's scores.",
+    "cascade": "Tune a cascade: a cheap critic, and a judge for uncertain cases.",
+    "prompts": "Inspect the prompts of judges: list, show, render.",
+    "cache": "Inspect the cache of replies: stats, show, explain, export, import.",
+    "batch": "Manage batches: list, status, cancel, fetch, forget, export, import.",
+}
 
 
-def build(only: str | None = None) -> Any:
-    """Build the command tree, or the part of it that holds the command or group `only`.
-
-    Command modules import the library only when their command runs.
-    """
+def build() -> Any:
+    """Build the command tree. Its commands import their modules when they are used, and these import the library when they run."""
     import typer
-    from typer.models import CommandInfo
 
-    from critic_prm.cli.fields import LazyCommand
+    from critic_prm.cli.lazy import LazyGroup, command
 
     def show_version(wanted: bool) -> None:
         if wanted:
@@ -65,15 +69,8 @@ def build(only: str | None = None) -> Any:
     app.callback()(root)
     tree: Any = typer.main.get_group(app)
     tree.params[0].show_envvar = False
-    for name in (only,) if only in (*COMMANDS, *GROUPS) else (*COMMANDS, *GROUPS):
-        module = import_module(f"critic_prm.cli.{name.replace('-', '_')}")
-        if name in COMMANDS:
-            tree.add_command(LazyCommand(CommandInfo(name, callback=getattr(module, name.replace("-", "_")))))
-            continue
-        group = typer.core.TyperGroup(name=name, help=module.app.info.help, no_args_is_help=True, rich_markup_mode="rich")
-        for command in module.app.registered_commands:
-            group.add_command(LazyCommand(command))
-        tree.add_command(group)
+    for lazy in (*map(command, COMMANDS), *(LazyGroup(*group) for group in GROUPS.items())):
+        tree.add_command(lazy)
     return tree
 
 
@@ -101,8 +98,7 @@ def _carry_out(arguments: list[str] | None) -> Any:
     from critic_prm.errors import CriticPrmError, Interrupted
 
     try:
-        words = sys.argv[1:] if arguments is None else arguments
-        build(next((word for word in words if not word.startswith("-")), None))(arguments)
+        build()(arguments)
     except SystemExit as end:
         return end.code or 0
     except Interrupted:

@@ -12,7 +12,7 @@ from critic_prm.cli.options import BatchOptions, CacheOptions, InputOptions
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.sampling import LabelOptions
 
-app = typer.Typer(no_args_is_help=True, help="Manage batches: list, status, cancel, fetch, forget, export, import.")
+app = typer.Typer()
 
 Which = Annotated[int | None, typer.Argument(metavar="[BATCH]", help="Number of the batch in `batch list`; default: all.")]
 One = Annotated[int, typer.Argument(metavar="BATCH", help="Number of the batch in `batch list`.")]

@@ -9,7 +9,7 @@ import typer
 from critic_prm.cli.options import CacheOptions
 from critic_prm.terminal import safe_console
 
-app = typer.Typer(no_args_is_help=True, help="Inspect the cache of replies: stats, show, explain, export, import.")
+app = typer.Typer()
 
 Key = Annotated[str, typer.Argument(help="A key from a label file, or a prefix of it.")]
 

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 ROWS = 12
 """Number of rows of the curve to print."""
 
-app = typer.Typer(help="Tune a cascade: a cheap critic, and a judge for uncertain cases.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    """Keep `tune` a subcommand even though it is the only one."""
+app = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,7 @@ Removed = Annotated[
     typer.Option(metavar="FILE", help="List removed rows with their matches here; default: OUT.removed.jsonl."),
 ]
 
-app = typer.Typer(help="Build training sets from labels.", no_args_is_help=True)
-
-
-@app.callback()
-def dataset() -> None:
-    """Build training sets from labels."""
+app = typer.Typer()
 
 
 @app.command()

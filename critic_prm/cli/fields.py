@@ -28,16 +28,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
-from functools import cache, cached_property, wraps
-from inspect import Parameter, cleandoc, signature
+from functools import cache, wraps
+from inspect import Parameter, signature
 from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
-from typer.models import CommandInfo
 
-from critic_prm.cli.outputs import guarded, with_parameters
+from critic_prm.cli.outputs import with_parameters
 from critic_prm.option import Option, docstrings
 
 
@@ -90,48 +89,6 @@ class _Setting:
         long = next((flag for flag in self.option.flags if flag.startswith("--")), f"--{self.name}")
         name = long.partition("/")[0].removeprefix("--").replace("-", "_")
         return self.name if iskeyword(name) else name
-
-
-class LazyCommand(typer.core.TyperCommand):
-    """A command whose options are built when they are first needed, so that the help of all commands is fast."""
-
-    def __init__(self, info: CommandInfo) -> None:
-        assert info.callback is not None
-        self._function = function = info.callback
-        name = info.name or function.__name__.replace("_", "-")
-        text = one_line_paragraphs(info.help or function.__doc__)
-        super().__init__(name, help=text, rich_help_panel=info.rich_help_panel or None, rich_markup_mode="rich")
-
-    @cached_property
-    def built(self) -> Any:
-        """The command with its options."""
-        app = typer.Typer(rich_markup_mode="rich", add_completion=False)
-        app.command(self.name)(guarded(expanded(self._function)))
-        command: Any = typer.main.get_command(app)
-        for parameter in command.params:
-            parameter.show_envvar = False  # one rule in the epilog covers all of them
-        return command
-
-    @property
-    def params(self) -> Any:
-        return self.built.params
-
-    @params.setter
-    def params(self, value: object) -> None:
-        """Ignored: the options are those of the function."""
-
-    @property
-    def callback(self) -> Any:
-        return self.built.callback
-
-    @callback.setter
-    def callback(self, value: object) -> None:
-        """Ignored, as above."""
-
-
-def one_line_paragraphs(text: str | None) -> str:
-    """Remove line breaks within each paragraph of a docstring, so that the terminal's width decides where lines end."""
-    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text or "").split("\n\n"))
 
 
 def expanded(command: Callable[..., Any]) -> Callable[..., Any]:

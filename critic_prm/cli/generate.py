@@ -50,7 +50,7 @@ Prompt = Annotated[str, typer.Option(help="Prompt of the policy: `solve`, or a .
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of requests and their estimated cost; send nothing.")]
 ProblemRows = Annotated[InputOptions, Fields(without=("format",))]
 
-app = typer.Typer(help="Generate trajectories with step labels.", no_args_is_help=True)
+app = typer.Typer()
 
 
 @app.command()

@@ -9,7 +9,7 @@ import typer
 from critic_prm.cli.fields import Fields
 from critic_prm.engine.options import JudgeOptions
 
-app = typer.Typer(no_args_is_help=True, help="Change label files: reread, import.")
+app = typer.Typer()
 
 Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="Label file to write; - is stdout.")]
 

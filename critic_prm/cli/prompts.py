@@ -9,7 +9,7 @@ import typer
 
 from critic_prm.terminal import safe_console
 
-app = typer.Typer(no_args_is_help=True, help="Inspect the prompts of judges: list, show, render.")
+app = typer.Typer()
 
 Style = Annotated[str, typer.Argument(metavar="STYLE", help="A name from `critic-prm prompts list`, or a .jinja file.")]
 

@@ -63,6 +63,13 @@ def child(job: dict[str, Any], folder: str) -> None:
         os._exit(code)
 
 
+def import_commands(command: Any) -> None:
+    """Import the modules of all commands, and build their options."""
+    for child in getattr(command, "commands", {}).values():
+        import_commands(child)
+    assert command.params is not None
+
+
 def run(job: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         pid = os.fork()
@@ -74,5 +81,5 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    build()
+    import_commands(build())
     json.dump([run(job) for job in json.load(sys.stdin)], sys.stdout)

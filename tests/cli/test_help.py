@@ -43,6 +43,14 @@ def test_every_command_says_what_it_does_reads_and_writes(name: str, command: An
     assert re.search(r"\b(Reads|Writes)\b", rest[0])
 
 
+def test_the_summary_read_from_the_source_is_that_of_the_help() -> None:
+    """The help of all commands shows it without importing the commands."""
+    commands = dict(leaves(build(), "critic-prm"))
+    assert {name: command.short_help for name, command in commands.items()} == {
+        name: command.help.partition("\n\n")[0] for name, command in commands.items()
+    }
+
+
 @pytest.mark.parametrize(("name", "command"), [pytest.param(*leaf, id=leaf[0]) for leaf in leaves(build(), "critic-prm")])
 def test_help_holds_no_markup(name: str, command: Any) -> None:
     """Rich takes [word] for a tag and leaves it out."""

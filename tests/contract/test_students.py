@@ -62,13 +62,13 @@ def test_one_student_takes_a_base_alone() -> None:
 def test_a_toy_student_goes_through_distill_score_and_card(tmp_path: Path) -> None:
     data, out, source = training_set(tmp_path / "data"), tmp_path / "v", tmp_path / "in.jsonl"
     command = f"distill {data} -o {out} --student steady --option p=0.25"
-    build("distill")(command.split(), standalone_mode=False)
+    build()(command.split(), standalone_mode=False)
     info = json.loads((out / "verifier.json").read_text())
     assert info["student"] == "steady"
     assert info["training"]["solutions"] == 60
     assert "the `steady` student" in (out / "README.md").read_text()
     source.write_text(json.dumps({"problem": "1 plus 1?", "steps": ["1 + 1 = 2", "Done."]}) + "\n")
-    build("score")(f"score {out} {source} -o {tmp_path}/scored.jsonl".split(), standalone_mode=False)
+    build()(f"score {out} {source} -o {tmp_path}/scored.jsonl".split(), standalone_mode=False)
     row = json.loads((tmp_path / "scored.jsonl").read_text())
     assert len(set(row["p_correct"])) == 1
     assert (tmp_path / "scored.jsonl.run.json").is_file()

@@ -1,0 +1,80 @@
+"""Show the help of all commands without importing them: a command's module is imported when the command is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from importlib import import_module
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.models import CommandInfo
+
+
+def _of_built(attribute: str) -> Any:
+    """A property with the value of the built command or group; values set by the constructors of the base classes are ignored."""
+    return property(lambda self: getattr(self.built, attribute), lambda self, value: None)
+
+
+class LazyCommand(typer.core.TyperCommand):
+    """A command whose options are built when they are first needed."""
+
+    help, params, callback = _of_built("help"), _of_built("params"), _of_built("callback")
+
+    def __init__(self, name: str, summary: str, panel: str | None, load: Callable[[], CommandInfo]) -> None:
+        self._load = load
+        super().__init__(name, short_help=summary, rich_help_panel=panel, rich_markup_mode="rich")
+
+    @cached_property
+    def built(self) -> Any:
+        """The command with its options."""
+        from critic_prm.cli.fields import expanded
+        from critic_prm.cli.outputs import guarded
+
+        info, app = self._load(), typer.Typer(rich_markup_mode="rich", add_completion=False)
+        assert info.callback is not None
+        app.command(self.name, help=_help(info))(guarded(expanded(info.callback)))
+        command: Any = typer.main.get_command(app)
+        for parameter in command.params:
+            parameter.show_envvar = False  # one rule in the epilog covers all of them
+        return command
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """A group of commands whose module is imported when one of them or their list is needed."""
+
+    commands = _of_built("commands")
+
+    def __init__(self, name: str, summary: str) -> None:
+        super().__init__(name=name, help=summary, no_args_is_help=True, rich_markup_mode="rich")
+
+    @cached_property
+    def built(self) -> Any:
+        """The group with its commands."""
+        group = typer.core.TyperGroup()
+        for info in _module(self.name).app.registered_commands:
+            assert info.callback is not None
+            name = info.name or info.callback.__name__.replace("_", "-")
+            summary, panel = _help(info).partition("\n\n")[0], info.rich_help_panel or None
+            group.add_command(LazyCommand(name, summary, panel, lambda info=info: info))  # type: ignore[misc]
+        return group
+
+
+def command(name: str) -> LazyCommand:
+    """The command of the module with its name. The summary, the first line of its docstring, is read from the source."""
+    function = name.replace("-", "_")
+    source = Path(__file__).with_name(f"{function}.py").read_text("utf-8")
+    summary = source.partition(f"\ndef {function}(")[2].partition('    """')[2].partition("\n")[0]
+    return LazyCommand(name, summary, None, lambda: CommandInfo(callback=getattr(_module(name), function)))
+
+
+def _module(name: str | None) -> Any:
+    return import_module(f"critic_prm.cli.{name}".replace("-", "_"))
+
+
+def _help(info: CommandInfo) -> str:
+    """Remove line breaks within each paragraph of a docstring, so that the terminal's width decides where lines end."""
+    text = info.help or (info.callback and info.callback.__doc__)
+    return "\n\n".join(" ".join(part.split()) for part in cleandoc(text or "").split("\n\n"))
