@@ -37,7 +37,7 @@ GROUPS = {
 
 
 def build() -> Any:
-    """Build the command tree. Its commands import their modules when they are used, and these import the library when they run."""
+    """Build the command tree. A command imports its module when it is used, and the library when it runs."""
     import typer
 
     from critic_prm.cli.lazy import LazyGroup, command

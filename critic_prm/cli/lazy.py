@@ -14,7 +14,7 @@ from typer.models import CommandInfo
 
 
 def _of_built(attribute: str) -> Any:
-    """A property with the value of the built command or group; values set by the constructors of the base classes are ignored."""
+    """A property with the value of the built command or group; what the constructor of the base class sets is ignored."""
     return property(lambda self: getattr(self.built, attribute), lambda self, value: None)
 
 

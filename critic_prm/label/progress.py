@@ -7,15 +7,17 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from critic_prm import signals
 from critic_prm.data.critic import Critic
-from critic_prm.engine.client import Client
 from critic_prm.errors import Failure
 from critic_prm.label.stats import RunStats
 from critic_prm.providers.models import did_you_mean
 from critic_prm.terminal import safe_console
+
+if TYPE_CHECKING:
+    from critic_prm.engine.client import Client
 
 Result = TypeVar("Result")
 

@@ -8,14 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from critic_prm.data.critic import CriticStats
 from critic_prm.data.judgement import Label
-from critic_prm.engine.client import Client
 from critic_prm.errors import Failure
 from critic_prm.label.sampling import Samples
 from critic_prm.metrics.scores import cohen_kappa, fleiss_kappa
+
+if TYPE_CHECKING:
+    from critic_prm.engine.client import Client
 
 Items = Counter[tuple[Any, ...]]
 """Counts of the tuples of values that the judges gave to one item (a step or a solution), in judge order."""
