@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.server import Behaviour, Judge, serving
-from critic_prm.cli.doctor_judge import Finding, compare, examine
+from critic_prm.cli.doctor_judge import Finding, compare, examine, own_options
 from critic_prm.critics.llm import with_provider
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError
@@ -19,6 +19,7 @@ from critic_prm.providers import vllm
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.provider import Provider, Reply, TokenLogprob
+from tests import command
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +173,12 @@ def test_whether_prompts_are_long_enough_for_claudes_cache(
 def test_a_cache_without_markers_is_not_spoken_of(server: Judge, tmp_path: Path) -> None:
     server.behave(Behaviour(latency=0))
     assert "prompt cache" not in look(tmp_path, openai(server))
+
+
+def test_the_options_of_the_provider_are_listed(server: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.behave(Behaviour(latency=0))
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
+    result = command.invoke("doctor", "openai/local", "--base-url", server.url, "--option", "sdk=false")
+    assert "note  option      --option sdk=: Send requests with the headers of OpenAI's SDK" in result.stdout
+    assert [finding.said.partition(":")[0] for finding in own_options("vllm/model")] == ["--option engine={}"]
+    assert own_options("anthropic/model") == []

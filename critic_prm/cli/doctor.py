@@ -32,7 +32,7 @@ def doctor(
     import tempfile
     from dataclasses import replace
 
-    from critic_prm.cli.doctor_judge import Finding, examine
+    from critic_prm.cli.doctor_judge import Finding, examine, own_options
     from critic_prm.cli.doctor_vllm import examine_verifier
     from critic_prm.critics.llm import connect
     from critic_prm.errors import UsageError
@@ -52,7 +52,7 @@ def doctor(
         near = "in-process" in critic.client.provider.capabilities
         patience = judging.timeout if near else min(judging.timeout, 120.0)
         try:
-            return await examine(critic, patience, golden)
+            return [*await examine(critic, patience, golden), *own_options(judge)]
         finally:
             await critic.close()
 

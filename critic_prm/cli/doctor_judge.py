@@ -7,6 +7,7 @@ import math
 import re
 import time
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,11 +18,13 @@ from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.budget import NAMES
 from critic_prm.engine.entries import fresh_reply
 from critic_prm.errors import InputError, ProviderError, UsageError
+from critic_prm.option import options_help
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.anthropic import CHARACTERS_PER_TOKEN
 from critic_prm.providers.models import ANY_TIER, Prices, abilities, did_you_mean
 from critic_prm.providers.provider import Message, Provider, RateLimits, Reply, Request, Sampling, Wire, asks_for_schema
 from critic_prm.providers.vllm import VLLMProvider
+from critic_prm.registry import load
 
 State = Literal["ok", "note", "bad"]
 
@@ -196,6 +199,13 @@ def _table(provider: Provider, critic: LLMCritic) -> list[Finding]:
     if "cache-markers" in provider.capabilities:
         findings.append(_prompt_cache(request, able.cached_from, critic.style.per == "step"))
     return [*findings, replace(_sent(provider.wire(request)), what="a run sends")]
+
+
+def own_options(judge: str) -> list[Finding]:
+    """Return the options that the judge's provider declares, for --option."""
+    provider = judge.partition("/")[0]
+    plugin = import_module(provider.partition(":")[0]) if ":" in provider else load("provider", provider)
+    return [Finding("option", "note", f"--option {setting}: {text}") for setting, text in options_help(plugin)]
 
 
 def _prompt_cache(request: Request, minimum: int | None, per_step: bool) -> Finding:

@@ -50,7 +50,7 @@ class JudgeOptions:
     base_url: str | None = None
     """Base URL of an OpenAI- or Anthropic-compatible server."""
     option: Annotated[tuple[str, ...], Option(metavar="KEY=VALUE")] = ()
-    """Option of the provider or critic itself, listed by `critic-prm doctor`; may be repeated."""
+    """Set an option of the provider or critic; `critic-prm doctor JUDGE` lists those of a provider. May be repeated."""
     offline: bool = False
     """Use cached replies only; send nothing."""
     max_connections: Annotated[int, Option(min=1)] = 64
