@@ -56,7 +56,7 @@ async def look(provider: VLLMProvider, ask: Ask, run: Wire) -> list[Finding]:
         try:
             state, said = await probe(provider, ask, run)
         except ProviderError as error:
-            state, said = "note", f"could not be tried: {error}"
+            state, said = "note", f"could not be checked: {error}"
         findings.append(Finding(what, state, said))
     return findings
 
@@ -152,8 +152,8 @@ async def _begun(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
     if not on or not anew:
         return "note", "unknown: the server does not count the prompt's tokens"
     if on < anew:
-        return "ok", "an answer that was begun is gone on with"
-    return "bad", "continue_final_message is ignored: a cut critique cannot be forced to its verdict; add --no-force"
+        return "ok", "the server continues a partial reply"
+    return "bad", "continue_final_message is ignored: a truncated critique cannot be completed with a verdict; add --no-force"
 
 
 async def _seed(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
@@ -190,7 +190,7 @@ async def _prefix(provider: VLLMProvider, ask: Ask, run: Wire) -> Probed:
 PROBES: Mapping[str, Callable[[VLLMProvider, Ask, Wire], Awaitable[Probed]]] = {
     "grammar": _choice,
     "verdicts": _chosen,
-    "going on": _begun,
+    "continue": _begun,
     "seed": _seed,
     "n": _several,
     "prefix": _prefix,

@@ -170,5 +170,5 @@ def test_the_doctor_looks_inside_and_finds_the_golden_scores_of_a_server(
         main(["doctor", engine, *options])
     said = capsys.readouterr().out
     assert stopped.value.code == 0, said
-    for what in ("schema", "grammar", "verdicts", "going on", "seed", "n", "prefix", "golden"):
+    for what in ("schema", "grammar", "verdicts", "continue", "seed", "n", "prefix", "golden"):
         assert f"ok    {what:<11}" in said, said

@@ -189,7 +189,7 @@ def test_the_doctor_says_what_this_server_does(
     code, found = doctor(capsys, server, judge, *options)
     assert {what: state for what, (state, _) in found.items() if state == "BAD"} == {}
     assert code == 0
-    for what in ("schema", "server", "fields", "context", "grammar", "verdicts", "going on", "seed", "n", "prefix", "golden"):
+    for what in ("schema", "server", "fields", "context", "grammar", "verdicts", "continue", "seed", "n", "prefix", "golden"):
         assert found[what][0] == "ok", (what, found[what])
     assert "8192 tokens" in found["context"][1]
     known, given = likeliest(judge), orjson.loads(golden.read_bytes())["p"]
