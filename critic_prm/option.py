@@ -47,6 +47,8 @@ class Option:
     """Heading in the help above this option and those after it, up to the next heading."""
     parse: Callable[[str], Any] | None = None
     """Converts the text on the command line to the field's value. Raises UsageError."""
+    plugins: str | None = None
+    """Kind of plug-in that the value names; the help ends with the names of all of them."""
     hidden: bool = False
     """The field is set in Python only and is not an option."""
 

@@ -116,9 +116,9 @@ def licence_of(name: str) -> str:
     for card in cards:
         if card.is_file():
             front = re.match(r"---\n(.*?)\n---", card.read_text("utf-8", errors="replace"), re.DOTALL)
-            found = re.search(r"^licen[sc]e: *[\"']?([^\"'\n]+)", front.group(1), re.MULTILINE) if front else None
-            if found:
-                return found.group(1).strip()
+            licence = re.search(r"^licen[sc]e: *[\"']?([^\"'\n]+)", front.group(1), re.MULTILINE) if front else None
+            if licence:
+                return licence.group(1).strip()
     return ""
 
 
@@ -202,14 +202,14 @@ def _funnel(account: Mapping[str, Any]) -> list[str]:
 
 
 def _judging(dev: Mapping[str, Any], style: Mapping[str, Any] | None) -> list[str]:
-    found = dev.get("judging")
-    if not found or style is None:
+    judging = dev.get("judging")
+    if not judging or style is None:
         return []
     return [
         "",
-        f"As a judge of {found['solutions']} solutions of dev, decoded greedily: {_share(found['read'])} read out, first error"
-        f" found exactly in {_share(found['accuracy'])} (erroneous {_share(found['erroneous'])}, correct"
-        f" {_share(found['correct'])}; official F1 {_number(found['f1'])}). What cannot be read counts as wrong.",
+        f"As a judge of {judging['solutions']} solutions of dev, decoded greedily: {_share(judging['read'])} read out,"
+        f" first error found exactly in {_share(judging['accuracy'])} (erroneous {_share(judging['erroneous'])}, correct"
+        f" {_share(judging['correct'])}; official F1 {_number(judging['f1'])}). What cannot be read counts as wrong.",
     ]
 
 

@@ -40,18 +40,18 @@ def choose_threshold(
     `grid` quantiles of the scores. Of equally good candidates, the middle one is taken, so that a single solution cannot move
     the threshold far. If erroneous or correct solutions are missing, the threshold is 0.5 and the F1 None.
     """
-    known = [
+    labelled = [
         (np.asarray(s, dtype=np.float64), g, w)
         for s, g, w in zip(scores, gold, weights or [1.0] * len(gold), strict=True)
         if g is not None and len(s)
     ]
-    bad = sum(w for _, g, w in known if g >= 0)
-    good = sum(w for _, g, w in known if g < 0)
+    bad = sum(w for _, g, w in labelled if g >= 0)
+    good = sum(w for _, g, w in labelled if g < 0)
     if not bad or not good:
-        return Choice(0.5, None, None, None, len(known))
-    taus = _candidates(np.concatenate([s for s, _, _ in known]), grid)
+        return Choice(0.5, None, None, None, len(labelled))
+    taus = _candidates(np.concatenate([s for s, _, _ in labelled]), grid)
     hit_bad, hit_good = np.zeros(len(taus)), np.zeros(len(taus))
-    for s, g, w in known:
+    for s, g, w in labelled:
         # With a running minimum, "the first step below tau is g" means that the minimum before g is >= tau and that s[g] < tau.
         if g < 0:
             hit_good += w * (s.min() >= taus)
@@ -60,7 +60,7 @@ def choose_threshold(
     f1 = official_f1(np.stack(np.broadcast_arrays(bad, hit_bad, good, hit_good), axis=-1))
     best = np.flatnonzero(f1 >= f1.max() - 1e-12)
     at = int(best[len(best) // 2])
-    return Choice(float(taus[at]), float(f1[at]), float(hit_bad[at] / bad), float(hit_good[at] / good), len(known))
+    return Choice(float(taus[at]), float(f1[at]), float(hit_bad[at] / bad), float(hit_good[at] / good), len(labelled))
 
 
 def _candidates(values: NDArray[np.float64], grid: int) -> NDArray[np.float64]:
@@ -99,10 +99,10 @@ def calibration_from_json(value: Mapping[str, Any]) -> Calibration:
     parameters = {k: [float(x) for x in v] for k, v in value["parameters"].items()}
     if not all(np.isfinite(v).all() for v in parameters.values()):
         raise ValueError("its calibration holds numbers that are not finite")
-    found = Calibration(value["method"], parameters)
-    if not np.isfinite(found(np.array([0.0, 0.5, 1.0]))).all():
+    calibration = Calibration(value["method"], parameters)
+    if not np.isfinite(calibration(np.array([0.0, 0.5, 1.0]))).all():
         raise ValueError("its calibration gives no probabilities")
-    return found
+    return calibration
 
 
 def fit(method: str, p: Floats, y: Floats, w: Floats) -> Calibration:
@@ -142,7 +142,7 @@ def sigmoid(z: Floats) -> Floats:
     return out
 
 
-def _minimise(features: Floats, y: Floats, w: Floats, start: Floats, lower: Floats | None = None) -> Floats:
+def _minimize(features: Floats, y: Floats, w: Floats, start: Floats, lower: Floats | None = None) -> Floats:
     """Minimize the weighted logistic loss of `features @ theta`, with an optional lower bound per coefficient."""
     from scipy.optimize import minimize
 
@@ -163,19 +163,19 @@ def _fit_identity(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
 
 
 def _fit_temperature(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
-    inverse = _minimise(logit(p)[:, None], y, w, np.array([1.0]), np.array([0.05]))
+    inverse = _minimize(logit(p)[:, None], y, w, np.array([1.0]), np.array([0.05]))
     return {"temperature": [float(1.0 / inverse[0])]}
 
 
 def _fit_platt(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
     z = np.stack([logit(p), np.ones_like(p)], axis=1)
-    return {"slope_intercept": _minimise(z, y, w, np.array([1.0, 0.0]), np.array([0.05, -np.inf])).tolist()}
+    return {"slope_intercept": _minimize(z, y, w, np.array([1.0, 0.0]), np.array([0.05, -np.inf])).tolist()}
 
 
 def _fit_beta(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
     """Fit beta calibration: logit p' = a log p - b log(1 - p) + c with a, b >= 0 (Kull et al., 2017)."""
     start, lower = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, -np.inf])
-    return {"abc": _minimise(_beta_features(p), y, w, start, lower).tolist()}
+    return {"abc": _minimize(_beta_features(p), y, w, start, lower).tolist()}
 
 
 def _fit_isotonic(p: Floats, y: Floats, w: Floats) -> dict[str, list[float]]:
@@ -221,15 +221,15 @@ def auroc_interval(problems: Sequence[str], right: Any, p: Any) -> Bounds:
         values, redrawn = replicate(of_auroc(clusters, right, p), clusters.count, REPLICATES)
     except ValueError:
         return None
-    found = interval_of(values, clusters.count, redrawn)
-    return None if found.low is None or found.high is None else [found.low, found.high]
+    interval = interval_of(values, clusters.count, redrawn)
+    return None if interval.low is None or interval.high is None else [interval.low, interval.high]
 
 
 def brier_interval(problems: Sequence[str], p: Any, y: Any, w: Any) -> Bounds:
     """Interval of the weighted Brier score of steps."""
     rows = np.stack([np.asarray(w) * (np.asarray(p) - y) ** 2, np.asarray(w)], axis=1)
-    found = cluster_bootstrap(problems, rows, lambda sums: sums[..., 0] / sums[..., 1], replicates=REPLICATES)
-    return None if found.low is None or found.high is None else [found.low, found.high]
+    interval = cluster_bootstrap(problems, rows, lambda sums: sums[..., 0] / sums[..., 1], replicates=REPLICATES)
+    return None if interval.low is None or interval.high is None else [interval.low, interval.high]
 
 
 def f1_interval(problems: Sequence[str], gold: Sequence[int], predicted: Sequence[int]) -> Bounds:
@@ -239,5 +239,5 @@ def f1_interval(problems: Sequence[str], gold: Sequence[int], predicted: Sequenc
     """
     if len({first < 0 for first in gold}) < 2:
         return None
-    found = cluster_bootstrap(problems, first_error_rows(gold, predicted), official_f1, replicates=REPLICATES)
-    return None if found.low is None or found.high is None else [found.low, found.high]
+    interval = cluster_bootstrap(problems, first_error_rows(gold, predicted), official_f1, replicates=REPLICATES)
+    return None if interval.low is None or interval.high is None else [interval.low, interval.high]

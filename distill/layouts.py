@@ -133,15 +133,15 @@ class Encoder:
         if not texts:
             return []
         skip = len(self.tokenizer(self.lead, add_special_tokens=False)["input_ids"]) if lead else 0
-        found = self.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"]
-        return [np.array(ids[skip:], dtype=np.int32) for ids in found]
+        tokens = self.tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        return [np.array(ids[skip:], dtype=np.int32) for ids in tokens]
 
 
 def make_encoder(
     tokenizer: Any, layout: LayoutName, max_length: int, *, chat_template: bool = False, causal: bool = True
 ) -> Encoder:
     """Create the encoder of a tokenizer and a layout. Raises UsageError if they are incompatible."""
-    form = LAYOUTS[layout]
+    spec = LAYOUTS[layout]
     if chat_template and not tokenizer.chat_template:
         raise UsageError("the base's tokenizer has no chat template; leave --chat-template out")
     # SentencePiece adds a space before a text. A piece within a sequence must not get one, so it is tokenized after a newline.
@@ -149,16 +149,16 @@ def make_encoder(
     lead = "\n" if probe and probe[0].startswith("▁") else ""
     skip = len(tokenizer(lead, add_special_tokens=False)["input_ids"]) if lead else 0
 
-    def alone(text: str) -> Ints:
+    def ids_of_piece(text: str) -> Ints:
         ids = tokenizer(lead + text, add_special_tokens=False)["input_ids"] if text else []
         return np.array(ids[skip:] if text else [], dtype=np.int32)
 
-    tag = alone(form.tag)
+    tag = ids_of_piece(spec.tag)
     if not len(tag):
-        raise UsageError(f"the base's tokenizer has no tokens for {form.tag!r}; choose another --layout")
+        raise UsageError(f"the base's tokenizer has no tokens for {spec.tag!r}; choose another --layout")
     begin = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
     end = None if causal else tokenizer.sep_token_id
-    ids_of = [np.array([] if token is None else [token], dtype=np.int32) for token in (begin if form.begin else None, end)]
+    ids_of = [np.array([] if token is None else [token], dtype=np.int32) for token in (begin if spec.begin else None, end)]
     return Encoder(
-        tokenizer, form.before, form.between, ids_of[0], tag, alone(form.gap), ids_of[1], max_length, chat_template, lead
+        tokenizer, spec.before, spec.between, ids_of[0], tag, ids_of_piece(spec.gap), ids_of[1], max_length, chat_template, lead
     )

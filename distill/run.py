@@ -18,7 +18,7 @@ from critic_prm.metrics.scores import auroc, brier, ece, first_below, first_erro
 from distill.card import licence_of, model_card
 from distill.data import Row, TrainingSet, labelled, read_training_set
 from distill.decision import Calibration, auroc_interval, brier_interval, choose, choose_threshold, f1_interval
-from distill.store import FORMAT, VERSION, check_target, work_folder, write_json, write_whole
+from distill.store import FORMAT, VERSION, check_target, new_verifier_folder, work_folder, write_json
 from distill.training.progress import draw
 from distill.types import Scorer, Student, choose_student
 from distill.verifier import fingerprint
@@ -101,20 +101,18 @@ def distill(
         "versions": versions(),
     }
 
-    def fill(folder: Path) -> None:
-        trained.scorer.save(folder)
-        if (work / LOG).is_file():
-            draw(work / LOG, work / PICTURE)
-        for name in (LOG, PICTURE):
-            if (work / name).is_file():
-                shutil.copyfile(work / name, folder / name)
-        info["fingerprint"] = fingerprint(folder)
-        write_json(folder / "verifier.json", info)
-        write_json(folder / "metrics.json", metrics)
-        (folder / "README.md").write_text(model_card(target.absolute().name, info, metrics), encoding="utf-8")
-
     if trained.leads:
-        write_whole(target, fill)
+        with new_verifier_folder(target) as folder:
+            trained.scorer.save(folder)
+            if (work / LOG).is_file():
+                draw(work / LOG, work / PICTURE)
+            for name in (LOG, PICTURE):
+                if (work / name).is_file():
+                    shutil.copyfile(work / name, folder / name)
+            info["fingerprint"] = fingerprint(folder)
+            write_json(folder / "verifier.json", info)
+            write_json(folder / "metrics.json", metrics)
+            (folder / "README.md").write_text(model_card(target.absolute().name, info, metrics), encoding="utf-8")
         shutil.rmtree(work, ignore_errors=True)
     return Distilled(target, info, metrics)
 
@@ -132,12 +130,12 @@ def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dic
 
     Returns the identity and no Brier scores if the steps are not of both classes.
     """
-    found = _seen(raw, rows)
-    if len({label >= 0.5 for _, _, label, _ in found}) < 2:
+    steps = _scored(raw, rows)
+    if len({label >= 0.5 for _, _, label, _ in steps}) < 2:
         return Calibration("identity"), {}
-    p = np.array([raw[r][s] for r, s, _, _ in found])
-    y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
-    return choose(p, y, w, [rows[r].problem for r, *_ in found])
+    p = np.array([raw[r][s] for r, s, _, _ in steps])
+    y, w = np.array([f[2] for f in steps]), np.array([f[3] for f in steps])
+    return choose(p, y, w, [rows[r].problem for r, *_ in steps])
 
 
 def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dict[str, Any]:
@@ -146,30 +144,32 @@ def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dic
     AUROC, Brier and F1 come with 95% intervals, bootstrapped over problems. A metric that is undefined on these rows (one class
     only) is None.
     """
-    found = _seen(scores, rows)
-    p = np.array([scores[r][s] for r, s, _, _ in found])
-    y, w = np.array([f[2] for f in found]), np.array([f[3] for f in found])
+    steps = _scored(scores, rows)
+    p = np.array([scores[r][s] for r, s, _, _ in steps])
+    y, w = np.array([f[2] for f in steps]), np.array([f[3] for f in steps])
     hard = y >= 0.5
     step_auroc = auroc(hard, p)
     seen, firsts = known_firsts(scores, rows)
-    known = [(row.problem, g, first_below(s, threshold)) for row, s, g in zip(rows, seen, firsts, strict=True) if g is not None]
-    gold, predicted = [g for _, g, _ in known], [first for _, _, first in known]
-    found_first = first_error_f1(gold, predicted)
-    owners = [rows[r].problem for r, *_ in found]
+    with_gold = [
+        (row.problem, g, first_below(s, threshold)) for row, s, g in zip(rows, seen, firsts, strict=True) if g is not None
+    ]
+    gold, predicted = [g for _, g, _ in with_gold], [first for _, _, first in with_gold]
+    first_errors = first_error_f1(gold, predicted)
+    owners = [rows[r].problem for r, *_ in steps]
     return {
         "solutions": len(rows),
-        "steps": len(found),
+        "steps": len(steps),
         "auroc": step_auroc,
         "brier": brier(y, p, w),
         "ece": ece(y, p),
-        "f1": found_first.f1,
-        "erroneous": found_first.erroneous,
-        "correct": found_first.correct,
+        "f1": first_errors.f1,
+        "erroneous": first_errors.erroneous,
+        "correct": first_errors.correct,
         "threshold": threshold,
         "intervals": {
             "auroc": None if step_auroc is None else auroc_interval(owners, hard, p),
             "brier": brier_interval(owners, p, y, w) if len(p) else None,
-            "f1": f1_interval([problem for problem, _, _ in known], gold, predicted),
+            "f1": f1_interval([problem for problem, _, _ in with_gold], gold, predicted),
         },
     }
 
@@ -187,17 +187,17 @@ def known_firsts(scores: Sequence[Any], rows: Sequence[Row]) -> tuple[list[list[
     return seen, [None if away else g for away, g in zip(hidden, firsts, strict=True)]
 
 
-def _seen(scores: Sequence[Any], rows: Sequence[Row]) -> list[tuple[int, int, float, float]]:
+def _scored(scores: Sequence[Any], rows: Sequence[Row]) -> list[tuple[int, int, float, float]]:
     """Return the labelled steps that have a score; steps beyond a student's context have none (nan)."""
-    return [found for found in labelled(rows) if not np.isnan(scores[found[0]][found[1]])]
+    return [step for step in labelled(rows) if not np.isnan(scores[step[0]][step[1]])]
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that a student depends on."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            installed[package] = "unknown"
+    return installed

@@ -40,8 +40,8 @@ class TrainingSettings:
     """Train LoRA adapters, such as r=16,alpha=32, and merge them at the end; the base is frozen."""
     heads: int = 1
     """Number of heads; the spread of their scores is the uncertainty."""
-    loss: Annotated[str, Option(panel="What it learns", metavar="LOSS")] = "soft"
-    """Loss: soft, ce, mse, beta-binomial or pqm; on outcomes: freeprm or implicit."""
+    loss: Annotated[str, Option(panel="What it learns", metavar="LOSS", plugins="loss")] = "soft"
+    """Training loss."""
     domain_weights: Annotated[str, Option(metavar="SOURCE=W,...")] = ""
     """Weight of rows by source; 1 for other sources."""
     trusted: Annotated[str, Option(metavar="FILE|SOURCE")] = ""
@@ -128,16 +128,16 @@ DEFAULT_TRAINING = TrainingSettings()
 
 def parse_lora(text: str) -> Lora:
     """Parse "r=16", "r=8,alpha=32" or "r=8,targets=q_proj+v_proj". Raises UsageError."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
         if not equals or name not in {f.name for f in fields(Lora)}:
             raise UsageError(f"lora is {text!r}; write r=16, r=16,alpha=32 or r=16,targets=q_proj+v_proj")
         try:
-            found[name] = tuple(value.split("+")) if name == "targets" else int(value)
+            values[name] = tuple(value.split("+")) if name == "targets" else int(value)
         except ValueError:
             raise UsageError(f"lora: {name} is {value!r}; it must be a whole number") from None
-    lora = Lora(**{"alpha": 2 * found.get("r", 16), **found}) if found else Lora()
+    lora = Lora(**{"alpha": 2 * values.get("r", 16), **values}) if values else Lora()
     if lora.r < 1 or lora.alpha < 1:
         raise UsageError(f"lora is {text!r}; r and alpha must be above 0")
     return lora

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
 
 import orjson
 
-from critic_prm import registry, signals
+from critic_prm import registry
+from critic_prm.data.records.writing import check_replaceable, new_folder
 from critic_prm.errors import CriticPrmError, InputError
 from distill.decision import calibration_from_json
 from distill.settings import DEFAULT, LoadOptions
@@ -21,48 +21,24 @@ from distill.verifier import Verifier, fingerprint
 
 FORMAT = "critic-prm-verifier"
 VERSION = 1
-MOST_INFO = 16 << 20
-NEEDED = ("student", "base", "threshold", "threshold_from", "calibration", "training", "versions", "fingerprint")
+MAX_INFO = 16 << 20
+REQUIRED_KEYS = ("student", "base", "threshold", "threshold_from", "calibration", "training", "versions", "fingerprint")
 
 
-def write_whole(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a temporary sibling of `folder`, then rename it into place.
+MARK, NOUN = "verifier.json", "verifier"
 
-    An existing folder is replaced if `check_target` allows it, and restored if the rename fails.
-    """
-    check_target(folder)
-    folder = folder.absolute()
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise InputError(str(folder), f"it cannot be written: {error.strerror or error}") from None
-    try:
-        fill(fresh)
+
+@contextmanager
+def new_verifier_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill, which then replaces `folder`; see `new_folder`. Servers of other users can read it."""
+    with new_folder(folder, MARK, NOUN) as fresh:
+        yield fresh
         share(fresh)
-        old = fresh.with_name(fresh.name + ".old")
-        if folder.exists():
-            folder.rename(old)
-        try:
-            fresh.rename(folder)
-        except OSError:
-            if old.exists():
-                old.rename(folder)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-        signals.note(str(folder), "is complete")
-    except OSError as error:
-        raise CriticPrmError(
-            f"{folder}: the verifier was not written: {error.strerror or error}; what was there is untouched"
-        ) from None
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def check_target(folder: Path) -> None:
-    """Raise InputError unless `folder` is a verifier, empty or missing, so that `-o ~` cannot overwrite a home directory."""
-    if folder.exists() and not (folder.is_dir() and ((folder / "verifier.json").is_file() or not any(folder.iterdir()))):
-        raise InputError(str(folder), "it exists and is not a verifier", "name another folder, or remove this one yourself")
+    """Raise UsageError unless `folder` is a verifier, empty or missing, so that `-o ~` cannot overwrite a home directory."""
+    check_replaceable(folder, MARK, NOUN)
 
 
 def work_folder(folder: Path) -> Path:
@@ -95,10 +71,10 @@ def read_verifier(folder: Path, loading: LoadOptions = DEFAULT) -> Verifier:
             f"there are: {', '.join(students)}",
         )
     check_folder(folder)
-    found = fingerprint(folder)
-    if found != info["fingerprint"]:
+    actual = fingerprint(folder)
+    if actual != info["fingerprint"]:
         raise InputError(
-            str(folder), f"its weights are damaged or changed: fingerprint {found}, verifier.json says {info['fingerprint']}",
+            str(folder), f"its weights are damaged or changed: fingerprint {actual}, verifier.json says {info['fingerprint']}",
             "copy or distill it again",
         )  # fmt: skip
     try:
@@ -107,8 +83,8 @@ def read_verifier(folder: Path, loading: LoadOptions = DEFAULT) -> Verifier:
     except CriticPrmError:
         raise
     except Exception as error:  # for a damaged folder, libraries raise many kinds of exceptions
-        said = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
-        raise InputError(str(folder), f"it is damaged: {said}", "copy or distill it again") from None
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+        raise InputError(str(folder), f"it is damaged: {reason}", "copy or distill it again") from None
     return Verifier(folder.name or str(folder), scorer, calibration, float(info["threshold"]), info)
 
 
@@ -122,9 +98,9 @@ def read_info(folder: Path) -> dict[str, Any]:
             str(folder), "it is not a verifier: it has no verifier.json", "name a folder that critic-prm distill wrote"
         )
     with open_regular(path) as file:
-        text = file.read(MOST_INFO + 1)
-    if len(text) > MOST_INFO:
-        raise InputError(str(path), f"it has more than {MOST_INFO:,} bytes", "copy or distill it again")
+        text = file.read(MAX_INFO + 1)
+    if len(text) > MAX_INFO:
+        raise InputError(str(path), f"it has more than {MAX_INFO:,} bytes", "copy or distill it again")
     info = read_json(path, text)
     if not isinstance(info, dict) or info.get("format") != FORMAT:
         raise InputError(str(path), f'it is not a verifier of this kind: "format" is not {FORMAT!r}')
@@ -134,7 +110,7 @@ def read_info(folder: Path) -> dict[str, Any]:
         )
     if not isinstance(info.get("student", ""), str):
         raise InputError(str(path), f'"student" is {str(info["student"])[:80]!r}', "it must be the name of a student")
-    missing = [name for name in NEEDED if name not in info]
+    missing = [name for name in REQUIRED_KEYS if name not in info]
     if missing:
         raise InputError(str(path), f"it lacks {', '.join(missing)}", "copy or distill it again")
     if isinstance(info["threshold"], bool) or not isinstance(info["threshold"], int | float) or not 0 <= info["threshold"] <= 1:
@@ -148,9 +124,9 @@ def _umask() -> int:
     return mask
 
 
-MOST_FILES = 10_000
-MOST_JSON = 64 << 20
-MOST_HEADER = 100 << 20
+MAX_FILES = 10_000
+MAX_JSON = 64 << 20
+MAX_HEADER = 100 << 20
 """The longest header that safetensors itself accepts, in bytes."""
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 ADAPTER = "adapter_config.json"
@@ -167,8 +143,8 @@ def check_folder(folder: Path) -> None:
     """
     root = folder.resolve()
     for number, path in enumerate(_walk(folder)):
-        if number >= MOST_FILES:
-            raise InputError(str(folder), f"it holds more than {MOST_FILES:,} files", FIX)
+        if number >= MAX_FILES:
+            raise InputError(str(folder), f"it holds more than {MAX_FILES:,} files", FIX)
         if path.is_symlink() and not path.resolve().is_relative_to(root):
             raise InputError(str(path), "it is a link that leads out of the folder", FIX)
         if path.name == ADAPTER:
@@ -176,14 +152,14 @@ def check_folder(folder: Path) -> None:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             if path.suffix == ".json":
-                if size > MOST_JSON:
-                    raise InputError(str(path), f"it has {size:,} bytes, at most {MOST_JSON:,} are read", FIX)
-                read_json(path, file.read(MOST_JSON))
+                if size > MAX_JSON:
+                    raise InputError(str(path), f"it has {size:,} bytes, at most {MAX_JSON:,} are read", FIX)
+                read_json(path, file.read(MAX_JSON))
             elif path.suffix == ".safetensors":
                 read_header(path, file, size)
-    for place in {folder, *(p.parent for p in _walk(folder))}:
-        _check_pickles(place)
-        _check_sizes(place)
+    for directory in {folder, *(p.parent for p in _walk(folder))}:
+        _check_pickles(directory)
+        _check_sizes(directory)
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -209,28 +185,28 @@ def read_json(path: Path, text: bytes) -> Any:
 def read_header(path: Path, file: BinaryIO, size: int) -> dict[str, tuple[int, ...]]:
     """Read the tensor shapes from a safetensors file of `size` bytes. Raises InputError if the header is not plausible."""
     length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, MOST_HEADER):
+    if size < 8 or length > min(size - 8, MAX_HEADER):
         raise InputError(str(path), f"its header claims {length:,} bytes of {size:,}", "copy or distill it again")
     header = read_json(path, file.read(length))
     shapes: dict[str, tuple[int, ...]] = {}
-    for name, told in header.items() if isinstance(header, dict) else ():
+    for name, entry in header.items() if isinstance(header, dict) else ():
         if name == "__metadata__":
             continue
-        shape, span = (told.get("shape"), told.get("data_offsets")) if isinstance(told, dict) else (None, None)
-        if not _whole(shape) or not _whole(span) or len(span) != 2 or not span[0] <= span[1] <= size - 8 - length:
+        shape, span = (entry.get("shape"), entry.get("data_offsets")) if isinstance(entry, dict) else (None, None)
+        if not _is_sizes(shape) or not _is_sizes(span) or len(span) != 2 or not span[0] <= span[1] <= size - 8 - length:
             raise InputError(str(path), f"the tensor {name[:80]!r} does not fit into the file", "copy or distill it again")
         shapes[name] = tuple(shape)
     return shapes
 
 
-def _whole(value: Any) -> TypeGuard[list[int]]:
+def _is_sizes(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
-        yield from (Path(place, name) for name in files)
-        yield from (path for name in folders if (path := Path(place, name)).is_symlink())
+    for directory, folders, files in os.walk(folder):
+        yield from (Path(directory, name) for name in files)
+        yield from (path for name in folders if (path := Path(directory, name)).is_symlink())
 
 
 def _check_pickles(folder: Path) -> None:
@@ -246,19 +222,19 @@ def _check_sizes(folder: Path) -> None:
     config, weights = folder / "config.json", sorted(folder.glob("model*.safetensors"))
     if not config.is_file() or not weights:
         return
-    told = read_json(config, config.read_bytes())
-    if not isinstance(told, dict):
+    settings = read_json(config, config.read_bytes())
+    if not isinstance(settings, dict):
         raise InputError(str(config), "it is not a JSON object", "copy or distill it again")
     shapes: dict[str, tuple[int, ...]] = {}
     for path in weights:
         with open_regular(path) as file:
             shapes |= read_header(path, file, os.fstat(file.fileno()).st_size)
-    there = {n for shape in shapes.values() for n in shape}
+    sizes = {n for shape in shapes.values() for n in shape}
     for name in SIZES:
-        value = told.get(name)
-        if value is not None and (type(value) is not int or (value not in there and 2 * value not in there)):
+        value = settings.get(name)
+        if value is not None and (type(value) is not int or (value not in sizes and 2 * value not in sizes)):
             raise InputError(str(config), f"{name} is {value!r:.80}, which no tensor has", "copy or distill it again")
-    layers = told.get("num_hidden_layers")
+    layers = settings.get("num_hidden_layers")
     if layers is not None and (type(layers) is not int or not 0 <= layers <= len(shapes)):
         raise InputError(
             str(config), f"num_hidden_layers is {layers!r:.80}, with {len(shapes)} tensors", "copy or distill it again"

@@ -46,7 +46,7 @@ Item: TypeAlias = tuple[str, Sequence[str]]
 
 
 class Scorer(Protocol):
-    """A trained student that returns raw, uncalibrated scores.
+    """A trained student that returns raw, uncalibrated scores. Implementations are subclasses and override the defaults.
 
     `batch` is the preferred number of trajectories per call. `causal` is true if the score of a step depends only on the
     problem, the earlier steps and the step itself, so that scoring a prefix gives the same numbers as scoring the whole
@@ -59,9 +59,22 @@ class Scorer(Protocol):
     @property
     def causal(self) -> bool: ...
 
+    @property
+    def heads(self) -> int:
+        """The number of heads; with more than one, `score_and_spread` returns a spread."""
+        return 1
+
     def score(self, items: Sequence[Item]) -> list[NDArray[np.float64]]:
         """Return the raw P(correct) per step, one array of shape (steps,) per item."""
         ...
+
+    def score_and_spread(self, items: Sequence[Item]) -> list[tuple[Floats, Floats | None]]:
+        """Return the scores, and the standard deviation of the heads' P(correct), None if there is one head."""
+        return [(p, None) for p in self.score(items)]
+
+    def with_prefix_cache(self) -> Scorer:
+        """Return a scorer that caches prefixes, so that an appended step costs that step alone; itself if it cannot cache."""
+        return self
 
     def save(self, folder: Path) -> None:
         """Write everything `load` needs to an existing folder, as safetensors and JSON only.

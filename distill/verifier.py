@@ -46,7 +46,7 @@ class Verifier(Critic):
     @property
     def heads(self) -> int:
         """The number of heads; with more than one, the verifier can estimate its uncertainty."""
-        return int(getattr(self.scorer, "heads", 1))
+        return self.scorer.heads
 
     @property
     def card(self) -> Mapping[str, Any]:
@@ -73,7 +73,7 @@ class Verifier(Critic):
         """
         out: list[list[float | None]] = []
         for start in range(0, len(items), self.batch):
-            out.extend(_known(self.calibration(p)) for p in self.scorer.score(items[start : start + self.batch]))
+            out.extend(_nan_to_none(self.calibration(p)) for p in self.scorer.score(items[start : start + self.batch]))
         return out
 
     def spread_many(self, items: Sequence[Item]) -> list[list[float | None]]:
@@ -81,15 +81,16 @@ class Verifier(Critic):
 
         It is None for steps beyond the student's context. Raises UsageError for a verifier with one head.
         """
-        return [spread for _, spread in self._both(items, needed=True)]
+        if self.heads == 1:
+            raise UsageError(f"{self.name} has one head and no uncertainty estimate; distill it with --heads 8")
+        return [spread for _, spread in self._scores_and_spreads(items)]
 
     def with_prefix_cache(self) -> Verifier:
         """Return a copy of this verifier that caches prefixes, for solutions that grow step by step, as in search.
 
-        Scoring an appended step then costs that step alone. Returns the verifier itself if it cannot cache.
+        Scoring an appended step then costs that step alone. If the student cannot cache, the copy scores as before.
         """
-        remember = getattr(self.scorer, "remembering", None)
-        return self if remember is None else replace(self, scorer=remember())
+        return replace(self, scorer=self.scorer.with_prefix_cache())
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         """Return a verdict with P(correct) for every step, including those after the first error.
@@ -98,21 +99,17 @@ class Verifier(Critic):
         """
 
         def compute() -> list[Judgement]:
-            found = self._both([(t.problem, t.texts) for t in trajectories])
-            return [self._judgement(p, spread, sample) for p, spread in found]
+            results = self._scores_and_spreads([(t.problem, t.texts) for t in trajectories])
+            return [self._judgement(p, spread, sample) for p, spread in results]
 
         return await asyncio.to_thread(compute)
 
-    def _both(self, items: Sequence[Item], needed: bool = False) -> list[tuple[list[float | None], list[float | None]]]:
+    def _scores_and_spreads(self, items: Sequence[Item]) -> list[tuple[list[float | None], list[float | None]]]:
         """Return P(correct) per step and the spread over heads; the spread is empty if there is one head."""
-        ask = getattr(self.scorer, "score_and_spread", None) if self.heads > 1 else None
-        if ask is None:
-            if needed:
-                raise UsageError(f"{self.name} has one head and has no uncertainty estimate; distill it with --heads 8")
-            return [(p, []) for p in self.score_many(items)]
         out: list[tuple[list[float | None], list[float | None]]] = []
         for start in range(0, len(items), self.batch):
-            out.extend((_known(self.calibration(p)), _known(s)) for p, s in ask(items[start : start + self.batch]))
+            for p, spread in self.scorer.score_and_spread(items[start : start + self.batch]):
+                out.append((_nan_to_none(self.calibration(p)), [] if spread is None else _nan_to_none(spread)))
         return out
 
     def _judgement(self, scores: Sequence[float | None], spread: Sequence[float | None], sample: int) -> Judgement:
@@ -129,7 +126,7 @@ class Verifier(Critic):
         return Judgement("ok", verdicts, first_error_of(verdicts, len(scores)), sample)
 
 
-def _known(scores: Floats) -> list[float | None]:
+def _nan_to_none(scores: Floats) -> list[float | None]:
     """Convert nan, which scorers use for a missing score, to None."""
     return [None if math.isnan(p) else p for p in scores.tolist()]
 

@@ -1,4 +1,4 @@
-"""Generate the parts of the documentation that the code determines: the README's tree and the table of formats.
+"""Generate the parts of the documentation that the code determines: the README's tree, and the tables of formats and losses.
 
 `python docs/readme.py` writes each between its marks; tests/test_docs.py fails while one is out of date.
 """
@@ -78,7 +78,33 @@ def formats() -> str:
     return "\n".join((f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows, "", "Sample rows:", "", *samples))
 
 
-PARTS: dict[str, tuple[str, Callable[[], str]]] = {"README.md": ("tree", tree), "docs/formats.md": ("formats", formats)}
+def losses() -> str:
+    """The table of losses, from what their modules declare. They are parsed, not imported, because they import torch."""
+    from critic_prm.registry import names
+
+    rows = []
+    for name in names("loss"):
+        path = ROOT / "distill" / "losses" / f"{name.replace('-', '_')}.py"
+        if not path.is_file():
+            continue  # installed by another package
+        (call,) = (
+            node.value
+            for node in ast.parse(path.read_text("utf-8")).body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LOSS" and isinstance(node.value, ast.Call)
+        )
+        kind, objective = map(ast.literal_eval, call.args[2:4])
+        source = next((ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg == "source"), "")
+        rows.append(
+            f"| `{name}` | `{'outcome' if kind == 'outcomes' else kind}` | {objective} | {source} |".replace("  |", " |")
+        )
+    return "\n".join(("| `--loss` | learns from | objective | source |", "|---|---|---|---|", *rows))
+
+
+PARTS: dict[str, tuple[str, Callable[[], str]]] = {
+    "README.md": ("tree", tree),
+    "docs/formats.md": ("formats", formats),
+    "docs/losses.md": ("losses", losses),
+}
 """The pages with a generated part: the name in its marks, and the function that generates it."""
 
 

@@ -38,6 +38,7 @@ import typer
 
 from critic_prm.cli.outputs import with_parameters
 from critic_prm.option import Option, docstrings
+from critic_prm.registry import names
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,10 @@ def _settings(cls: type) -> list[_Setting]:
         option = next((note for note in notes if isinstance(note, Option)), Option())
         panel = option.panel or panel
         default = one.default if one.default_factory is MISSING else one.default_factory()
-        found.append(_Setting(one.name, hint, default, option, help_of.get(one.name, ""), panel))
+        help_text = help_of.get(one.name, "")
+        if option.plugins:
+            help_text = f"{help_text.rstrip('.')}: {', '.join(names(option.plugins))}."
+        found.append(_Setting(one.name, hint, default, option, help_text, panel))
     return found
 
 

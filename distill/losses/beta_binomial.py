@@ -20,16 +20,16 @@ EVIDENCE = 0.05
 """Strength with which a mean that misses the votes lowers kappa (lambda_e of BetaPRM, arXiv 2605.15529)."""
 
 
-def mask(want: Targets) -> Tensor:
-    return (want.n > 0) & ~want.p.isnan()
+def mask(targets: Targets) -> Tensor:
+    return (targets.n > 0) & ~targets.p.isnan()
 
 
-def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
+def loss(out: Outputs, targets: Targets, settings: TrainingSettings) -> Tensor:
     """Compute -log P(k | n, mu, kappa) + EVIDENCE |mu - k/n| kappa; the second term has a gradient for kappa only."""
-    z, width, known = out.log_odds(), kappa(out.extra), mask(want)
-    k, n = torch.where(known, want.k, 0.0), torch.where(known, want.n, 1.0)
-    missed = (torch.sigmoid(z).detach() - k / n).abs()
-    return torch.where(known, nll(z, width, k, n) + EVIDENCE * missed * width, 0.0)
+    z, width, used = out.log_odds(), kappa(out.extra), mask(targets)
+    k, n = torch.where(used, targets.k, 0.0), torch.where(used, targets.n, 1.0)
+    distance = (torch.sigmoid(z).detach() - k / n).abs()
+    return torch.where(used, nll(z, width, k, n) + EVIDENCE * distance * width, 0.0)
 
 
 def kappa(extra: Tensor) -> Tensor:
@@ -48,14 +48,14 @@ def nll(z: Tensor, width: Tensor, k: Tensor, n: Tensor) -> Tensor:
 
         log C(n,k) + sum_{i<k} log(mu + i/kappa) + sum_{j<n-k} log(1 - mu + j/kappa) - sum_{i<n} log(1 + i/kappa)
     """
-    most = max(int(n.max()), 1) if n.numel() else 1
-    i = torch.arange(most, device=z.device, dtype=z.dtype)
-    share = i.log() - width.log()[:, None]  # log(i / kappa), -inf for i = 0
-    right = torch.where(i < k[:, None], torch.logaddexp(F.logsigmoid(z)[:, None], share), 0.0)
-    wrong = torch.where(i < (n - k)[:, None], torch.logaddexp(F.logsigmoid(-z)[:, None], share), 0.0)
+    max_votes = max(int(n.max()), 1) if n.numel() else 1
+    i = torch.arange(max_votes, device=z.device, dtype=z.dtype)
+    log_ratio = i.log() - width.log()[:, None]  # log(i / kappa), -inf for i = 0
+    right = torch.where(i < k[:, None], torch.logaddexp(F.logsigmoid(z)[:, None], log_ratio), 0.0)
+    wrong = torch.where(i < (n - k)[:, None], torch.logaddexp(F.logsigmoid(-z)[:, None], log_ratio), 0.0)
     both = torch.where(i < n[:, None], torch.log1p(i / width[:, None]), 0.0)
-    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-    return -(ways + (right + wrong - both).sum(dim=1))
+    combinations = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+    return -(combinations + (right + wrong - both).sum(dim=1))
 
 
 LOSS = Loss(

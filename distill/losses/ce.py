@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from distill.settings import TrainingSettings
 
 
-def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    hard = torch.where(want.p.isnan(), want.p, (want.p >= 0.5).to(want.p.dtype))
+def loss(out: Outputs, targets: Targets, settings: TrainingSettings) -> Tensor:
+    hard = torch.where(targets.p.isnan(), targets.p, (targets.p >= 0.5).to(targets.p.dtype))
     return cross_entropy(out.logits, hard, settings)
 
 

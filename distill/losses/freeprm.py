@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 BUFFER = 0.5
-"""Share of the buffer's probability that mask for the outcome (arXiv 2506.03570).
+"""Share of the buffer's probability that counts for the outcome (arXiv 2506.03570).
 
 At 1, a network that always predicts "buffer" has a loss of 0; at 0.5 that loss is log 2, so the network learns.
 """
 
 
-def mask(want: Targets) -> Tensor:
-    return ~want.outcome.isnan()
+def mask(targets: Targets) -> Tensor:
+    return ~targets.outcome.isnan()
 
 
-def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
+def loss(out: Outputs, targets: Targets, settings: TrainingSettings) -> Tensor:
     """Compute the loss of the three classes.
 
     Scores ignore the buffer: P(correct) is p_right / (p_right + p_wrong), the softmax of the two logits that are kept.
     """
-    share = torch.where(want.last, 0.0, BUFFER).to(out.logits.dtype)
-    return buffered(torch.cat([out.logits.float(), out.extra.float()], dim=1), want.outcome, share)
+    share = torch.where(targets.last, 0.0, BUFFER).to(out.logits.dtype)
+    return buffered(torch.cat([out.logits.float(), out.extra.float()], dim=1), targets.outcome, share)
 
 
 def buffered(logits: Tensor, outcome: Tensor, share: Tensor) -> Tensor:
@@ -39,10 +39,10 @@ def buffered(logits: Tensor, outcome: Tensor, share: Tensor) -> Tensor:
 
     `logits` (n, 3): wrong, right, buffer. `share` (n,): b in [0, 1]; it is 0 on a row's last step, whose label is certain.
     """
-    known = ~outcome.isnan()
-    meant = torch.where(torch.where(known, outcome, 0.0) >= 0.5, logits[:, 1], logits[:, 0])
+    used = ~outcome.isnan()
+    target = torch.where(torch.where(used, outcome, 0.0) >= 0.5, logits[:, 1], logits[:, 0])
     buffer = torch.where(share > 0, logits[:, 2] + share.clamp(min=1e-30).log(), -math.inf)
-    return torch.where(known, torch.logsumexp(logits, dim=1) - torch.logaddexp(meant, buffer), 0.0)
+    return torch.where(used, torch.logsumexp(logits, dim=1) - torch.logaddexp(target, buffer), 0.0)
 
 
 LOSS = Loss(

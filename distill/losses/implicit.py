@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from distill.settings import TrainingSettings
 
 
-def mask(want: Targets) -> Tensor:
+def mask(targets: Targets) -> Tensor:
     """Select the last step of each row, since there is one loss per solution."""
-    return want.last & ~want.outcome.isnan()
+    return targets.last & ~targets.outcome.isnan()
 
 
-def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
+def loss(out: Outputs, targets: Targets, settings: TrainingSettings) -> Tensor:
     """Compute -o log sigmoid(r) - (1 - o) log sigmoid(-r) for outcome o, where r sums the row's log odds (arXiv 2412.01981).
 
     If the log odds of a step are beta times the log ratio of policy to reference over its tokens, this is the implicit PRM. If
     they come from a head, it is an outcome model that is a sum over steps.
     """
-    _, at = torch.unique(want.row, return_inverse=True)
+    _, index = torch.unique(targets.row, return_inverse=True)
     odds = out.log_odds()
-    total = torch.zeros_like(odds).index_add(0, at, odds)[at]
-    known = mask(want)
-    o = torch.where(known, want.outcome, 0.5)
-    return torch.where(known, -o * F.logsigmoid(total) - (1 - o) * F.logsigmoid(-total), 0.0)
+    total = torch.zeros_like(odds).index_add(0, index, odds)[index]
+    used = mask(targets)
+    o = torch.where(used, targets.outcome, 0.5)
+    return torch.where(used, -o * F.logsigmoid(total) - (1 - o) * F.logsigmoid(-total), 0.0)
 
 
 LOSS = Loss(loss, mask, "outcomes", "the log odds of the outcome are the sum of those of the steps", source="arXiv 2412.01981")

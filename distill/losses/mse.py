@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from distill.settings import TrainingSettings
 
 
-def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    known = mask(want)
-    return torch.where(known, (torch.sigmoid(out.log_odds()) - torch.where(known, want.p, 0.5)) ** 2, 0.0)
+def loss(out: Outputs, targets: Targets, settings: TrainingSettings) -> Tensor:
+    used = mask(targets)
+    return torch.where(used, (torch.sigmoid(out.log_odds()) - torch.where(used, targets.p, 0.5)) ** 2, 0.0)
 
 
 LOSS = Loss(loss, mask, "labels", "the squared error of P(correct)")

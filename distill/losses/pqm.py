@@ -17,18 +17,18 @@ ZETA = 4.0
 """Margin between wrong and correct steps (arXiv 2410.11287)."""
 
 
-def mask(want: Targets) -> Tensor:
+def mask(targets: Targets) -> Tensor:
     """Select the first labelled step of each row, since there is one loss per trajectory."""
-    known = ~want.p.isnan()
-    earlier = (want.row[:, None] == want.row) & (want.step[:, None] > want.step) & known
-    return known & ~earlier.any(dim=1)
+    labelled = ~targets.p.isnan()
+    earlier = (targets.row[:, None] == targets.row) & (targets.step[:, None] > targets.step) & labelled
+    return labelled & ~earlier.any(dim=1)
 
 
-def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    return ranking(out.log_odds(), want, ZETA)
+def loss(out: Outputs, targets: Targets, settings: TrainingSettings) -> Tensor:
+    return ranking(out.log_odds(), targets, ZETA)
 
 
-def ranking(q: Tensor, want: Targets, zeta: float) -> Tensor:
+def ranking(q: Tensor, targets: Targets, zeta: float) -> Tensor:
     """Compute the ranking loss of each row on its first labelled step, 0 elsewhere. `q` (n,) holds the log odds.
 
     It is the mean, over the row's correct steps c and, if the row has wrong steps, one virtual step with Q = 0, of
@@ -37,17 +37,17 @@ def ranking(q: Tensor, want: Targets, zeta: float) -> Tensor:
 
     For the virtual step, the term is log(1 + sum_{wrong} e^{Q + zeta}).
     """
-    known, same = ~want.p.isnan(), want.row[:, None] == want.row
-    right, wrong = known & (want.p >= 0.5), known & (want.p < 0.5)
+    labelled, same = ~targets.p.isnan(), targets.row[:, None] == targets.row
+    right, wrong = labelled & (targets.p >= 0.5), labelled & (targets.p < 0.5)
     below = torch.where(same & wrong, q + zeta, -torch.inf)
-    upto = same & right & right[:, None] & (want.step <= want.step[:, None])
+    upto = same & right & right[:, None] & (targets.step <= targets.step[:, None])
     zero = torch.zeros_like(q)[:, None]
     # One row of the matrix per step. The row of a wrong step holds only the wrong steps and 0: the virtual step's term.
     terms = torch.logsumexp(torch.cat([zero, torch.where(upto, q, below)], dim=1), dim=1) - torch.where(right, q, 0.0)
-    first_wrong = wrong & ~(same & wrong & (want.step < want.step[:, None])).any(dim=1)
+    first_wrong = wrong & ~(same & wrong & (targets.step < targets.step[:, None])).any(dim=1)
     used = right | first_wrong
     means = (same * torch.where(used, terms, 0.0)).sum(dim=1) / (same & used).sum(dim=1).clamp(min=1)
-    return torch.where(mask(want), means, 0.0)
+    return torch.where(mask(targets), means, 0.0)
 
 
 LOSS = Loss(

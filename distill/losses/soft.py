@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from distill.settings import TrainingSettings
 
 
-def mask(want: Targets) -> Tensor:
-    return ~want.p.isnan()
+def mask(targets: Targets) -> Tensor:
+    return ~targets.p.isnan()
 
 
-def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
-    return cross_entropy(out.logits, want.p, settings)
+def loss(out: Outputs, targets: Targets, settings: TrainingSettings) -> Tensor:
+    return cross_entropy(out.logits, targets.p, settings)
 
 
 def cross_entropy(logits: Tensor, p: Tensor, settings: TrainingSettings) -> Tensor:
@@ -28,12 +28,12 @@ def cross_entropy(logits: Tensor, p: Tensor, settings: TrainingSettings) -> Tens
     w0, w1 = `settings.class_weights` (1, 1 if None) and e = `settings.label_smoothing`. It equals torch's own cross_entropy for
     two classes.
     """
-    known = ~p.isnan()
+    labelled = ~p.isnan()
     smooth = settings.label_smoothing
-    q = (1 - smooth) * torch.where(known, p, 0.5).float() + smooth / 2
+    q = (1 - smooth) * torch.where(labelled, p, 0.5).float() + smooth / 2
     log_p = F.log_softmax(logits.float(), dim=-1)
     wrong, right = settings.class_weights or (1.0, 1.0)
-    return torch.where(known, -right * q * log_p[:, 1] - wrong * (1 - q) * log_p[:, 0], 0.0)
+    return torch.where(labelled, -right * q * log_p[:, 1] - wrong * (1 - q) * log_p[:, 0], 0.0)
 
 
 LOSS = Loss(loss, mask, "labels", "cross-entropy with [p, 1 - p]", takes_weights=True)

@@ -279,11 +279,11 @@ def use_attention(model: Any) -> None:
 def _merged(slices: Sequence[slice]) -> tuple[slice, ...]:
     """Merge adjacent slices."""
     out: list[slice] = []
-    for one in slices:
-        if out and out[-1].stop == one.start:
-            out[-1] = slice(out[-1].start, one.stop)
+    for span in slices:
+        if out and out[-1].stop == span.start:
+            out[-1] = slice(out[-1].start, span.stop)
         else:
-            out.append(one)
+            out.append(span)
     return tuple(out)
 
 

@@ -72,7 +72,7 @@ class ScoringModel:
     def packed(self, ids: NDArray[np.int64], positions: NDArray[np.int64], pack: Pack, at: NDArray[np.int64] | None) -> Tensor:
         """Return the head outputs (n, 2 + 2 H) at the positions `at` of a pack, or at all positions."""
         with self._lock, packing(self.model):
-            return self._numbers(
+            return self._head_outputs(
                 at, input_ids=self._tensor(ids)[None], position_ids=self._tensor(positions)[None], use_cache=False, pack=pack
             )
 
@@ -81,9 +81,9 @@ class ScoringModel:
         """Return the head outputs at the positions `at` of the flattened rows `ids` (rows, length)."""
         with self._lock:
             quiet = {"use_cache": False} if self.causal else {}
-            return self._numbers(at, input_ids=ids, attention_mask=mask, **quiet)
+            return self._head_outputs(at, input_ids=ids, attention_mask=mask, **quiet)
 
-    def _numbers(self, at: Any, **inputs: Any) -> Tensor:
+    def _head_outputs(self, at: Any, **inputs: Any) -> Tensor:
         at = None if at is None else torch.as_tensor(at, device=self.device)
         with self._tap.at_places(at):
             self.model(**inputs)
@@ -94,7 +94,7 @@ class ScoringModel:
         return torch.from_numpy(values).to(self.device)
 
 
-def open_machine(model: Any, more: Mapping[str, Tensor], causal: bool) -> ScoringModel:
+def wrap_model(model: Any, more: Mapping[str, Tensor], causal: bool) -> ScoringModel:
     """Wrap `model`, an AutoModelForTokenClassification on its device and in its precision; `more` is as from `plain_model`.
 
     The model itself is not changed: it can still be saved and called as before.
@@ -109,12 +109,12 @@ def open_machine(model: Any, more: Mapping[str, Tensor], causal: bool) -> Scorin
     return machine
 
 
-def found(numbers: Tensor) -> StepScores:
+def step_scores(outputs: Tensor) -> StepScores:
     """Compute P(correct) and the spread over heads from head outputs (n, 2 + 2 H)."""
-    p = torch.sigmoid((numbers[:, 1] - numbers[:, 0]).double()).cpu().numpy()
-    if numbers.shape[1] == 2 or not len(numbers):
-        return StepScores(p, None if numbers.shape[1] == 2 else p)
-    heads = numbers[:, 2:].unflatten(1, (-1, 2))
+    p = torch.sigmoid((outputs[:, 1] - outputs[:, 0]).double()).cpu().numpy()
+    if outputs.shape[1] == 2 or not len(outputs):
+        return StepScores(p, None if outputs.shape[1] == 2 else p)
+    heads = outputs[:, 2:].unflatten(1, (-1, 2))
     return StepScores(p, spread((heads[..., 1] - heads[..., 0]).T).double().cpu().numpy())
 
 
@@ -161,14 +161,14 @@ class Packed:
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         full = [n for n, e in enumerate(encoded) if len(e.ends)]
         sequences = [encoded[n].ids[: encoded[n].ends[-1] + 1] for n in full]
-        out = [found(self.machine.weight.new_zeros(0, len(self.machine.weight)))] * len(encoded)
+        out = [step_scores(self.machine.weight.new_zeros(0, len(self.machine.weight)))] * len(encoded)
         for group in packs(sequences, self.tokens):
             tree = grow([sequences[g] for g in group])
             ends = [tree.places[k][encoded[full[g]].ends] for k, g in enumerate(group)]
             at, place = np.unique(np.concatenate(ends), return_inverse=True)
-            numbers = self.machine.packed(tree.ids, tree.positions, pack_of(tree), at)[torch.from_numpy(place)]
-            for g, part in zip(group, numbers.split([len(e) for e in ends]), strict=True):
-                out[full[g]] = found(part)
+            outputs = self.machine.packed(tree.ids, tree.positions, pack_of(tree), at)[torch.from_numpy(place)]
+            for g, part in zip(group, outputs.split([len(e) for e in ends]), strict=True):
+                out[full[g]] = step_scores(part)
         return out
 
 
@@ -186,12 +186,12 @@ class Rows:
 
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         full = np.array([n for n, e in enumerate(encoded) if len(e.ends)], dtype=np.int64)
-        out = [found(self.machine.weight.new_zeros(0, len(self.machine.weight)))] * len(encoded)
+        out = [step_scores(self.machine.weight.new_zeros(0, len(self.machine.weight)))] * len(encoded)
         for rows in micro(full, lengths(encoded), self.tokens):
             batch = collate([encoded[r] for r in rows], self.pad, causal=self.machine.causal).to(self.machine.device)
-            numbers = self.machine.plain(batch.ids, batch.mask, batch.at)
-            for r, part in zip(rows, numbers.split([len(encoded[r].ends) for r in rows]), strict=True):
-                out[r] = found(part)
+            outputs = self.machine.plain(batch.ids, batch.mask, batch.at)
+            for r, part in zip(rows, outputs.split([len(encoded[r].ends) for r in rows]), strict=True):
+                out[r] = step_scores(part)
         return out
 
 
@@ -218,7 +218,7 @@ class Trace:
 
     ids: Ints
     pieces: tuple[tuple[Layers, int], ...]
-    numbers: dict[int, Tensor]
+    outputs: dict[int, Tensor]
     bytes: int
 
     def reach(self, wanted: Encoded) -> int:
@@ -227,7 +227,7 @@ class Trace:
         This is the length of the common prefix, up to the first step in it whose score is unknown.
         """
         common = overlap(self.ids, wanted.ids)
-        missing = [int(end) for end in wanted.ends if end < common and int(end) not in self.numbers]
+        missing = [int(end) for end in wanted.ends if end < common and int(end) not in self.outputs]
         return min(missing, default=common)
 
     def first(self, tokens: int) -> tuple[tuple[Layers, int], ...]:
@@ -246,7 +246,7 @@ class PrefixCachedRunner:
     """A runner for search: an appended step costs that step alone. The least recently used traces are evicted first."""
 
     machine: ScoringModel
-    most: int = BYTES
+    max_bytes: int = BYTES
     traces: list[Trace] = field(default_factory=list)
     _lock: Any = field(default_factory=Lock, repr=False)
 
@@ -256,36 +256,36 @@ class PrefixCachedRunner:
 
     def _run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         wanted = [e if not len(e.ends) else Encoded(e.ids[: e.ends[-1] + 1], e.ends) for e in encoded]
-        numbers: list[Tensor] = [self.machine.weight.new_zeros(0, len(self.machine.weight))] * len(wanted)
+        outputs: list[Tensor] = [self.machine.weight.new_zeros(0, len(self.machine.weight))] * len(wanted)
         groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-        begun: dict[int, Trace | None] = {}
-        for n, one in enumerate(wanted):
-            if len(one.ends):
-                trace, reach = self._longest(one)
-                begun[id(trace)] = trace
+        cached_trace: dict[int, Trace | None] = {}
+        for n, sequence in enumerate(wanted):
+            if len(sequence.ends):
+                trace, reach = self._best_trace(sequence)
+                cached_trace[id(trace)] = trace
                 groups[id(trace), reach].append(n)
         for (trace_id, reach), members in groups.items():
-            fresh = self._grow(begun[trace_id], reach, [wanted[n] for n in members])
-            for n, trace in zip(members, fresh, strict=True):
-                numbers[n] = torch.stack([trace.numbers[int(end)] for end in wanted[n].ends])
-        self._forget()
-        return [found(part) for part in numbers]
+            traces = self._grow(cached_trace[trace_id], reach, [wanted[n] for n in members])
+            for n, trace in zip(members, traces, strict=True):
+                outputs[n] = torch.stack([trace.outputs[int(end)] for end in wanted[n].ends])
+        self._evict()
+        return [step_scores(part) for part in outputs]
 
-    def _longest(self, wanted: Encoded) -> tuple[Trace | None, int]:
+    def _best_trace(self, wanted: Encoded) -> tuple[Trace | None, int]:
         best, reach = None, 0
         for trace in self.traces:
             if (common := trace.reach(wanted)) > reach:
                 best, reach = trace, common
         return best, reach
 
-    def _grow(self, begun: Trace | None, reach: int, wanted: Sequence[Encoded]) -> list[Trace]:
-        """Compute in one pass the traces of sequences that share their first `reach` tokens with `begun`."""
-        if begun is not None:
-            self.traces.remove(begun)
-            self.traces.append(begun)
-        past = () if begun is None else begun.first(reach)
-        known = {} if begun is None else {end: row for end, row in begun.numbers.items() if end < reach}
-        tails = [one.ids[reach:] for one in wanted]
+    def _grow(self, cached_trace: Trace | None, reach: int, wanted: Sequence[Encoded]) -> list[Trace]:
+        """Compute in one pass the traces of sequences that share their first `reach` tokens with `cached_trace`."""
+        if cached_trace is not None:
+            self.traces.remove(cached_trace)
+            self.traces.append(cached_trace)
+        past = () if cached_trace is None else cached_trace.first(reach)
+        known_outputs = {} if cached_trace is None else {end: row for end, row in cached_trace.outputs.items() if end < reach}
+        tails = [sequence.ids[reach:] for sequence in wanted]
         rest = [n for n, tail in enumerate(tails) if len(tail)]
         tree = grow([tails[n] for n in rest], offset=reach)
         kept: Layers = {}
@@ -294,21 +294,21 @@ class PrefixCachedRunner:
         if rest:
             pack = pack_of(tree, [past] * len(tree.segments), kept)
             rows = self.machine.packed(tree.ids, tree.positions, pack, None)
-        fresh = []
-        for n, one in enumerate(wanted):
+        traces = []
+        for n, sequence in enumerate(wanted):
             if n not in places:
-                assert begun is not None
-                fresh.append(Trace(one.ids, past, known, 0))
+                assert cached_trace is not None
+                traces.append(Trace(sequence.ids, past, known_outputs, 0))
                 continue
             at = torch.from_numpy(places[n]).to(self.machine.device)
             own = {layer: (k[:, :, at], v[:, :, at]) for layer, (k, v) in kept.items()}
-            numbers = {int(end): rows[int(places[n][end - reach])].clone() for end in one.ends if end >= reach}
+            outputs = {int(end): rows[int(places[n][end - reach])].clone() for end in sequence.ends if end >= reach}
             size = sum(t.nbytes for pair in own.values() for t in pair)
-            fresh.append(Trace(one.ids, (*past, (own, len(at))), known | numbers, size))
-        self.traces.extend(trace for trace in fresh if trace.bytes)
-        return fresh
+            traces.append(Trace(sequence.ids, (*past, (own, len(at))), known_outputs | outputs, size))
+        self.traces.extend(trace for trace in traces if trace.bytes)
+        return traces
 
-    def _forget(self) -> None:
+    def _evict(self) -> None:
         total = sum(trace.bytes for trace in self.traces)
-        while total > self.most and self.traces:
+        while total > self.max_bytes and self.traces:
             total -= self.traces.pop(0).bytes

@@ -139,12 +139,12 @@ def export_onnx(
             whole = Path(scratch) / MODEL
             say("export to ONNX")
             write_onnx(scorer.machine.model, whole)
-            made = whole
+            exported = whole
             if int8:
                 say("weights to int8")
-                made = quantize(whole, Path(scratch) / SMALL)
+                exported = quantize(whole, Path(scratch) / SMALL)
             say(f"scores of {len(items)} solutions, before and after")
-            drift = measure_drift(verifier, made, items)
+            drift = measure_drift(verifier, exported, items)
             bound = max_drift if int8 else min(max_drift, EQUAL)
             if not drift.largest <= bound:
                 raise CriticPrmError(
@@ -152,7 +152,7 @@ def export_onnx(
                     f" {drift.largest:.3f} (mean {drift.mean:.3f}), {drift.flipped} of {drift.steps} steps change sides;"
                     f" the bound is {bound:g}" + ("; raise it with --max-drift if that is good enough" if int8 else "")
                 )
-            os.replace(made, target)
+            os.replace(exported, target)
     except OSError as error:
         raise InputError(str(target), f"it cannot be written: {error.strerror or error}") from None
     write_json(target.with_name(RECORD), {target.name: {**asdict(drift), "max_drift": bound}})
@@ -250,7 +250,7 @@ def measure_drift(verifier: Verifier, path: Path, items: Sequence[Item]) -> Drif
     other = OnnxRunner(open_session(path), scorer.encoder.tokenizer.pad_token_id)
     encoded = scorer.encoder.encode_many(items)
     before, after = (
-        verifier.calibration(np.concatenate([found.p for found in runner.run(encoded)])) for runner in (scorer.runner, other)
+        verifier.calibration(np.concatenate([scores.p for scores in runner.run(encoded)])) for runner in (scorer.runner, other)
     )
     gap = np.abs(before - after)
     flipped = int(((before < verifier.threshold) != (after < verifier.threshold)).sum())

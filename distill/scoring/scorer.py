@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distill.settings import LoadOptions
-from distill.types import Floats, Item, Runner
+from distill.types import Floats, Item, Runner, Scorer
 
 if TYPE_CHECKING:
     from distill.layouts import Encoder
@@ -21,7 +21,7 @@ SCORING = "scoring.json"
 """File with the text layout and the number of heads."""
 
 
-def open_scorer(folder: Path, opening: LoadOptions) -> TransformerScorer:
+def open_scorer(folder: Path, options: LoadOptions) -> TransformerScorer:
     """Open a verifier folder. Raises ValueError if it lacks a head or weights, ConfigError if a requirement is missing."""
     from distill.layouts import make_encoder
     from distill.training.network import open_tokenizer
@@ -35,20 +35,20 @@ def open_scorer(folder: Path, opening: LoadOptions) -> TransformerScorer:
         chat_template=stored["chat_template"],
         causal=stored["causal"],
     )
-    if opening.backend == "onnx":
+    if options.backend == "onnx":
         from distill.scoring.onnx import open_onnx
 
         return TransformerScorer(open_onnx(folder, tokenizer.pad_token_id), encoder, stored)
-    if opening.backend == "vllm":
+    if options.backend == "vllm":
         from distill.scoring.vllm import open_engine, open_server
 
-        runner = open_server(opening.base_url) if opening.base_url else open_engine(folder)
+        runner = open_server(options.base_url) if options.base_url else open_engine(folder)
         return TransformerScorer(runner, encoder, stored)
-    model, more = open_model(folder, opening)
+    model, more = open_model(folder, options)
     return scorer_of(model, more, encoder, stored)
 
 
-def open_model(folder: Path, opening: LoadOptions) -> tuple[Any, dict[str, Any]]:
+def open_model(folder: Path, options: LoadOptions) -> tuple[Any, dict[str, Any]]:
     """Load the model of a verifier folder on its device, and the additional heads; see `open_scorer`."""
     import torch
     from safetensors.torch import load_file
@@ -56,8 +56,8 @@ def open_model(folder: Path, opening: LoadOptions) -> tuple[Any, dict[str, Any]]
 
     from distill.training.network import HEADS, pick_device, pick_dtype, quiet
 
-    device = pick_device(opening.device)
-    dtype = torch.float32 if opening.dtype == "auto" and device.type == "cpu" else pick_dtype(opening.dtype, device)
+    device = pick_device(options.device)
+    dtype = torch.float32 if options.dtype == "auto" and device.type == "cpu" else pick_dtype(options.dtype, device)
     with quiet():
         model, report = AutoModelForTokenClassification.from_pretrained(
             folder, dtype=dtype, output_loading_info=True, trust_remote_code=False, use_safetensors=True
@@ -69,14 +69,14 @@ def open_model(folder: Path, opening: LoadOptions) -> tuple[Any, dict[str, Any]]
 
 def scorer_of(model: Any, more: dict[str, Any], encoder: Encoder, stored: dict[str, Any]) -> TransformerScorer:
     """Create the scorer of a plain model, as `network.plain_model` returns it."""
-    from distill.scoring.model import open_machine, runner_of
+    from distill.scoring.model import runner_of, wrap_model
 
-    machine = open_machine(model, more, stored["causal"])
+    machine = wrap_model(model, more, stored["causal"])
     return TransformerScorer(runner_of(machine, encoder.tokenizer.pad_token_id), encoder, stored, machine, more)
 
 
 @dataclass(frozen=True, slots=True)
-class TransformerScorer:
+class TransformerScorer(Scorer):
     """A scorer that combines a runner, its encoder and the content of `scoring.json`; see `Scorer`.
 
     Steps that do not fit into the context have a score of nan. `machine` is the model if it runs in this process through torch.
@@ -102,14 +102,12 @@ class TransformerScorer:
         return [p for p, _ in self.score_and_spread(items)]
 
     def score_and_spread(self, items: Sequence[Item]) -> list[tuple[Floats, Floats | None]]:
-        """Return P(correct) of each step, and the standard deviation of the heads' P(correct), None if there is one head."""
         out = []
-        for (_, steps), found in zip(items, self.runner.run(self.encoder.encode_many(items)), strict=True):
-            out.append((_padded(found.p, len(steps)), None if found.spread is None else _padded(found.spread, len(steps))))
+        for (_, steps), scores in zip(items, self.runner.run(self.encoder.encode_many(items)), strict=True):
+            out.append((_padded(scores.p, len(steps)), None if scores.spread is None else _padded(scores.spread, len(steps))))
         return out
 
-    def remembering(self) -> TransformerScorer:
-        """Return a scorer with a prefix cache, so that an appended step costs that step alone; itself if it cannot cache."""
+    def with_prefix_cache(self) -> TransformerScorer:
         if self.machine is None or not self.machine.packs:
             return self
         from distill.scoring.model import PrefixCachedRunner
@@ -122,7 +120,7 @@ class TransformerScorer:
         from distill.training.checkpoint import write
         from distill.training.network import HEADS, quiet
 
-        assert self.machine is not None, "only a model that is here can be saved"
+        assert self.machine is not None, "only a model in this process can be saved"
         try:
             with quiet():
                 self.machine.model.save_pretrained(folder)

@@ -14,10 +14,10 @@ from critic_prm.errors import ConfigError, CriticPrmError
 from distill.layouts import Encoded
 from distill.types import Floats, StepScores
 
-AT_ONCE = 64
+BATCH = 64
 """Solutions per request."""
 
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Timeout of a request in seconds."""
 
 POOLER = {"tok_pooling_type": "ALL"}
@@ -33,8 +33,8 @@ class VllmRunner:
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
         out = [StepScores(np.empty(0))] * len(encoded)
         full = [n for n, e in enumerate(encoded) if len(e.ends)]
-        for start in range(0, len(full), AT_ONCE):
-            part = full[start : start + AT_ONCE]
+        for start in range(0, len(full), BATCH):
+            part = full[start : start + BATCH]
             for n, rows in zip(part, self.ask([encoded[n].ids.tolist() for n in part]), strict=True):
                 out[n] = StepScores(rows[encoded[n].ends, 1])
         return out
@@ -50,12 +50,12 @@ def open_server(base_url: str) -> VllmRunner:
         try:
             # A new connection per request is cheap compared with its many solutions, and none stays open.
             body = {"model": model, "input": ids, "task": "token_classify"}
-            answer = httpx2.post(f"{address}/pooling", json=body, timeout=PATIENCE)
+            answer = httpx2.post(f"{address}/pooling", json=body, timeout=TIMEOUT)
         except httpx2.HTTPError as error:
             raise CriticPrmError(f"the vLLM at {base_url} does not answer: {error}") from None
-        found = orjson.loads(answer.content) if answer.status_code == 200 else {}
-        rows = [np.array(row["data"], dtype=np.float64) for row in found.get("data", ())]
-        if [row.shape for row in rows] != [(len(one), 2) for one in ids]:
+        body_json = orjson.loads(answer.content) if answer.status_code == 200 else {}
+        rows = [np.array(row["data"], dtype=np.float64) for row in body_json.get("data", ())]
+        if [row.shape for row in rows] != [(len(sequence), 2) for sequence in ids]:
             raise ConfigError(
                 f"the vLLM at {base_url} gives no score per token (HTTP {answer.status_code}: {answer.text[:200]});"
                 f" start it with: {START}"
@@ -63,7 +63,7 @@ def open_server(base_url: str) -> VllmRunner:
         return rows
 
     try:
-        model = orjson.loads(httpx2.get(f"{address}/v1/models", timeout=PATIENCE).content)["data"][0]["id"]
+        model = orjson.loads(httpx2.get(f"{address}/v1/models", timeout=TIMEOUT).content)["data"][0]["id"]
     except (httpx2.HTTPError, orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
         raise ConfigError(f"no vLLM answers at {base_url}: {error}; start it with: {START}") from None
     return VllmRunner(post)
@@ -81,7 +81,7 @@ def open_engine(folder: Path) -> VllmRunner:
     engine: Any = LLM(model=str(folder), runner="pooling", pooler_config=PoolerConfig(**POOLER), dtype="float32")
 
     def encode(ids: list[list[int]]) -> list[Floats]:
-        prompts = [{"prompt_token_ids": one} for one in ids]
+        prompts = [{"prompt_token_ids": sequence} for sequence in ids]
         rows = engine.encode(prompts, pooling_task="token_classify", use_tqdm=False)
         return [row.outputs.data.double().cpu().numpy() for row in rows]
 

@@ -38,7 +38,7 @@ class Answerer:
         )
         lengths = np.array([len(prompt) for prompt in prompts])
         order = np.argsort(-lengths, kind="stable")
-        found: dict[int, Reply] = {}
+        replies: dict[int, Reply] = {}
         start = 0
         while start < len(order):
             width = int(lengths[order[start]])
@@ -48,13 +48,13 @@ class Answerer:
                 size = int(lengths[number])
                 ids[row, width - size :], mask[row, width - size :] = prompts[number], 1
             device = self.model.device
-            said = self.model.generate(
+            generated = self.model.generate(
                 torch.from_numpy(ids).to(device), attention_mask=torch.from_numpy(mask).to(device), generation_config=config
             )
-            for number, row in zip(part, said[:, width:].tolist(), strict=True):
-                found[int(number)] = self._reply(row, stops)
+            for number, row in zip(part, generated[:, width:].tolist(), strict=True):
+                replies[int(number)] = self._reply(row, stops)
             start += len(part)
-        return [found[number] for number in range(len(prompts))]
+        return [replies[number] for number in range(len(prompts))]
 
     def _reply(self, ids: list[int], stops: Sequence[int]) -> Reply:
         end = next((place for place, token in enumerate(ids) if token in stops), None)
@@ -63,7 +63,9 @@ class Answerer:
 
     def readings(self, style: Style, trajectories: Sequence[Trajectory]) -> list[list[Reading]]:
         """Return the parsed answers to all questions of the style, per solution."""
-        asked = [(number, question) for number, one in enumerate(trajectories) for question in questions(style, one)]
+        asked = [
+            (number, question) for number, trajectory in enumerate(trajectories) for question in questions(style, trajectory)
+        ]
         prompts = []
         for _, question in asked:
             messages = [{"role": m.role, "content": m.content} for m in question.messages]
@@ -79,7 +81,7 @@ def stop_ids(tokenizer: Any) -> list[int]:
     return sorted({ending_of(tokenizer).id, int(tokenizer.eos_token_id)})
 
 
-def found_error(readings: Sequence[Reading]) -> int | None:
+def first_error_named(readings: Sequence[Reading]) -> int | None:
     """Return the first error that the answers name, -1 for none, None if an answer before it could not be parsed."""
     for reading in readings:
         if reading.status != "ok":
@@ -96,27 +98,29 @@ def measure(answerer: Answerer, style: Style, trajectories: Sequence[Trajectory]
     `read` is the share of the solutions whose answers could be parsed. The official first-error metrics cover all solutions, an
     unparseable answer counting as wrong; they are None without solutions.
     """
-    found = [found_error(readings) for readings in answerer.readings(style, trajectories)]
+    predicted = [first_error_named(readings) for readings in answerer.readings(style, trajectories)]
     gold = [trajectory.first_error() for trajectory in trajectories]
-    hits = {kind: [f == g for f, g in zip(found, gold, strict=True) if g is not None and (g < 0) == right]
+    hits = {kind: [f == g for f, g in zip(predicted, gold, strict=True) if g is not None and (g < 0) == right]
             for kind, right in (("erroneous", False), ("correct", True))}  # fmt: skip
     shares = {kind: sum(some) / len(some) if some else None for kind, some in hits.items()}
     a, c = shares["erroneous"], shares["correct"]
     every = [hit for some in hits.values() for hit in some]
     return {
         "solutions": len(every),
-        "read": sum(f is not None for f in found) / len(found) if found else None,
+        "read": sum(f is not None for f in predicted) / len(predicted) if predicted else None,
         "accuracy": sum(every) / len(every) if every else None,
         **shares,
         "f1": None if a is None or c is None else 2 * a * c / (a + c) if a + c else 0.0,
     }
 
 
-def chosen(trajectories: Sequence[Trajectory], count: int, seed: int) -> list[Trajectory]:
+def sample_solutions(trajectories: Sequence[Trajectory], count: int, seed: int) -> list[Trajectory]:
     """Draw up to `count` solutions to measure on, balanced between erroneous and correct ones as far as possible."""
-    lots = sorted(trajectories, key=lambda one: unit("measure", seed, one.problem, *one.texts))
-    wrong = [one for one in lots if (one.first_error() or 0) >= 0 and one.first_error() is not None]
-    right = [one for one in lots if one.first_error() == -1]
-    few = min(len(wrong), len(right), count // 2)
-    rest = [one for pair in (wrong[few:], right[few:]) for one in pair]
-    return [*wrong[:few], *right[:few], *rest][:count]
+    shuffled = sorted(trajectories, key=lambda trajectory: unit("measure", seed, trajectory.problem, *trajectory.texts))
+    wrong = [
+        trajectory for trajectory in shuffled if (trajectory.first_error() or 0) >= 0 and trajectory.first_error() is not None
+    ]
+    right = [trajectory for trajectory in shuffled if trajectory.first_error() == -1]
+    pairs = min(len(wrong), len(right), count // 2)
+    rest = [trajectory for pair in (wrong[pairs:], right[pairs:]) for trajectory in pair]
+    return [*wrong[:pairs], *right[:pairs], *rest][:count]

@@ -93,27 +93,27 @@ def judged(row: Row, options: ChainOptions) -> Judged:
 
 
 def candidates(
-    one: Judged, style: Style, options: ChainOptions, count: Count, stored: Stored | None = None
+    labelled: Judged, style: Style, options: ChainOptions, count: Count, stored: Stored | None = None
 ) -> Iterator[Candidate]:
     """Turn every judgement of a row into chats of `style`, or give the stage that stopped it.
 
     Without `stored`, the answer is written from the critiques in the format of the style. With `stored`, it is the original
     reply up to its last verdict.
     """
-    row, rules = one.row, _rules(options)
-    shown = bool((row.data.get("critic") or {}).get("reference"))
-    for judgement in one.judgements:
+    row, rules = labelled.row, _rules(options)
+    shows_reference = bool((row.data.get("critic") or {}).get("reference"))
+    for judgement in labelled.judgements:
         if judgement.status != "ok":
             yield Candidate("readable", judgement.status)
-        elif isinstance(one.wanted, str):
-            yield Candidate("label", one.wanted)
+        elif isinstance(labelled.wanted, str):
+            yield Candidate("label", labelled.wanted)
         elif options.against != "votes" and (fault := rules["matches gold"](row, judgement)):
             yield Candidate("label", fault)
-        elif judgement.first_error != one.wanted:
+        elif judgement.first_error != labelled.wanted:
             yield Candidate("label", "differs from the label")
         elif fault := rules["complete"](row, judgement):
             yield Candidate("complete", fault)
-        elif fault := _unsound(row, judgement, style, rules, shown):
+        elif fault := _unsound(row, judgement, style, rules, shows_reference):
             yield Candidate("critiques", fault)
         else:
             chats = _chats(judgement, style, row.trajectory, stored)
@@ -140,10 +140,10 @@ def _published(row: Row) -> Iterator[Judgement]:
         yield Judgement(reading.status, reading.verdicts, first if reading.status == "ok" else None)
 
 
-def _unsound(row: Row, judgement: Judgement, style: Style, rules: dict[str, JudgementRule], shown: bool) -> str:
+def _unsound(row: Row, judgement: Judgement, style: Style, rules: dict[str, JudgementRule], shows_reference: bool) -> str:
     if "critiques" in rules and (fault := rules["critiques"](row, judgement)):
         return fault
-    if shown and any("reference" in verdict.critique.casefold() for verdict in judgement.verdicts):
+    if shows_reference and any("reference" in verdict.critique.casefold() for verdict in judgement.verdicts):
         return "speaks of the reference answer"  # the student never sees the reference answer
     if "neutral" not in style.source and any(verdict.value == "neutral" for verdict in judgement.verdicts):
         return "neutral verdict"
@@ -155,27 +155,27 @@ def _chats(judgement: Judgement, style: Style, trajectory: Trajectory, stored: S
     if trajectory.images:
         return "shows images"
     first = judgement.first_error
-    upto = first + 1 if style.stops and first is not None and first >= 0 else len(trajectory.steps)
-    verdicts = [verdict for verdict in judgement.verdicts if verdict.step < upto]
-    asked = [one for one in questions(style, trajectory) if one.expect.step is None or one.expect.step < upto]
+    stop = first + 1 if style.stops and first is not None and first >= 0 else len(trajectory.steps)
+    verdicts = [verdict for verdict in judgement.verdicts if verdict.step < stop]
+    asked = [one for one in questions(style, trajectory) if one.expect.step is None or one.expect.step < stop]
     replies = None if stored is None else _replies(judgement, len(asked), stored)
     if isinstance(replies, str):
         return replies
     chats = []
     for place, question in enumerate(asked):
         step = question.expect.step
-        meant = [verdict for verdict in verdicts if step is None or verdict.step == step]
+        expected_verdicts = [verdict for verdict in verdicts if step is None or verdict.step == step]
         if replies is None:
-            text = write_reply(style, question.expect, meant)
+            text = write_reply(style, question.expect, expected_verdicts)
             if text is None:
                 return "its reader cannot write"
         else:
             text = replies[place].text
-        answer = _answer(text, question, meant)
+        answer = _answer(text, question, expected_verdicts)
         if answer is None:
             return "not read back as it was meant"
         messages = (*question.messages, Message("assistant", answer))
-        chats.append(Chat(messages, step, tuple(verdict.value for verdict in meant)))
+        chats.append(Chat(messages, step, tuple(verdict.value for verdict in expected_verdicts)))
     return tuple(chats)
 
 
@@ -186,16 +186,16 @@ def _replies(judgement: Judgement, asked: int, stored: Stored) -> list[Reply] | 
         return "asked in another way than the style does"
     keys = iter(judgement.keys)
     replies = [stored([next(keys) for _ in range(count)][-1]) for count in turns[:asked]]
-    found = [reply for reply in replies if reply is not None]
-    return found if len(found) == len(replies) else "its reply is not in the cache"
+    complete = [reply for reply in replies if reply is not None]
+    return complete if len(complete) == len(replies) else "its reply is not in the cache"
 
 
-def _answer(text: str, question: Question, meant: Sequence[Verdict]) -> str | None:
+def _answer(text: str, question: Question, expected_verdicts: Sequence[Verdict]) -> str | None:
     """Return the text, cut after its last verdict if the rest is redundant; None if it does not parse as intended."""
     if any("\ud800" <= character <= "\udfff" for character in text):
         return None
     style, expected = question.style, question.expect
-    wanted = [(verdict.step, verdict.value) for verdict in meant]
+    wanted = [(verdict.step, verdict.value) for verdict in expected_verdicts]
     whole = read_reply(style, expected, Reply(text, "stop", {}))
     if whole.status != "ok" or [(verdict.step, verdict.value) for verdict in whole.verdicts] != wanted:
         return None

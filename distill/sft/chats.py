@@ -47,14 +47,14 @@ ESTIMATED = Counting(f"an estimate of {CHARACTERS_A_TOKEN} characters a token", 
 class Funnel:
     """Counts of the chains: how many of each class were examined, and how many each stage stopped, by reason and class."""
 
-    came: Counter[str] = field(default_factory=Counter)
+    examined: Counter[str] = field(default_factory=Counter)
     stopped: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
 
     def stop(self, stage: str, reason: str, kind: str) -> None:
         self.stopped.setdefault(stage, {}).setdefault(reason, Counter())[kind] += 1
 
     def report(self) -> list[dict[str, Any]]:
-        here, stages = Counter(self.came), []
+        here, stages = Counter(self.examined), []
         for stage in STAGES:
             reasons = self.stopped.get(stage, {})
             entry: dict[str, Any] = {"stage": stage, "in": here.total()}
@@ -71,11 +71,11 @@ class _Run:
     options: ChatOptions
     counting: Counting
     stored: Stored | None
-    barred: set[str]
+    excluded: set[str]
     style: Style | None = None
     funnel: Funnel = field(default_factory=Funnel)
-    taken: Counter[str] = field(default_factory=Counter)
-    said: set[bytes] = field(default_factory=set)
+    accepted: Counter[str] = field(default_factory=Counter)
+    seen: set[bytes] = field(default_factory=set)
     solutions: Counter[str] = field(default_factory=Counter)
     styles: Counter[str] = field(default_factory=Counter)
     thinning: Thinning = field(default_factory=lambda: Thinning("none", 0))
@@ -102,7 +102,7 @@ def build_chats(
     Raises InputError for unreadable rows and if nothing is left, UsageError for invalid options.
     """
     options = options or ChatOptions()
-    run = _Run(options, counting, stored, _barred(exclude))
+    run = _Run(options, counting, stored, _excluded(exclude))
     run.thinning = Thinning("first-error" if options.balance else "none", options.seed)
     with new_folder(out, MARK, "folder of chats") as work:
         files = _collect(inputs, work, run)
@@ -116,7 +116,7 @@ def build_chats(
     return summary
 
 
-def _barred(exclude: Sequence[str | Path]) -> set[str]:
+def _excluded(exclude: Sequence[str | Path]) -> set[str]:
     return {problem_key(row.trajectory.problem) for path in exclude for row in read_rows(path)}
 
 
@@ -139,37 +139,37 @@ def _take(row: Row, source: str, parts: Mapping[str, IO[bytes]], solutions: IO[b
     if row.shape == "training row":
         raise InputError(row.where, "a training set keeps labels, not critiques", "name the label file that it was built from")
     options, key = run.options, problem_key(row.trajectory.problem)
-    named = style_of(row)
-    run.styles[named or "none"] += 1
+    judge_style = style_of(row)
+    run.styles[judge_style or "none"] += 1
     if run.style is None:
-        run.style = _style(options.style, named)
-    if key in run.barred:
+        run.style = _style(options.style, judge_style)
+    if key in run.excluded:
         run.solutions["excluded problem"] += 1
         return
-    one = judged(row, options.chain)
-    run.solutions[one.kind] += 1
-    run.solutions["unchecked"] += one.unchecked
+    labelled = judged(row, options.chain)
+    run.solutions[labelled.kind] += 1
+    run.solutions["unchecked"] += labelled.unchecked
     split = split_of(key, options.split, options.seed)
-    if split == "dev" and not isinstance(one.wanted, str) and not run.taken[row.content]:
-        solutions.write(encode({**trajectory_to_json(without_labels(row.trajectory)), "label": one.wanted}))
-    passed = candidates(one, run.style, options.chain, run.counting.count, run.stored)
+    if split == "dev" and not isinstance(labelled.wanted, str) and not run.accepted[row.content]:
+        solutions.write(encode({**trajectory_to_json(without_labels(row.trajectory)), "label": labelled.wanted}))
+    passed = candidates(labelled, run.style, options.chain, run.counting.count, run.stored)
     for number, candidate in enumerate(passed):
-        run.funnel.came[one.kind] += 1
+        run.funnel.examined[labelled.kind] += 1
         stage, reason = _limit(candidate, row.content, run)
         if stage:
-            run.funnel.stop(stage, reason, one.kind)
+            run.funnel.stop(stage, reason, labelled.kind)
             continue
-        run.taken[row.content] += 1
+        run.accepted[row.content] += 1
         for chat in candidate.chats:
             lot = f"{row.content}:{number}:{chat.step}"
             if split == "train":
                 run.thinning.note(chat.kind, (), lot)
-            parts[split].write(encode({"kind": chat.kind, "lot": lot, "row": _row(chat, one, source, run)}))
+            parts[split].write(encode({"kind": chat.kind, "lot": lot, "row": _row(chat, labelled, source, run)}))
 
 
-def _style(asked: str | None, named: str | None) -> Style:
+def _style(asked: str | None, judge_style: str | None) -> Style:
     try:
-        return open_style(asked) if asked else style_in_data(named or "stepwise", "a label")
+        return open_style(asked) if asked else style_in_data(judge_style or "stepwise", "a label")
     except UsageError as error:
         if asked is not None:
             raise
@@ -182,16 +182,16 @@ def _limit(candidate: Candidate, content: str, run: _Run) -> tuple[str, str]:
         return candidate.stage, candidate.reason
     answers = "\x00".join(chat.messages[-1].content for chat in candidate.chats)
     digest = hashlib.sha256(f"{content}\x00{answers}".encode()).digest()[:12]
-    if digest in run.said:
+    if digest in run.seen:
         return "chains a solution", "said before word for word"
-    run.said.add(digest)
-    if run.options.chains and run.taken[content] >= run.options.chains:
+    run.seen.add(digest)
+    if run.options.chains and run.accepted[content] >= run.options.chains:
         return "chains a solution", "enough chains of the solution"
     return "", ""
 
 
-def _row(chat: Chat, one: Judged, source: str, run: _Run) -> dict[str, Any]:
-    trajectory = one.row.trajectory
+def _row(chat: Chat, labelled: Judged, source: str, run: _Run) -> dict[str, Any]:
+    trajectory = labelled.row.trajectory
     assert run.style is not None
     return {
         "messages": [{"role": message.role, "content": message.content} for message in chat.messages],
@@ -255,15 +255,15 @@ def _summary(
         "splits": dict(splits),
     }
     if not splits["train"]["chats"]:
-        stopped = ", ".join(f"{n} {why}" for stage in summary["funnel"] for why, n in stage["stopped"].items())
+        stopped = ", ".join(f"{n} {reason}" for stage in summary["funnel"] for reason, n in stage["stopped"].items())
         raise InputError(
             ", ".join(str(file["name"]) for file in files) or "no input",
-            f"no chain of {run.funnel.came.total()} is left to train on" + (f" (left out: {stopped})" if stopped else ""),
+            f"no chain of {run.funnel.examined.total()} is left to train on" + (f" (left out: {stopped})" if stopped else ""),
             "label more solutions or samples, or ask less of a chain",
         )
     assert style is not None
-    told = warnings(summary, style, run.styles, written=run.stored is None, with_dev=options.split[1] > 0)
-    return {**summary, "warnings": list(told)}
+    messages = warnings(summary, style, run.styles, written=run.stored is None, with_dev=options.split[1] > 0)
+    return {**summary, "warnings": list(messages)}
 
 
 def warnings(

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic_prm.data.records.writing import new_folder
+from critic_prm.data.records.writing import check_replaceable, new_folder
 from critic_prm.errors import InputError, UsageError
 from distill.card import judge_card
 from distill.settings import DEFAULT_TRAINING, ChatOptions, TrainingSettings
@@ -27,8 +27,8 @@ FORMAT = "critic-prm judge 1"
 MARK = "judge.json"
 MAX_LENGTH = 8192
 """Default of --max-length: critiques are longer than step scores need."""
-KEPT = ("training.jsonl", "training.png")
-NOT_HERE = ("loss", "heads", "label_smoothing", "class_weights", "layout", "chat_template", "domain_weights", "trusted")
+LOG_FILES = ("training.jsonl", "training.png")
+SCORE_SETTINGS = ("loss", "heads", "label_smoothing", "class_weights", "layout", "chat_template", "domain_weights", "trusted")
 """TrainingSettings that apply only to step scores. A generative student always uses the base's chat template."""
 
 
@@ -74,7 +74,7 @@ def distill_sft(
     import torch
 
     from distill.run import versions
-    from distill.sft.asking import Answerer, chosen, measure, stop_ids
+    from distill.sft.asking import Answerer, measure, sample_solutions, stop_ids
     from distill.sft.task import ChatTask, mean_loss, places_at_once
     from distill.sft.tokens import open_chat_tokenizer
     from distill.students.transformer import open_team, require_room
@@ -95,9 +95,9 @@ def distill_sft(
         policy = open_policy(base, settings)
     context = int(getattr(policy.model.config, "max_position_embeddings", None) or longest)
     room = min(longest, context)
-    told = say if team.rank == 0 else _silent
+    report = say if team.rank == 0 else _silent
     split = {
-        name: _tokens(tokenizer, talks, room, settings, f"{material.name}/{name}", told)
+        name: _tokens(tokenizer, talks, room, settings, f"{material.name}/{name}", report)
         for name, talks in (("train", material.train), ("dev", material.dev))
     }
     task, dev = ChatTask(policy, split["train"]), ChatTask(policy, split["dev"])
@@ -106,24 +106,26 @@ def distill_sft(
     places = settings.micro_tokens or min(micro_tokens(settings, policy.device), places_at_once(policy.model))
     work = work_folder(target)
     last: dict[str, Any] = {}
-    with watching(told) as watch:
+    with watching(report) as watch:
 
-        def look() -> dict[str, Any]:
+        def evaluate_dev() -> dict[str, Any]:
             return {"f1": None, "loss": mean_loss(dev, places, team)}
 
-        def seen(record: Mapping[str, Any]) -> None:
+        def record_loss(record: Mapping[str, Any]) -> None:
             last.update({"loss": record["loss"]} if "loss" in record else {"looks": last.get("looks", 0) + 1})
             watch(record)
 
         run = _run_name(base, settings, material, seed)
-        summary = train(task, look, settings, places=places, seed=seed, team=team, work=work, run=run, watch=seen)
+        summary = train(
+            task, evaluate_dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=record_loss, say=report
+        )
     student = plain_policy(policy)
     student.model.to(student.dtype)  # measure in the dtype in which it is saved
     answerer = Answerer(student.model, tokenizer, _limit(split["train"], context))
     metrics: dict[str, Any] = {"train_loss": last.get("loss"), "dev": {"loss": (summary["best"] or {}).get("loss")}}
-    solutions = chosen(material.solutions, measure_on, seed)
+    solutions = sample_solutions(material.solutions, measure_on, seed)
     if solutions and material.style is not None and team.rank == 0:
-        told(f"judging {len(solutions)} solutions of dev")
+        report(f"judging {len(solutions)} solutions of dev")
         metrics["dev"]["judging"] = measure(answerer, material.style, solutions)
     info = {
         "format": FORMAT,
@@ -142,7 +144,7 @@ def distill_sft(
             "looks": last.get("looks", 0),
             "processes": team.size,
             **summary,
-            "settings": {name: value for name, value in asdict(settings).items() if name not in NOT_HERE},
+            "settings": {name: value for name, value in asdict(settings).items() if name not in SCORE_SETTINGS},
             "account": dict(material.account),
         },
         "versions": versions(),
@@ -157,16 +159,13 @@ def distill_sft(
 
 def _check(settings: TrainingSettings, target: Path) -> None:
     default = TrainingSettings()
-    for name in NOT_HERE:
+    for name in SCORE_SETTINGS:
         if getattr(settings, name) != getattr(default, name):
             raise UsageError(
                 f"{name.replace('_', '-')} is {getattr(settings, name)!r}, which is for scores of steps; a generative student"
                 " has none, leave it out"
             )
-    if target.exists() and not (target / MARK).is_file() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError(
-            str(target), "it exists and is not a generative student", "name another folder, or remove this one yourself"
-        )
+    check_replaceable(target, MARK, "generative student")
 
 
 def _tokens(
@@ -193,10 +192,10 @@ def _tokens(
 
 
 def _require_vocabulary(base: str, model: Any, chats: Sequence[Tokens]) -> None:
-    known, highest = model.get_input_embeddings().num_embeddings, max(int(chat.ids.max()) for chat in chats)
-    if highest >= known:
+    size, highest = model.get_input_embeddings().num_embeddings, max(int(chat.ids.max()) for chat in chats)
+    if highest >= size:
         raise InputError(
-            base, f"its tokenizer gives the token {highest}, and its model knows {known}", "the two do not belong together"
+            base, f"its tokenizer gives the token {highest}, and its model knows {size}", "the two do not belong together"
         )
 
 
@@ -209,9 +208,9 @@ def _limit(chats: Sequence[Tokens], context: int) -> int:
 
 def _run_name(base: str, settings: TrainingSettings, material: Material, seed: int) -> str:
     """Return a fingerprint of everything that affects the result of a run."""
-    matter = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in ("save_minutes", "device")}
-    told = json.dumps(["sft", base, matter, material.digest, seed], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    relevant = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in ("save_minutes", "device")}
+    identity = json.dumps(["sft", base, relevant, material.digest, seed], sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def _write(
@@ -238,7 +237,7 @@ def _write(
         answerer.tokenizer.save_pretrained(folder)
         if material.style is not None:
             (folder / f"{material.style.name}.jinja").write_text(material.style.source, encoding="utf-8")
-        for name in KEPT:
+        for name in LOG_FILES:
             if (work / name).is_file():
                 shutil.copyfile(work / name, folder / name)
         write_json(folder / MARK, info)

@@ -57,9 +57,9 @@ class Ending:
 class _Turn:
     """One assistant turn: the prompt (text), the answer to learn (ids), and the text of both together."""
 
-    asked: str
+    prompt: str
     answer: list[int]
-    said: str
+    text: str
 
 
 def open_chat_tokenizer(base: str) -> Tokenizer:
@@ -88,9 +88,9 @@ def sequences(tokenizer: Tokenizer, messages: Messages, where: str = "a chat", e
         raise InputError(where, "no assistant says anything in it", "a chat to learn from ends with the assistant's answer")
     turns = [_turn(tokenizer, messages, place, ending, where) for place in places]
     pairs = list(pairwise(turns))
-    if not all(after.asked.startswith(before.said) for before, after in pairs):
-        return [_joined([(_ids(tokenizer, turn.asked), turn.answer)]) for turn in turns]
-    texts = [turns[0].asked, *(after.asked[len(before.said) :] for before, after in pairs)]
+    if not all(after.prompt.startswith(before.text) for before, after in pairs):
+        return [_joined([(_ids(tokenizer, turn.prompt), turn.answer)]) for turn in turns]
+    texts = [turns[0].prompt, *(after.prompt[len(before.text) :] for before, after in pairs)]
     return [_joined([(_ids(tokenizer, text), turn.answer) for text, turn in zip(texts, turns, strict=True)])]
 
 
@@ -101,8 +101,8 @@ def prompt_ids(tokenizer: Tokenizer, messages: Messages, where: str = "a chat") 
 
 def ending_of(tokenizer: Tokenizer) -> Ending:
     """Find how the template ends an assistant's turn by rendering an example."""
-    said = _render(tokenizer, [{"role": "user", "content": "QUESTION"}, {"role": "assistant", "content": "ANSWER"}], False)
-    whole = said.rpartition("ANSWER")[2]
+    text = _render(tokenizer, [{"role": "user", "content": "QUESTION"}, {"role": "assistant", "content": "ANSWER"}], False)
+    whole = text.rpartition("ANSWER")[2]
     special = set(tokenizer.all_special_ids) | {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
     for id in _ids(tokenizer, whole):
         if id in special:
@@ -112,25 +112,25 @@ def ending_of(tokenizer: Tokenizer) -> Ending:
 
 
 def _turn(tokenizer: Tokenizer, messages: Messages, place: int, ending: Ending, where: str) -> _Turn:
-    asked = _render(tokenizer, messages[:place], True, where)
-    said = _render(tokenizer, messages[: place + 1], False, where)
-    if said.startswith(asked):
-        body = said[len(asked) :].removesuffix(ending.whole)
+    prompt = _render(tokenizer, messages[:place], True, where)
+    text = _render(tokenizer, messages[: place + 1], False, where)
+    if text.startswith(prompt):
+        body = text[len(prompt) :].removesuffix(ending.whole)
     else:
         # The template starts an answer differently in the prompt: with an open thinking block, which is closed here.
-        body, opened = messages[place]["content"], _THINKS.search(asked)
-        if opened:
-            inner = re.match(rf"\s*<{opened.group(1)}>", body)
-            body = body[inner.end() :] if inner else f"\n</{opened.group(1)}>\n\n{body}"
+        body, thinking = messages[place]["content"], _THINKS.search(prompt)
+        if thinking:
+            inner = re.match(rf"\s*<{thinking.group(1)}>", body)
+            body = body[inner.end() :] if inner else f"\n</{thinking.group(1)}>\n\n{body}"
     ids = _ids(tokenizer, body + ending.text)
     if not ids or ids[-1] != ending.id:
         ids.append(ending.id)
-    return _Turn(asked, ids, asked + body + ending.text)
+    return _Turn(prompt, ids, prompt + body + ending.text)
 
 
-def _render(tokenizer: Tokenizer, messages: Messages, asks: bool, where: str = "a chat") -> str:
+def _render(tokenizer: Tokenizer, messages: Messages, for_answer: bool, where: str = "a chat") -> str:
     try:
-        return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=asks))
+        return str(tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=for_answer))
     except Exception as error:  # templates raise arbitrary exceptions
         roles = ", ".join(message.get("role", "none") for message in messages)
         raise InputError(
@@ -145,7 +145,7 @@ def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
 def _joined(parts: Sequence[tuple[list[int], list[int]]]) -> Tokens:
     ids: list[int] = []
     learn: list[bool] = []
-    for asked, answer in parts:
-        ids += [*asked, *answer]
-        learn += [False] * len(asked) + [True] * len(answer)
+    for prompt, answer in parts:
+        ids += [*prompt, *answer]
+        learn += [False] * len(prompt) + [True] * len(answer)
     return Tokens(np.array(ids, np.int32), np.array(learn, np.bool_))

@@ -41,31 +41,31 @@ class FrozenLM:
         """Return the features of every item, in order. `progress` receives the number of tokens of each finished batch."""
         import torch
 
-        heads = [head if len(head) else self._any() for head in self.encoder.heads([problem for problem, _ in items])]
+        heads = [head if len(head) else self._start_token() for head in self.encoder.heads([problem for problem, _ in items])]
         pieces = iter(self.encoder.pieces([step for _, steps in items for step in steps]))
         encoded = [
             self.encoder.assemble(head, [next(pieces) for _ in steps]) for head, (_, steps) in zip(heads, items, strict=True)
         ]
         starts = [len(head) for head in heads]
-        views = [self._unread(len(steps)) for _, steps in items]
+        views = [self._empty_features(len(steps)) for _, steps in items]
         order = [i for i in sorted(range(len(items)), key=lambda i: len(encoded[i].ids)) if len(encoded[i].ends)]
         batches = list(self._batches(order, encoded))
         threads = torch.get_num_threads()
         workers = threads if self.model.device.type == "cpu" else 1
         with ThreadPoolExecutor(workers, initializer=partial(torch.set_num_threads, threads // workers)) as pool:
-            for batch, found in zip(batches, pool.map(lambda b: self._batch(b, encoded, starts), batches), strict=True):
-                for i, (states, surprise) in zip(batch, found, strict=True):
+            for batch, features in zip(batches, pool.map(lambda b: self._batch(b, encoded, starts), batches), strict=True):
+                for i, (states, surprise) in zip(batch, features, strict=True):
                     views[i].states[: len(states)] = states
                     views[i].surprise[: len(surprise)] = surprise
                 progress(sum(len(encoded[i].ids) for i in batch))
         torch.set_num_threads(threads)
         return views
 
-    def _any(self) -> NDArray[np.int32]:
+    def _start_token(self) -> NDArray[np.int32]:
         """Return a start token for sequences that have no tokens before the first step."""
         return np.array([self.encoder.tokenizer.pad_token_id], dtype=np.int32)
 
-    def _unread(self, steps: int) -> StepFeatures:
+    def _empty_features(self, steps: int) -> StepFeatures:
         size = self.model.config.hidden_size
         return StepFeatures(
             np.full((steps, 2 * size), np.nan, dtype=np.float32), np.full((steps, len(NAMES)), np.nan, dtype=np.float32)
@@ -93,30 +93,30 @@ class FrozenLM:
             ids = ids.to(self.model.device)
             out = self.model.base_model(input_ids=ids, use_cache=False, output_hidden_states=True)
             return [
-                self._one(encoded[i], starts[i], ids[row], out.hidden_states[self.depth][row], out.last_hidden_state[row])
+                self._features(encoded[i], starts[i], ids[row], out.hidden_states[self.depth][row], out.last_hidden_state[row])
                 for row, i in enumerate(batch)
             ]
 
-    def _one(self, encoded: Encoded, start: int, ids: Tensor, states: Tensor, last: Tensor) -> tuple[Singles, Singles]:
+    def _features(self, encoded: Encoded, start: int, ids: Tensor, states: Tensor, last: Tensor) -> tuple[Singles, Singles]:
         import torch
 
         ends = encoded.ends.astype(np.int64)
         stop, counts = int(ends[-1]) + 1, np.diff(ends, prepend=start - 1)
         mean = torch.stack([part.float().mean(0) for part in states[start:stop].split(counts.tolist())])
-        expected = self._tokens(last[start - 1 : stop - 1], ids[start:stop])
+        expected = self._token_statistics(last[start - 1 : stop - 1], ids[start:stop])
         surprise = summarize(expected, encoded.ids[start:stop].astype(np.int64), counts, self.marks)
         return torch.cat([states[torch.from_numpy(ends)].float(), mean], 1).cpu().numpy(), surprise
 
-    def _tokens(self, before: Tensor, tokens: Tensor) -> NDArray[np.float64]:
+    def _token_statistics(self, before: Tensor, tokens: Tensor) -> NDArray[np.float64]:
         """Return per token its log probability, the prediction's entropy and the highest log probability."""
         import torch
 
-        head, found = self.model.get_output_embeddings(), []
+        head, parts = self.model.get_output_embeddings(), []
         for begin in range(0, len(tokens), CHUNK):
             logp = torch.log_softmax(head(before[begin : begin + CHUNK]).float(), -1)
             own = logp.gather(1, tokens[begin : begin + CHUNK, None])[:, 0]
-            found.append(torch.stack([own, -(logp.exp() * logp).sum(-1), logp.max(-1).values], 1))
-        return torch.cat(found).double().cpu().numpy()
+            parts.append(torch.stack([own, -(logp.exp() * logp).sum(-1), logp.max(-1).values], 1))
+        return torch.cat(parts).double().cpu().numpy()
 
 
 def make_reader(model: Any, encoder: Encoder, depth: float) -> FrozenLM:
@@ -182,11 +182,11 @@ def summarize(expected: Floats, ids: NDArray[np.int64], counts: NDArray[np.int64
     bounds = np.concatenate([[0], np.cumsum(counts)])
     own = np.array([_step(expected[a:b], ids[a:b], marks) for a, b in pairwise(bounds)])
     mean_at, largest_at = ([STEP.index(name) for name in names] for names in (AGAINST_MEAN, AGAINST_LARGEST))
-    known = ~np.isnan(own)
-    seen = np.cumsum(known, axis=0) - known
-    total = np.cumsum(np.where(known, own, 0.0), axis=0) - np.where(known, own, 0.0)
+    valid = ~np.isnan(own)
+    seen = np.cumsum(valid, axis=0) - valid
+    total = np.cumsum(np.where(valid, own, 0.0), axis=0) - np.where(valid, own, 0.0)
     mean = np.divide(total, seen, out=np.full_like(own, np.nan), where=seen > 0)
-    running = np.maximum.accumulate(np.where(known, own, -np.inf), axis=0)
+    running = np.maximum.accumulate(np.where(valid, own, -np.inf), axis=0)
     largest = np.vstack([np.full((1, own.shape[1]), np.nan), np.where(np.isinf(running), np.nan, running)[:-1]])
     against = [own[:, mean_at] - mean[:, mean_at], own[:, largest_at] - largest[:, largest_at]]
     return np.concatenate([own, *against], axis=1).astype(np.float32)
@@ -205,12 +205,12 @@ def _step(expected: Floats, ids: NDArray[np.int64], marks: Marks) -> list[float]
         surprise.mean(), falling[0], falling[:3].mean(), falling[:8].mean(), float(np.median(surprise)), surprise.std(),
         surprise.sum(), entropy.mean(), entropy.max(), excess.mean(), np.sort(excess)[::-1][:3].mean(), lost.mean(), lost.max(),
         float((lost > 0).mean()), float((surprise > 3).mean()),
-        *_two(surprise, digit), *_two(excess, digit), *_two(lost, digit), *_two(surprise, result), *_two(lost, result),
-        *_two(surprise, ~digit), -expected[-1, 0], expected[-1, 1], surprise[0], surprise[:5].mean(), surprise[-5:].mean(),
-        float(digit.mean()), float(len(names)),
+        *_mean_and_max(surprise, digit), *_mean_and_max(excess, digit), *_mean_and_max(lost, digit),
+        *_mean_and_max(surprise, result), *_mean_and_max(lost, result), *_mean_and_max(surprise, ~digit),
+        -expected[-1, 0], expected[-1, 1], surprise[0], surprise[:5].mean(), surprise[-5:].mean(), float(digit.mean()), float(len(names)),
     ]  # fmt: skip
 
 
-def _two(values: Floats, where: NDArray[np.bool_]) -> tuple[float, float]:
+def _mean_and_max(values: Floats, selected: NDArray[np.bool_]) -> tuple[float, float]:
     """Return the mean and the maximum of the selected values, NaN if there are none."""
-    return (float(values[where].mean()), float(values[where].max())) if where.any() else (np.nan, np.nan)
+    return (float(values[selected].mean()), float(values[selected].max())) if selected.any() else (np.nan, np.nan)

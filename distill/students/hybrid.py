@@ -21,7 +21,7 @@ from distill.decision import Floats, logit, sigmoid
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
 from distill.students import linear
 from distill.students.frozen_lm import StepFeatures
-from distill.types import Item, StudentType, Trained
+from distill.types import Item, Scorer, StudentType, Trained
 
 if TYPE_CHECKING:
     from distill.students.frozen_lm import FrozenLM
@@ -65,7 +65,7 @@ class Hybrid:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UsageError("the hybrid student trains in one process; start it without torchrun")
         started = time.monotonic()
-        rows = [_cut(row) for row in data.train if row.weight > 0 and any(fnmatch(row.source, p) for p in self.sources)]
+        rows = [_truncate(row) for row in data.train if row.weight > 0 and any(fnmatch(row.source, p) for p in self.sources)]
         classes = {label >= 0.5 for _, _, label, _ in labelled(rows)}
         if len(classes) < 2:
             raise InputError(
@@ -75,8 +75,8 @@ class Hybrid:
             )
         reader = open_reader(self.base, self.settings)
         say(f"{self.base} reads {len(rows)} of {len(data.train)} solutions")
-        about = json.dumps([data.fingerprint, self.base, self.sources, asdict(self.settings)])
-        run = hashlib.sha256(about.encode()).hexdigest()
+        identity = json.dumps([data.fingerprint, self.base, self.sources, asdict(self.settings)])
+        run = hashlib.sha256(identity.encode()).hexdigest()
         views = _read_in_chunks(reader, [(row.problem, row.steps) for row in rows], run[:16], work, say)
         say("probes")
         states, surprise, usual, steps = _fit(rows, views)
@@ -92,7 +92,7 @@ class Hybrid:
 
 
 @dataclass(frozen=True, slots=True)
-class HybridScorer:
+class HybridScorer(Scorer):
     """A linear scorer, a frozen language model, and one probe each for its states and its surprise features; see `Scorer`.
 
     The probes' log odds of a step are taken relative to those of the earlier steps of the same solution, because how surprising
@@ -116,9 +116,9 @@ class HybridScorer:
     def _read(self, view: StepFeatures) -> Floats:
         out = np.full(len(view.states), self.usual)
         read = ~np.isnan(view.states[:, 0])
-        said = _said(self.states, self.surprise, StepFeatures(view.states[read], view.surprise[read]))
-        before = np.concatenate([[0.0], np.cumsum(said)[:-1]]) if len(said) else said
-        out[read] += said - (USUAL * self.usual + before) / (USUAL + np.arange(len(said)))
+        log_odds = _probe_log_odds(self.states, self.surprise, StepFeatures(view.states[read], view.surprise[read]))
+        before = np.concatenate([[0.0], np.cumsum(log_odds)[:-1]]) if len(log_odds) else log_odds
+        out[read] += log_odds - (USUAL * self.usual + before) / (USUAL + np.arange(len(log_odds)))
         return out
 
     def save(self, folder: Path) -> None:
@@ -175,7 +175,7 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
     device = pick_device(settings.device)
     try:
         with quiet():
-            found: Any = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 base,
                 dtype=pick_dtype(settings.dtype, device),
                 output_loading_info=True,
@@ -184,7 +184,7 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", FIX) from None
-    model, report = found
+    model, report = loaded
     if report["missing_keys"]:
         raise InputError(
             base,
@@ -207,7 +207,7 @@ def _stored(reader: FrozenLM, settings: TrainingSettings) -> dict[str, Any]:
     }
 
 
-def _cut(row: Row) -> Row:
+def _truncate(row: Row) -> Row:
     """Truncate the row after its last labelled step: later steps are not used by the probes, and reading them is expensive."""
     last = max((i for i, label in enumerate(row.labels) if label is not None), default=-1) + 1
     return replace(row, steps=row.steps[:last], labels=row.labels[:last])
@@ -219,7 +219,7 @@ def _compress(surprise: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def _said(states: Probe, surprise: Probe, view: StepFeatures) -> Floats:
+def _probe_log_odds(states: Probe, surprise: Probe, view: StepFeatures) -> Floats:
     """Return the sum of both probes' log odds."""
     return states.log_odds(view.states) + surprise.log_odds(_compress(view.surprise))
 
@@ -234,10 +234,10 @@ def _fit(rows: Sequence[Row], views: Sequence[StepFeatures]) -> tuple[Probe, Pro
     share = 1.0 / np.sqrt(np.bincount(source, minlength=len(names)))[source]
     y = np.array([y for _, _, y, _ in places])
     w = np.array([w for *_, w in places]) * share
-    seen = StepFeatures(*(np.stack([getattr(views[r], part)[s] for r, s, _, _ in places]) for part in ("states", "surprise")))
-    states = fit_probe(*linear.soft(seen.states, y, w), STATES_PENALTY)
-    surprise = fit_probe(*linear.soft(_compress(seen.surprise), y, w), SURPRISE_PENALTY)
-    return states, surprise, float(np.average(_said(states, surprise, seen), weights=w)), len(places)
+    used = StepFeatures(*(np.stack([getattr(views[r], part)[s] for r, s, _, _ in places]) for part in ("states", "surprise")))
+    states = fit_probe(*linear.soft(used.states, y, w), STATES_PENALTY)
+    surprise = fit_probe(*linear.soft(_compress(used.surprise), y, w), SURPRISE_PENALTY)
+    return states, surprise, float(np.average(_probe_log_odds(states, surprise, used), weights=w)), len(places)
 
 
 def _read_in_chunks(
@@ -251,19 +251,19 @@ def _read_in_chunks(
         path = work / f"read-{run}-{number}.npz" if work else None
         if path and path.is_file():
             with np.load(path) as stored:
-                found, surprise = stored["states"].astype(np.float32), stored["surprise"]
+                states, surprise = stored["states"].astype(np.float32), stored["surprise"]
         else:
             read = reader.read(part)
-            found = np.concatenate([view.states for view in read]).astype(np.float16).astype(np.float32)
+            states = np.concatenate([view.states for view in read]).astype(np.float16).astype(np.float32)
             surprise = np.concatenate([view.surprise for view in read])
             fresh += len(part)
             if path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 unfinished = path.with_suffix(".tmp.npz")
-                np.savez(unfinished, states=found.astype(np.float16), surprise=surprise)
+                np.savez(unfinished, states=states.astype(np.float16), surprise=surprise)
                 unfinished.replace(path)
         bounds = np.cumsum([len(steps) for _, steps in part])[:-1]
-        views += [StepFeatures(a, b) for a, b in zip(np.split(found, bounds), np.split(surprise, bounds), strict=True)]
+        views += [StepFeatures(a, b) for a, b in zip(np.split(states, bounds), np.split(surprise, bounds), strict=True)]
         if time.monotonic() - last > 30 and fresh:
             last = time.monotonic()
             left = (len(items) - len(views)) / fresh * (last - started)
@@ -298,10 +298,10 @@ def fit_probe(x: NDArray[Any], y: NDArray[np.int64], w: Floats, inverse_penalty:
     """Fit to rows `x` with classes `y` (0 or 1) and weights `w`, which are scaled to a mean of 1."""
     from sklearn.linear_model import LogisticRegression
 
-    known = ~np.isnan(x)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, x, 0.0).sum(axis=0, dtype=np.float64) / count
-    scale = np.sqrt((np.where(known, x - mean, 0.0) ** 2).sum(axis=0, dtype=np.float64) / count) + 1e-6
+    valid = ~np.isnan(x)
+    count = np.maximum(valid.sum(axis=0), 1)
+    mean = np.where(valid, x, 0.0).sum(axis=0, dtype=np.float64) / count
+    scale = np.sqrt((np.where(valid, x - mean, 0.0) ** 2).sum(axis=0, dtype=np.float64) / count) + 1e-6
     model = LogisticRegression(C=inverse_penalty, max_iter=300, tol=1e-4)
     model.fit(_standard(x, mean, scale), y, sample_weight=w / w.mean())
     return Probe(mean, scale, model.coef_[0].astype(np.float64), float(model.intercept_[0]))

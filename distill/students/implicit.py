@@ -57,9 +57,9 @@ class Implicit:
         import torch
 
         from distill.losses.loss import check_rows
-        from distill.training.causal import ImplicitNetwork, open_policy, plain_policy, remember
-        from distill.training.loop import fit, look
-        from distill.training.network import mend_padding, open_tokenizer
+        from distill.training.causal import ImplicitNetwork, open_policy, plain_policy, reference_log_probs
+        from distill.training.loop import evaluate_dev, fit
+        from distill.training.network import ensure_padding_token, open_tokenizer
         from distill.training.progress import watching
 
         check_settings("implicit", self.settings)
@@ -71,19 +71,20 @@ class Implicit:
         torch.manual_seed(seed)
         tokenizer = open_tokenizer(self.base)
         policy = open_policy(self.base, settings)
-        mend_padding(tokenizer, policy.model)
+        ensure_padding_token(tokenizer, policy.model)
         encoder = encoder_for(tokenizer, policy.model.config, True, settings)
         train, rows = prepare_rows(data.train, encoder, settings, f"{data.folder}/train", True, True, say)
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, True, say)
         require_vocabulary(self.base, policy.model, (train, dev))
         say(f"{self.base}: log probabilities of the reference, {int(train.lengths.sum() + dev.lengths.sum()):,} tokens")
         # Before its first step, the policy equals the reference. Training needs only these log probabilities of the reference.
-        known = remember(policy, train, [row.problem for row in rows], encoder)
-        known |= remember(policy, dev, [row.problem for row in dev_rows], encoder)
-        network = ImplicitNetwork(policy, known, self.beta)
+        reference_values = reference_log_probs(policy, train, [row.problem for row in rows], encoder)
+        reference_values |= reference_log_probs(policy, dev, [row.problem for row in dev_rows], encoder)
+        network = ImplicitNetwork(policy, reference_values, self.beta)
         with watching(say) as watch:
             summary = fit(
-                network, train, lambda: look(network, dev, dev_rows, settings, team), settings, seed=seed, team=team, work=work,
+                network, train, lambda: evaluate_dev(network, dev, dev_rows, settings, team), settings,
+                seed=seed, team=team, work=work, say=say,
                 run=run_name(f"implicit {self.beta} {self.base}", settings, data, seed), watch=watch,
             )  # fmt: skip
         stored = {
@@ -99,7 +100,7 @@ class Implicit:
             "processes": team.size,
         }
         more = {**counts, **summary, "settings": asdict(settings)}
-        return Trained(scorer, "implicit", len(rows), len(train.want.p), self.base, more, team.rank == 0)
+        return Trained(scorer, "implicit", len(rows), len(train.targets.p), self.base, more, team.rank == 0)
 
 
 def load(folder: Path, loading: LoadOptions = DEFAULT) -> Scorer:
@@ -124,7 +125,7 @@ def load(folder: Path, loading: LoadOptions = DEFAULT) -> Scorer:
 
 
 @dataclass(frozen=True, slots=True)
-class ImplicitScorer:
+class ImplicitScorer(Scorer):
     """A policy and its reference; see `Scorer`.
 
     A raw score is sigmoid(beta * log ratio of the step): above 0.5, the step made a correct outcome likelier. Steps that do not

@@ -20,7 +20,7 @@ from distill.decision import Floats, sigmoid
 from distill.features import steps as features
 from distill.settings import DEFAULT, LoadOptions
 from distill.students.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
-from distill.types import Item, StudentType, Trained
+from distill.types import Item, Scorer, StudentType, Trained
 
 _WORD = re.compile(r"[a-z]+|\\[a-z]+|\d+(?:\.\d+)?|[^\sa-z\d]")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -116,7 +116,7 @@ class LinearSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearScorer:
+class LinearScorer(Scorer):
     """Text weights, intercept and forest; see `Scorer`."""
 
     weights: NDArray[np.float32]
@@ -248,9 +248,9 @@ def text_matrix(items: Sequence[Item], settings: LinearSettings) -> Any:
 def _targets(rows: Sequence[Row]) -> tuple[NDArray[np.int64], Floats, Floats, NDArray[np.int64]]:
     """Return for the labelled steps: index among all steps, P(correct), weight, and row."""
     begin = np.concatenate([[0], np.cumsum([len(row.steps) for row in rows])])
-    found = list(labelled(rows))
-    place = np.array([begin[r] + s for r, s, _, _ in found])
-    return place, np.array([y for *_, y, _ in found]), np.array([w for *_, w in found]), np.array([r for r, *_ in found])
+    steps = list(labelled(rows))
+    place = np.array([begin[r] + s for r, s, _, _ in steps])
+    return place, np.array([y for *_, y, _ in steps]), np.array([w for *_, w in steps]), np.array([r for r, *_ in steps])
 
 
 def _folds(rows: Sequence[Row], seed: int) -> NDArray[np.int64]:

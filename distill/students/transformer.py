@@ -40,15 +40,15 @@ class Transformer:
         import torch
 
         from distill.losses.loss import check_rows, check_settings, open_loss
-        from distill.training.domains import Looking, domain_numbers, make_weights, split_trusted
-        from distill.training.loop import fit, look
-        from distill.training.network import mend_padding, open_network, open_tokenizer
+        from distill.training.domains import DomainWeightLearner, domain_numbers, make_weights, split_trusted
+        from distill.training.loop import evaluate_dev, fit
+        from distill.training.network import ensure_padding_token, open_network, open_tokenizer
         from distill.training.progress import watching
 
         check_settings(self.settings)
         settings, loss = self.settings.resolved(), open_loss(self.settings.loss)
-        own, trusted_rows = split_trusted(data.train, settings.trusted)
-        check_rows(settings.loss, own, f"{data.folder}/train.jsonl")
+        train_rows, trusted_rows = split_trusted(data.train, settings.trusted)
+        check_rows(settings.loss, train_rows, f"{data.folder}/train.jsonl")
         team = open_team(settings)
         if team.rank:
             say = _silent
@@ -56,16 +56,16 @@ class Transformer:
         tokenizer = open_tokenizer(self.base)
         network = open_network(self.base, settings, extra=loss.extra_bias, seed=seed, say=say)
         require_room(work, network)
-        mend_padding(tokenizer, network.model)
+        ensure_padding_token(tokenizer, network.model)
         encoder = encoder_for(tokenizer, network.model.config, network.causal, settings)
         train, rows = prepare_rows(
-            own, encoder, settings, f"{data.folder}/train", loss.label_kind == "outcomes", network.causal, say
+            train_rows, encoder, settings, f"{data.folder}/train", loss.label_kind == "outcomes", network.causal, say
         )
-        domains = make_weights(settings, domain_numbers(own), trusted_rows, say)
-        looking = None
+        domains = make_weights(settings, domain_numbers(train_rows), trusted_rows, say)
+        learner = None
         if domains is not None and domains.learned:
             trusted, _ = prepare_rows(trusted_rows, encoder, settings, settings.trusted, True, network.causal, say)
-            looking = Looking(domains, network, train, trusted, settings, seed)
+            learner = DomainWeightLearner(domains, network, train, trusted, settings, seed)
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, network.causal, say)
         require_vocabulary(self.base, network.model, (train, dev))
         say(
@@ -75,12 +75,13 @@ class Transformer:
         )
         with watching(say) as watch:
             summary = fit(
-                network, train, lambda: look(network, dev, dev_rows, settings, team), settings, seed=seed, team=team, work=work,
-                run=run_name(f"{self.base} {trusted_rows}", settings, data, seed), watch=watch, domains=domains, beside=looking,
-                heads=network.head.weight if network.heads > 1 else None,
+                network, train, lambda: evaluate_dev(network, dev, dev_rows, settings, team), settings,
+                seed=seed, team=team, work=work, say=say,
+                run=run_name(f"{self.base} {trusted_rows}", settings, data, seed), watch=watch, domains=domains,
+                auxiliary=learner, heads=network.head.weight if network.heads > 1 else None,
             )  # fmt: skip
         if domains is not None:
-            summary["domain_weights"] = domains.told()
+            summary["domain_weights"] = domains.by_name()
         steps = sum(label is not None for row in rows for label in row.labels)
         return Trained(
             _scorer(network, encoder, settings),
@@ -127,11 +128,11 @@ def require_room(work: Path | None, network: Network | TrainingTask) -> None:
 
 def require_vocabulary(base: str, model: Any, splits: Sequence[Prepared]) -> None:
     """Raise InputError if the tokenizer produces tokens that have no embedding in the model."""
-    known = model.get_input_embeddings().num_embeddings
+    size = model.get_input_embeddings().num_embeddings
     highest = max(int(e.ids.max()) for split in splits for e in split.encoded)
-    if highest >= known:
+    if highest >= size:
         raise InputError(
-            base, f"its tokenizer gives the token {highest}, and its model knows {known}", "the two do not belong together"
+            base, f"its tokenizer gives the token {highest}, and its model knows {size}", "the two do not belong together"
         )
 
 
@@ -214,12 +215,12 @@ def prepare_rows(
 
 def run_name(base: str, settings: TrainingSettings, data: TrainingSet, seed: int) -> str:
     """Return a fingerprint of everything that affects the result of a run."""
-    told = settings_that_matter(settings)
+    relevant = relevant_settings(settings)
     digest = data.fingerprint or hashlib.sha256(repr((data.train, data.dev)).encode()).hexdigest()
-    return hashlib.sha256(json.dumps([base, told, digest, seed], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([base, relevant, digest, seed], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def settings_that_matter(settings: TrainingSettings) -> dict[str, Any]:
+def relevant_settings(settings: TrainingSettings) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if name not in ("save_minutes", "device")}
 
 

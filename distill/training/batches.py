@@ -133,7 +133,7 @@ def _on(batch: Batch, values: Indices) -> Tensor:
     return torch.from_numpy(values).to(batch.ids.device)
 
 
-def targets(rows: Sequence[Row], kept: Sequence[int], domains: Mapping[str, int]) -> Targets:
+def make_targets(rows: Sequence[Row], kept: Sequence[int], domains: Mapping[str, int]) -> Targets:
     """Build the targets of all kept steps of all rows, in order: tensors of shape (sum of kept,)."""
     places = [(number, step) for number, count in enumerate(kept) for step in range(count)]
     columns: dict[str, list[float]] = {field.name: [] for field in fields(Targets)}
@@ -156,13 +156,13 @@ def targets(rows: Sequence[Row], kept: Sequence[int], domains: Mapping[str, int]
     return Targets(**{name: torch.tensor(values, dtype=kinds.get(name, torch.float32)) for name, values in columns.items()})
 
 
-def select(want: Targets, places: Tensor) -> Targets:
+def select(targets: Targets, places: Tensor) -> Targets:
     """Select the targets of some of the step ends."""
-    return Targets(**{field.name: getattr(want, field.name)[places] for field in fields(Targets)})
+    return Targets(**{field.name: getattr(targets, field.name)[places] for field in fields(Targets)})
 
 
-def move(want: Targets, device: torch.device) -> Targets:
-    return Targets(**{field.name: getattr(want, field.name).to(device, non_blocking=True) for field in fields(Targets)})
+def move(targets: Targets, device: torch.device) -> Targets:
+    return Targets(**{field.name: getattr(targets, field.name).to(device, non_blocking=True) for field in fields(Targets)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Prepared:
     """
 
     encoded: tuple[Encoded, ...]
-    want: Targets
+    targets: Targets
     begin: Indices
     lengths: Indices
     pad: int
@@ -183,7 +183,7 @@ class Prepared:
         """Return the tensors of these rows."""
         places = np.concatenate([np.arange(self.begin[r], self.begin[r + 1]) for r in rows])
         batch = collate([self.encoded[r] for r in rows], self.pad, causal=self.causal)
-        return batch, select(self.want, torch.from_numpy(places))
+        return batch, select(self.targets, torch.from_numpy(places))
 
 
 def prepare(
@@ -193,7 +193,7 @@ def prepare(
     kept = [len(e.ends) for e in encoded]
     begin = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
     lengths = np.array([len(e.ids) for e in encoded], dtype=np.int64)
-    return Prepared(tuple(encoded), targets(rows, kept, domains or {}), begin, lengths, pad, causal)
+    return Prepared(tuple(encoded), make_targets(rows, kept, domains or {}), begin, lengths, pad, causal)
 
 
 def in_order(data: Prepared, tokens: int) -> Iterator[tuple[Indices, Batch]]:

@@ -32,13 +32,13 @@ from distill.training.network import (
 if TYPE_CHECKING:
     from distill.layouts import Encoder
 
-Known = Mapping[bytes, tuple[int, NDArray[np.float32]]]
+ReferenceValues = Mapping[bytes, tuple[int, NDArray[np.float32]]]
 """Reference log probabilities: a sequence's ids (int32, as bytes) -> the start of its first step, and one value per step."""
 
-SCORED_AT_ONCE = 2048
+SCORING_TOKENS = 2048
 
 
-class ReadAt(nn.Module):
+class SelectiveHead(nn.Module):
     """The output layer, applied only at the positions `at` of the flattened states.
 
     The logits of a whole batch would not fit in memory.
@@ -50,16 +50,16 @@ class ReadAt(nn.Module):
         self.at: Tensor | None = None
 
     def forward(self, states: Tensor) -> Tensor:
-        found: Tensor = self.inner(states if self.at is None else states.flatten(0, -2)[self.at])
-        return found
+        logits: Tensor = self.inner(states if self.at is None else states.flatten(0, -2)[self.at])
+        return logits
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A causal language model whose output layer is a `ReadAt`."""
+    """A causal language model whose output layer is a `SelectiveHead`."""
 
     model: Any
-    head: ReadAt
+    head: SelectiveHead
     dtype: torch.dtype
 
     @property
@@ -98,7 +98,7 @@ class ImplicitNetwork:
     """The network of the training loop: the log odds at a step end are beta * (log policy - log reference) of the step."""
 
     policy: Policy
-    known: Known
+    values: ReferenceValues
     beta: float
     heads: int = 1
 
@@ -111,9 +111,9 @@ class ImplicitNetwork:
         return self.policy.device
 
     def __call__(self, batch: Batch) -> list[Outputs]:
-        found = [self.known[key] for key in _keys(batch)]
-        reference = torch.from_numpy(np.concatenate([steps for _, steps in found])).to(batch.ids.device)
-        odds = self.beta * (self.policy.steps(batch, [start for start, _ in found]) - reference)
+        references = [self.values[key] for key in _keys(batch)]
+        reference = torch.from_numpy(np.concatenate([steps for _, steps in references])).to(batch.ids.device)
+        odds = self.beta * (self.policy.steps(batch, [start for start, _ in references]) - reference)
         nothing = torch.zeros(len(odds), 0, device=odds.device)
         return [Outputs(torch.stack([torch.zeros_like(odds), odds], dim=1), nothing, nothing)]
 
@@ -148,7 +148,7 @@ def open_policy(base: str, settings: TrainingSettings) -> Policy:
     if settings.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     inner = model.get_base_model() if settings.lora else model
-    head = ReadAt(inner.get_output_embeddings())
+    head = SelectiveHead(inner.get_output_embeddings())
     inner.set_output_embeddings(head)
     device = pick_device(settings.device)
     return Policy(model.to(device).eval(), head, pick_dtype(settings.dtype, device))
@@ -161,18 +161,20 @@ def plain_policy(policy: Policy) -> Policy:
     return Policy(policy.model.merge_and_unload().eval(), policy.head, policy.dtype)
 
 
-def remember(policy: Policy, data: Prepared, problems: Sequence[str], encoder: Encoder) -> dict[bytes, tuple[int, Any]]:
+def reference_log_probs(
+    policy: Policy, data: Prepared, problems: Sequence[str], encoder: Encoder
+) -> dict[bytes, tuple[int, Any]]:
     """Compute the log probabilities of all steps of a split once. `problems` holds the problem of each row."""
     starts = [len(head) for head in encoder.heads(problems)]
-    known: dict[bytes, tuple[int, Any]] = {}
-    for rows, batch in in_order(data, SCORED_AT_ONCE):
+    values: dict[bytes, tuple[int, Any]] = {}
+    for rows, batch in in_order(data, SCORING_TOKENS):
         begin = [starts[r] for r in rows]
         with torch.no_grad():
-            found = policy.steps(batch.to(policy.device), begin).cpu().numpy()
+            log_probs = policy.steps(batch.to(policy.device), begin).cpu().numpy()
         counts = [len(data.encoded[r].ends) for r in rows]
-        for r, steps in zip(rows, np.split(found, np.cumsum(counts)[:-1]), strict=True):
-            known[data.encoded[r].ids.tobytes()] = (starts[r], steps)
-    return known
+        for r, steps in zip(rows, np.split(log_probs, np.cumsum(counts)[:-1]), strict=True):
+            values[data.encoded[r].ids.tobytes()] = (starts[r], steps)
+    return values
 
 
 def _keys(batch: Batch) -> list[bytes]:

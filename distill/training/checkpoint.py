@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Checkpoints:
 
     `run` identifies the run: checkpoints of other runs are ignored. A checkpoint is a folder that gets its name,
     `checkpoint-STEP`, when it is complete; the best weights are beside it, as `best-STEP.safetensors`. Only the process in
-    which `leads` is true writes.
+    which `leads` is true writes. If the disk is full, `say` receives one warning and the run continues.
     """
 
     def __init__(
@@ -49,10 +49,12 @@ class Checkpoints:
         *,
         every: float,
         leads: bool = True,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._folder, self._run, self._parameters, self._optimizer = folder, run, dict(parameters), optimizer
         self._every, self._leads, self._saved = every, leads, time.monotonic()
         self._best: dict[str, Tensor] = {}
+        self._say, self._warned = say, False
 
     def resume(self) -> State | None:
         """Load the newest complete checkpoint of this run into the parameters and the optimizer; None if there is none."""
@@ -71,10 +73,22 @@ class Checkpoints:
         return None
 
     def keep_best(self, step: int) -> None:
-        """Keep the current weights as the best so far."""
+        """Keep the current weights as the best so far: in memory, and in a file if there is room on the disk."""
         self._best = {name: p.detach().to("cpu", copy=True).contiguous() for name, p in self._parameters.items()}
         if self._folder is not None and self._leads:
-            write(self._best_path(step), self._best)
+            try:
+                write(self._best_path(step), self._best)
+            except OSError as error:
+                self.warn(error)
+
+    def warn(self, error: OSError) -> None:
+        """Report once that the state of the run cannot be written."""
+        if not self._warned:
+            self._warned = True
+            self._say(
+                f"{self._folder}: the state of the run cannot be written: {error.strerror or error}; training continues,"
+                " but if it is interrupted, it resumes from the last complete checkpoint; make room on the disk"
+            )
 
     def restore_best(self) -> None:
         if self._best:
@@ -95,6 +109,8 @@ class Checkpoints:
         try:
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir()
+            if state.best is not None and not self._best_path(state.best["step"]).is_file():
+                write(self._best_path(state.best["step"]), self._best)  # the disk was full when these weights were the best
             write(fresh / "weights.safetensors", {n: p.detach().contiguous() for n, p in self._parameters.items()})
             write(fresh / "optimizer.safetensors", self._moments())
             (fresh / "state.json").write_text(json.dumps({"run": self._run, **asdict(state)}), "utf-8")
@@ -102,8 +118,9 @@ class Checkpoints:
             shutil.rmtree(place, ignore_errors=True)
             fresh.rename(place)
             signals.note(str(self._folder), f"holds the checkpoint of step {state.step}, from which the same command resumes")
-        except OSError:
+        except OSError as error:
             shutil.rmtree(fresh, ignore_errors=True)
+            self.warn(error)
             return
         kept = {place, self._best_path(state.best["step"])} if state.best else {place}
         for old in {*self._folder.glob("checkpoint-*"), *self._folder.glob("best-*")} - kept:
@@ -119,12 +136,12 @@ class Checkpoints:
                 parameter.copy_(tensors[name])
 
     def _moments(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        moments: dict[str, Tensor] = {}
         for name, parameter in self._parameters.items():
             for key in ("exp_avg", "exp_avg_sq"):
                 if key in self._optimizer.state[parameter]:
-                    found[f"{key}.{name}"] = self._optimizer.state[parameter][key].contiguous()
-        return found
+                    moments[f"{key}.{name}"] = self._optimizer.state[parameter][key].contiguous()
+        return moments
 
     def _fill_optimizer(self, moments: Mapping[str, Tensor], step: int) -> None:
         for name, parameter in self._parameters.items():
@@ -138,21 +155,22 @@ class Checkpoints:
 
 
 def write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file atomically. Raises OSError."""
+    """Write a safetensors file atomically. Raises OSError; an incomplete file is removed."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     fresh = path.with_name(path.name + ".new")
     try:
         save_file(dict(tensors), fresh)
+        os.replace(fresh, path)
     except SafetensorError as error:  # how the library reports a full disk
-        fresh.unlink(missing_ok=True)
         raise OSError(str(error)) from None
-    os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
-    found: dict[str, Tensor] = load_file(path)
-    return found
+    tensors: dict[str, Tensor] = load_file(path)
+    return tensors

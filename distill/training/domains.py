@@ -89,17 +89,17 @@ def split_trusted(rows: Sequence[Row], trusted: str) -> tuple[list[Row], list[Ro
 
 @dataclass(slots=True)
 class DomainWeights:
-    """The weight of each source, shape (domains,), and whether it is learned (see `Looking`)."""
+    """The weight of each source, shape (domains,), and whether it is learned (see `DomainWeightLearner`)."""
 
     values: Tensor
     names: tuple[str, ...]
     learned: bool = False
 
-    def of(self, want: Targets) -> Tensor:
+    def factors(self, targets: Targets) -> Tensor:
         """Return the factor of each step end, shape (n,)."""
-        return self.values.to(want.domain.device)[want.domain]
+        return self.values.to(targets.domain.device)[targets.domain]
 
-    def told(self) -> dict[str, float]:
+    def by_name(self) -> dict[str, float]:
         """Return the weight of each source by name."""
         return {name: round(value, 4) for name, value in zip(self.names, self.values.tolist(), strict=True)}
 
@@ -120,8 +120,8 @@ def make_weights(
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
-    """Learns the source weights alongside the model; see `loop.Beside`.
+class DomainWeightLearner:
+    """Learns the source weights alongside the model; see `loop.AuxiliaryLearner`.
 
     The method is that of DreamPRM (arXiv 2505.20241) without its second derivatives. One optimizer step moves the heads by -eps
     sum_k w_k g_k, so the loss on the trusted set changes by -eps w_k <g_trusted, g_k> for domain k. The weight of a domain
@@ -146,17 +146,19 @@ class Looking:
         if step % EVERY or 4 * step < of:
             return
         loss, draw = open_loss(self.settings.loss), np.random.default_rng([self.seed, 2 << 20, step])
-        domain = self.data.want.domain[torch.from_numpy(self.data.begin[:-1])].numpy()
+        domain = self.data.targets.domain[torch.from_numpy(self.data.begin[:-1])].numpy()
 
         def gradient(data: Prepared, rows: Any, count: int, value: Callable[[Outputs, Targets], Tensor]) -> Tensor:
             return head_gradient(self.network, data, draw.permutation(rows)[:count], value)
 
         trusted = gradient(self.trusted, np.arange(len(self.trusted.encoded)), TRUSTED_ROWS, trusted_loss)
         each = [
-            gradient(self.data, np.flatnonzero(domain == d), DOMAIN_ROWS, lambda out, want: loss.loss(out, want, self.settings))
+            gradient(
+                self.data, np.flatnonzero(domain == d), DOMAIN_ROWS, lambda out, targets: loss.loss(out, targets, self.settings)
+            )
             for d in range(len(self.weights.values))
         ]
-        self.weights.values = moved(self.weights.values, torch.stack(each), trusted)
+        self.weights.values = updated_weights(self.weights.values, torch.stack(each), trusted)
 
     def state(self) -> dict[str, Any]:
         return {"values": self.weights.values.tolist()}
@@ -174,14 +176,14 @@ def head_gradient(network: StepNetwork, data: Prepared, rows: Any, value: Callab
 
     total = torch.zeros(0)
     for part in micro(np.asarray(rows), data.lengths, AT_ONCE):
-        batch, want = data.batch(part)
-        want = move(want, network.device)
+        batch, targets = data.batch(part)
+        targets = move(targets, network.device)
         with torch.no_grad():
             outs = network(batch.to(network.device))
         heads = []
         for out in outs:
             logits = out.logits.detach().requires_grad_()
-            losses = value(Outputs(logits, out.hidden, out.extra), want)
+            losses = value(Outputs(logits, out.hidden, out.extra), targets)
             (by_logits,) = torch.autograd.grad(losses.sum(), logits)
             hidden = torch.cat([out.hidden.float(), torch.ones_like(by_logits[:, :1])], dim=1)
             heads.append((by_logits.T @ hidden).flatten().cpu())
@@ -189,32 +191,32 @@ def head_gradient(network: StepNetwork, data: Prepared, rows: Any, value: Callab
     return total
 
 
-def moved(weights: Tensor, gradients: Tensor, trusted: Tensor) -> Tensor:
+def updated_weights(weights: Tensor, gradients: Tensor, trusted: Tensor) -> Tensor:
     """Return the updated weights (domains,), from the domains' gradients (domains, d) and the trusted set's gradient (d,).
 
     A domain without rows has no gradient and keeps its share.
     """
     size = gradients.norm(dim=1) * trusted.norm()
     cosine = torch.where(size > 0, gradients @ trusted / size.clamp(min=1e-30), 0.0)
-    fresh = weights * torch.exp(RATE * cosine)
-    fresh = (fresh / fresh.mean()).clamp(LOW, HIGH)
-    return fresh / fresh.mean()
+    updated = weights * torch.exp(RATE * cosine)
+    updated = (updated / updated.mean()).clamp(LOW, HIGH)
+    return updated / updated.mean()
 
 
-def trusted_loss(out: Outputs, want: Targets) -> Tensor:
+def trusted_loss(out: Outputs, targets: Targets) -> Tensor:
     """Loss of the trusted set per step end, (n,): the cross-entropy of its step labels.
 
     For a row with an outcome R and no step labels, it is the (A - R)^2 of DreamPRM on the last step, where A is the sigmoid of
     the mean log odds of the row's steps.
     """
     z = out.log_odds()
-    known = ~want.p.isnan()
-    p = torch.where(known, want.p, 0.5)
+    known = ~targets.p.isnan()
+    p = torch.where(known, targets.p, 0.5)
     steps = -p * torch.nn.functional.logsigmoid(z) - (1 - p) * torch.nn.functional.logsigmoid(-z)
-    _, at = torch.unique(want.row, return_inverse=True)
-    count = torch.zeros_like(z).index_add(0, at, torch.ones_like(z))
-    mean = (torch.zeros_like(z).index_add(0, at, z) / count.clamp(min=1))[at]
-    labelled = torch.zeros_like(z).index_add(0, at, known.to(z.dtype))[at] > 0
-    by_outcome = want.last & ~want.outcome.isnan() & ~labelled
-    outcome = (torch.sigmoid(mean) - torch.where(by_outcome, want.outcome, 0.5)) ** 2
+    _, index = torch.unique(targets.row, return_inverse=True)
+    count = torch.zeros_like(z).index_add(0, index, torch.ones_like(z))
+    mean = (torch.zeros_like(z).index_add(0, index, z) / count.clamp(min=1))[index]
+    labelled = torch.zeros_like(z).index_add(0, index, known.to(z.dtype))[index] > 0
+    by_outcome = targets.last & ~targets.outcome.isnan() & ~labelled
+    outcome = (torch.sigmoid(mean) - torch.where(by_outcome, targets.outcome, 0.5)) ** 2
     return torch.where(known, steps, torch.where(by_outcome, outcome, 0.0))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -104,7 +106,7 @@ class StepNetwork(Protocol):
     def __call__(self, batch: Batch) -> list[Outputs]: ...
 
 
-class Beside(Protocol):
+class AuxiliaryLearner(Protocol):
     """An auxiliary learner: called after every optimizer step, its state stored in every checkpoint (as JSON)."""
 
     def after(self, step: int, of: int) -> None: ...
@@ -124,7 +126,7 @@ class StepTask:
 
     network: StepNetwork
     data: Prepared
-    of: Loss
+    objective: Loss
     half: Tensor
     settings: TrainingSettings
     domains: DomainWeights | None = None
@@ -146,19 +148,19 @@ class StepTask:
         return self.network.trainable()
 
     def weight(self, rows: Indices) -> float:
-        return float(weighed(self.of, self.data.batch(rows)[1]).sum())
+        return float(counted_weight(self.objective, self.data.batch(rows)[1]).sum())
 
     def loss(self, rows: Indices) -> Tensor:
-        batch, want = self.data.batch(rows)
-        outs, want = self.network(batch.to(self.device)), move(want, self.device)
-        each = step_losses(outs, want, self.half, self.of, self.settings)
-        weight = want.weight
+        batch, targets = self.data.batch(rows)
+        outs, targets = self.network(batch.to(self.device)), move(targets, self.device)
+        each = step_losses(outs, targets, self.half, self.objective, self.settings)
+        weight = targets.weight
         if self.domains is not None:
-            weight = weight * self.domains.of(want)
+            weight = weight * self.domains.factors(targets)
         total = (each * weight).sum()
         # The loss is divided by the weight of all rows of a step. Multiplying by that weight makes the anchor, which belongs to
         # no row, count exactly once.
-        return total if self.anchors is None else total + weighed(self.of, want).sum() * anchor(*self.anchors)
+        return total if self.anchors is None else total + counted_weight(self.objective, targets).sum() * anchor(*self.anchors)
 
 
 def fit(
@@ -172,8 +174,9 @@ def fit(
     work: Path | None = None,
     run: str = "",
     watch: Callable[[Record], None] = lambda record: None,
+    say: Callable[[str], None] = lambda line: None,
     domains: DomainWeights | None = None,
-    beside: Beside | None = None,
+    auxiliary: AuxiliaryLearner | None = None,
     heads: nn.Parameter | None = None,
 ) -> Record:
     """Train a network to score steps; see `train`.
@@ -184,7 +187,9 @@ def fit(
     anchors = None if heads is None else (heads, heads.detach().clone())
     task = StepTask(network, data, open_loss(settings.loss), half, settings, domains, anchors)
     places = micro_tokens(settings, task.device)
-    return train(task, dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=watch, beside=beside)
+    return train(
+        task, dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=watch, say=say, auxiliary=auxiliary
+    )
 
 
 def train(
@@ -198,7 +203,8 @@ def train(
     work: Path | None = None,
     run: str = "",
     watch: Callable[[Record], None] = lambda record: None,
-    beside: Beside | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    auxiliary: AuxiliaryLearner | None = None,
 ) -> Record:
     """Train, evaluate on dev at intervals, and leave the weights with the best dev F1 in the model.
 
@@ -207,8 +213,8 @@ def train(
     everything that affects the result) resumes from the last checkpoint and produces the same losses as an uninterrupted run:
     the only randomness here is the order of rows, which follows from seed and epoch.
 
-    At most `places` tokens, including padding, go through the model at once. `watch` receives every record; `beside` learns
-    alongside the model. Returns steps, tokens, seconds and the best dev record.
+    At most `places` tokens, including padding, go through the model at once. `watch` receives every record, `say` a
+    warning if the disk is full; `auxiliary` learns alongside the model. Returns steps, tokens, seconds and the best dev record.
 
     Raises CriticPrmError if the loss becomes infinite or nan.
     """
@@ -218,25 +224,25 @@ def train(
     schedule = [(epoch, number, rows) for epoch, steps in enumerate(epochs) for number, rows in enumerate(steps)]
     if work is not None:
         work.mkdir(parents=True, exist_ok=True)
-    checkpoints = Checkpoints(work, run, parameters, optimizer, every=60 * settings.save_minutes, leads=team.rank == 0)
+    checkpoints = Checkpoints(work, run, parameters, optimizer, every=60 * settings.save_minutes, leads=team.rank == 0, say=say)
     state = checkpoints.resume() or State()
-    if beside is not None and state.more:
-        beside.restore(state.more)
-    log = Log(work if team.rank == 0 else None, state.step, watch)
+    if auxiliary is not None and state.more:
+        auxiliary.restore(state.more)
+    log = Log(work if team.rank == 0 else None, state.step, watch, checkpoints.warn)
     started = time.monotonic() - state.seconds
     task.model.train()
     for step in range(state.step, len(schedule)):
         epoch, number, rows = schedule[step]
         lr = default_lr(settings) * rate(step, len(schedule), settings)
-        began = time.monotonic()
+        step_started = time.monotonic()
         value, norm = one_step(task, rows, optimizer, lr, places, settings, team)
-        if beside is not None:
-            beside.after(step + 1, len(schedule))
-            state.more = beside.state()
+        if auxiliary is not None:
+            auxiliary.after(step + 1, len(schedule))
+            state.more = auxiliary.state()
         tokens = int(task.lengths[rows].sum())
         state.tokens += tokens
         state.step, state.seconds = step + 1, time.monotonic() - started
-        speed = tokens / max(1e-9, time.monotonic() - began)
+        speed = tokens / max(1e-9, time.monotonic() - step_started)
         log.write(
             {"step": step + 1, "of": len(schedule), "epoch": epoch + (number + 1) / len(epochs[epoch]), "loss": value,
              "lr": lr, "norm": norm, "tokens": state.tokens, "tokens_per_second": round(speed, 1),
@@ -246,14 +252,14 @@ def train(
             raise CriticPrmError(f"the loss is {value} at step {step + 1}; lower --lr (it was {lr:.1e}), or take --dtype fp32")
         if due(number, len(epochs[epoch]), settings.evaluations):
             task.model.eval()
-            found = dict(dev())
+            metrics = dict(dev())
             task.model.train()
-            better = state.best is None or quality(found) > quality(state.best)
+            better = state.best is None or quality(metrics) > quality(state.best)
             state.stale = 0 if better else state.stale + 1
             if better:
-                state.best = {"step": step + 1, **found}
+                state.best = {"step": step + 1, **metrics}
                 checkpoints.keep_best(step + 1)
-            log.write({"step": step + 1, "epoch": epoch + (number + 1) / len(epochs[epoch]), "dev": found, "best": better})
+            log.write({"step": step + 1, "epoch": epoch + (number + 1) / len(epochs[epoch]), "dev": metrics, "best": better})
             if settings.patience and state.stale >= settings.patience:
                 break
         checkpoints.save_if_due(state)
@@ -292,19 +298,19 @@ def one_step(
     return float(total), float(norm)
 
 
-def step_losses(outs: list[Outputs], want: Targets, half: Tensor, loss: Loss, settings: TrainingSettings) -> Tensor:
+def step_losses(outs: list[Outputs], targets: Targets, half: Tensor, loss: Loss, settings: TrainingSettings) -> Tensor:
     """Return the loss at every step end, (n,): the mean over heads, before any weight and not yet divided."""
     if len(outs) == 1:
-        return loss.loss(outs[0], want, settings)
+        return loss.loss(outs[0], targets, settings)
     # Each head sees one half of the rows, at twice their weight. Heads that saw the same rows would agree even where none of
     # them has evidence.
-    seen = 2.0 * half.to(want.row.device)[want.row].float()
-    return torch.stack([loss.loss(out, want, settings) * seen[:, h] for h, out in enumerate(outs)]).mean(0)
+    seen = 2.0 * half.to(targets.row.device)[targets.row].float()
+    return torch.stack([loss.loss(out, targets, settings) * seen[:, h] for h, out in enumerate(outs)]).mean(0)
 
 
-def weighed(loss: Loss, want: Targets) -> Tensor:
+def counted_weight(loss: Loss, targets: Targets) -> Tensor:
     """Return the weight of each step end in the divisor."""
-    return loss.mask(want) * want.weight
+    return loss.mask(targets) * targets.weight
 
 
 def halves(rows: int, heads: int, seed: int) -> Tensor:
@@ -345,9 +351,9 @@ def due(number: int, steps: int, evaluations: int) -> bool:
     return (number + 1) * evaluations // steps > number * evaluations // steps
 
 
-def quality(found: Mapping[str, Any]) -> tuple[float, float]:
+def quality(metrics: Mapping[str, Any]) -> tuple[float, float]:
     """Return the sort key of a dev evaluation: the F1 where it is defined, then the lower loss."""
-    return (-1.0 if found["f1"] is None else float(found["f1"]), -float(found["loss"]))
+    return (-1.0 if metrics["f1"] is None else float(metrics["f1"]), -float(metrics["loss"]))
 
 
 class Log:
@@ -356,16 +362,24 @@ class Log:
     A resumed run removes what is newer than its checkpoint.
     """
 
-    def __init__(self, folder: Path | None, step: int, watch: Callable[[Record], None]) -> None:
-        self._watch, self._path = watch, None if folder is None else folder / LOG
+    def __init__(
+        self, folder: Path | None, step: int, watch: Callable[[Record], None], warn: Callable[[OSError], None]
+    ) -> None:
+        self._warn, self._watch, self._path = warn, watch, None if folder is None else folder / LOG
         if self._path is not None:
             lines = self._path.read_text("utf-8").splitlines() if self._path.is_file() else []
             self._path.write_text("".join(line + "\n" for line in lines if _step_of(line) <= step), "utf-8")
 
     def write(self, record: Record) -> None:
         if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as out:
-                out.write(json.dumps(record) + "\n")
+            size = self._path.stat().st_size if self._path.is_file() else 0
+            try:
+                with self._path.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(record) + "\n")
+            except OSError as error:
+                with suppress(OSError):
+                    os.truncate(self._path, size)  # remove an incomplete line
+                self._warn(error)
         self._watch(record)
 
 
@@ -379,7 +393,7 @@ def _step_of(line: str) -> float:
 Floats = NDArray[np.float64]
 
 
-def look(
+def evaluate_dev(
     network: StepNetwork, data: Prepared, rows: Sequence[Row], settings: TrainingSettings, team: ProcessGroup
 ) -> dict[str, Any]:
     """Compute the loss, the first-error F1 at its best threshold, step AUROC and Brier score of a split, from raw scores.
@@ -391,8 +405,8 @@ def look(
     flat = np.concatenate(
         [np.pad(s, (0, len(r.steps) - len(s)), constant_values=np.nan) for s, r in zip(scores, rows, strict=True)]
     )
-    known = ~np.isnan(labels) & ~np.isnan(flat)
-    p, y = flat[known], labels[known]
+    scored = ~np.isnan(labels) & ~np.isnan(flat)
+    p, y = flat[scored], labels[scored]
     choice = choose_threshold(
         scores, [_gold(row, len(s)) for row, s in zip(rows, scores, strict=True)], [r.weight for r in rows]
     )
@@ -417,17 +431,17 @@ def score(
     """Return the raw P(correct) of every kept step of every row, and the loss."""
     loss, device = open_loss(settings.loss), network.device
     half = torch.ones((len(data.encoded), network.heads), dtype=torch.bool) * 0.5
-    p = torch.zeros(len(data.want.p), device=device)
+    p = torch.zeros(len(data.targets.p), device=device)
     sums = torch.zeros(2, device=device)
     for number, (rows, batch) in enumerate(in_order(data, micro_tokens(settings, device))):
         if number % team.size != team.rank:
             continue
-        want = move(data.batch(rows)[1], device)
+        targets = move(data.batch(rows)[1], device)
         outs = network(batch.to(device))
         places = np.concatenate([np.arange(data.begin[r], data.begin[r + 1]) for r in rows])
         p[torch.from_numpy(places).to(device)] = p_correct(outs)
-        sums[1] += weighed(loss, want).sum()
-        sums[0] += (step_losses(outs, want, half, loss, settings) * want.weight).sum()
+        sums[1] += counted_weight(loss, targets).sum()
+        sums[0] += (step_losses(outs, targets, half, loss, settings) * targets.weight).sum()
     team.sum([p, sums])
     flat = p.cpu().tolist()
     each = [flat[a:b] for a, b in zip(data.begin[:-1], data.begin[1:], strict=True)]

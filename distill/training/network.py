@@ -74,10 +74,10 @@ class Network:
         """Return the outputs of each head at the step ends of the batch."""
         inputs, self.head.at = self._inputs(batch)
         with torch.autocast(batch.ids.device.type, dtype=self.dtype, enabled=self.dtype != torch.float32):
-            numbers = self.model(**inputs).logits
+            outputs = self.model(**inputs).logits
         hidden, self.head.hidden = self.head.hidden, None
         assert hidden is not None
-        logits, extra = numbers[:, : 2 * self.heads], numbers[:, 2 * self.heads :]
+        logits, extra = outputs[:, : 2 * self.heads], outputs[:, 2 * self.heads :]
         return [Outputs(logits[:, 2 * h : 2 * h + 2], hidden, extra) for h in range(self.heads)]
 
     def trainable(self) -> dict[str, nn.Parameter]:
@@ -110,7 +110,7 @@ def open_tokenizer(base: str | Path) -> Any:
     return tokenizer
 
 
-def mend_padding(tokenizer: Any, model: Any) -> None:
+def ensure_padding_token(tokenizer: Any, model: Any) -> None:
     """Make sure that the padding token is in the model's embedding table.
 
     Some tokenizers add a padding token that the model was not trained with.
@@ -152,7 +152,7 @@ def open_network(
     Raises InputError for a base that cannot be opened or is another kind of reward model, UsageError for settings that do not
     fit it, and ConfigError for a missing device.
     """
-    model, goes_on = _load(base, say)
+    model, trained_head = _load(base, say)
     causal = is_causal(model.config)
     remove_dropout(model)
     if settings.layers is not None:
@@ -160,7 +160,7 @@ def open_network(
     model.config.id2label, model.config.label2id = dict(LABELS), {name: n for n, name in LABELS.items()}
     model.config.problem_type = "single_label_classification"
     place, old = find_head(model)
-    head = _make_head(old, settings.heads, extra, seed, goes_on)
+    head = _make_head(old, settings.heads, extra, seed, trained_head)
     setattr(place, head_name(model), head)
     if settings.lora:
         model = add_adapters(model, settings.lora)
@@ -294,9 +294,9 @@ def _has_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
-        has: Callable[[], bool] = torch.cpu._is_amx_tile_supported
-        also: Callable[[], bool] = torch.cpu._is_avx512_bf16_supported
-        return has() or also()
+        has_amx: Callable[[], bool] = torch.cpu._is_amx_tile_supported
+        has_avx512_bf16: Callable[[], bool] = torch.cpu._is_avx512_bf16_supported
+        return has_amx() or has_avx512_bf16()
     return False
 
 
@@ -308,15 +308,15 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise InputError(base, f"it does not open as a model: {first_line(error)}", FIX) from None
-    named = (getattr(config, "architectures", None) or [""])[0]
-    again = named.endswith("ForTokenClassification")
-    if again and config.num_labels != 2:
+    architecture = (getattr(config, "architectures", None) or [""])[0]
+    has_head = architecture.endswith("ForTokenClassification")
+    if has_head and config.num_labels != 2:
         raise InputError(base, f"it classifies tokens into {config.num_labels} classes, a verifier has 2", "name its own base")
-    if named.endswith(("ForProcessRewardModel", "ForRewardModel")):
+    if architecture.endswith(("ForProcessRewardModel", "ForRewardModel")):
         raise InputError(
-            base, f"it is a process reward model of another kind ({named}), whose head does not fit", "name its own base"
+            base, f"it is a process reward model of another kind ({architecture}), whose head does not fit", "name its own base"
         )
-    if again:
+    if has_head:
         say(f"{base} is a process reward model already: training goes on from its head")
     try:
         with quiet():
@@ -324,7 +324,7 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
                 base,
                 num_labels=2,
                 dtype=torch.float32,
-                ignore_mismatched_sizes=not again,
+                ignore_mismatched_sizes=not has_head,
                 output_loading_info=True,
                 trust_remote_code=False,
                 use_safetensors=True,
@@ -332,19 +332,19 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it does not open for token classification: {first_line(error)}", FIX) from None
     absent = [name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + ".")]
-    if absent or (again and report["missing_keys"]):
+    if absent or (has_head and report["missing_keys"]):
         raise InputError(base, f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}", "copy or download it again")
-    return model, again
+    return model, has_head
 
 
-def _make_head(old: Any, heads: int, extra: tuple[float, ...], seed: int, goes_on: bool) -> StepHead:
+def _make_head(old: Any, heads: int, extra: tuple[float, ...], seed: int, trained_head: bool) -> StepHead:
     generator = torch.Generator().manual_seed(seed)
     size = old.in_features
     weight = torch.zeros(2 * heads + len(extra), size)
     bias = torch.zeros(len(weight))
     # Several heads must start different, or they would stay identical and agree about everything.
     weight[: 2 * heads].normal_(0.0, 0.02, generator=generator)
-    if goes_on:
+    if trained_head:
         weight[: 2 * heads] = old.weight.detach().repeat(heads, 1) + (heads > 1) * weight[: 2 * heads]
         bias[: 2 * heads] = old.bias.detach().repeat(heads) if old.bias is not None else 0.0
     bias[2 * heads :] = torch.tensor(extra)

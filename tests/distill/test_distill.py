@@ -158,17 +158,18 @@ def test_damage_is_said(verifier_folder: Path, tmp_path: Path) -> None:
 def test_a_failed_run_leaves_the_old_verifier(training_set: Path, verifier_folder: Path, tmp_path: Path) -> None:
     import shutil
 
-    from distill import store as folder
+    from distill.store import new_verifier_folder
 
     copy = shutil.copytree(verifier_folder, tmp_path / "v")
     before = (copy / "verifier.json").read_bytes()
 
-    def broken(path: Path) -> None:
-        (path / "verifier.json").write_text("half")
-        raise OSError(28, "No space left on device")
+    def broken() -> None:
+        with new_verifier_folder(copy) as path:
+            (path / "verifier.json").write_text("half")
+            raise OSError(28, "No space left on device")
 
-    with pytest.raises(Exception, match="No space left"):
-        folder.write_whole(copy, broken)
+    with pytest.raises(InputError, match="No space left"):
+        broken()
     assert (copy / "verifier.json").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["v"]
 
@@ -176,6 +177,6 @@ def test_a_failed_run_leaves_the_old_verifier(training_set: Path, verifier_folde
 def test_a_folder_that_is_no_verifier_is_not_replaced(training_set: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter.txt").write_text("dear")
-    with pytest.raises(InputError, match="no verifier"):
+    with pytest.raises(UsageError, match="is not a verifier"):
         distill(training_set, tmp_path / "home")
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"

@@ -21,7 +21,7 @@ from distill.training.domains import (
     DomainWeights,
     domain_numbers,
     head_gradient,
-    moved,
+    updated_weights,
     parse_weights,
     split_trusted,
     trusted_loss,
@@ -87,21 +87,21 @@ class TestByHand:
 
 class TestLearned:
     def test_one_dimension(self) -> None:
-        found = moved(torch.ones(2), torch.tensor([[-1.0], [1.0]]), torch.tensor([-1.0]))
+        found = updated_weights(torch.ones(2), torch.tensor([[-1.0], [1.0]]), torch.tensor([-1.0]))
         assert found.tolist() == pytest.approx([1.0996680, 0.9003320], abs=1e-6)
 
     def test_the_mean_stays_one_and_the_bounds_hold(self) -> None:
         weights = torch.ones(3)
         for _ in range(200):
-            weights = moved(weights, torch.tensor([[1.0, 0], [0, 1.0], [-1.0, 0]]), torch.tensor([1.0, 0]))
+            weights = updated_weights(weights, torch.tensor([[1.0, 0], [0, 1.0], [-1.0, 0]]), torch.tensor([1.0, 0]))
             assert weights.mean().item() == pytest.approx(1, abs=1e-5)
         assert weights[0] > weights[1] > 0.15
         assert weights[2] == pytest.approx(weights[1])  # both at the lower bound
 
     def test_equal_domains_and_unseen_ones_stay_where_they_are(self) -> None:
         same = torch.tensor([[1.0, 2.0], [1.0, 2.0]])
-        assert moved(torch.ones(2), same, torch.tensor([0.3, -1.0])).tolist() == pytest.approx([1, 1])
-        assert moved(torch.ones(2), torch.zeros(2, 2), torch.tensor([1.0, 1.0])).tolist() == [1, 1]
+        assert updated_weights(torch.ones(2), same, torch.tensor([0.3, -1.0])).tolist() == pytest.approx([1, 1])
+        assert updated_weights(torch.ones(2), torch.zeros(2, 2), torch.tensor([1.0, 1.0])).tolist() == [1, 1]
 
     def test_the_gradient_is_that_of_the_heads(self, base: Path) -> None:
         network = open_network(str(base), replace(SETTINGS, heads=2))
@@ -152,7 +152,7 @@ class TestLearned:
 
         def run(work: Path, stop: int | None) -> Any:
             if stop is not None:
-                real, count = DomainWeights.of, iter(range(10_000))
+                real, count = DomainWeights.factors, iter(range(10_000))
 
                 def dying(self: DomainWeights, want: Targets) -> torch.Tensor:
                     if next(count) == stop:
@@ -160,7 +160,7 @@ class TestLearned:
                     return real(self, want)
 
                 with monkeypatch.context() as patch:
-                    patch.setattr(DomainWeights, "of", dying)
+                    patch.setattr(DomainWeights, "factors", dying)
                     with pytest.raises(KeyboardInterrupt):
                         student.train(data, seed=0, say=lambda line: None, work=work)
             return student.train(data, seed=0, say=lambda line: None, work=work).summary

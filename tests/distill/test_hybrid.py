@@ -213,7 +213,7 @@ def test_what_a_step_looks_like_counts_against_the_steps_before_it(folder: Path)
     scorer = load_verifier(folder).scorer
     assert isinstance(scorer, hybrid.HybridScorer)
     view = scorer.reader.read([ITEM])[0]
-    said = hybrid._said(scorer.states, scorer.surprise, view)
+    said = hybrid._probe_log_odds(scorer.states, scorer.surprise, view)
     plain = scorer.linear.score([ITEM])[0]
     z = np.log(plain / (1 - plain))
     first = z[0] + scorer.usual + said[0] - scorer.usual

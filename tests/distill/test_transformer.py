@@ -176,6 +176,39 @@ def test_another_run_does_not_go_on_from_a_checkpoint(base: Path, data: Path, tm
     assert torch.equal(parameter, before)
 
 
+def test_a_full_disk_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The state cannot be written: one warning. Once there is room, the next checkpoint has the best weights too."""
+    from distill.training import checkpoint
+    from distill.training.checkpoint import Checkpoints, State
+    from distill.training.loop import Log
+
+    parameter, said = torch.nn.Parameter(torch.ones(3)), list[str]()
+    optimizer = torch.optim.AdamW([parameter])
+    saved = Checkpoints(tmp_path, "run", {"p": parameter}, optimizer, every=0, say=said.append)
+    log = Log(tmp_path, 0, lambda record: None, saved.warn)
+    log.write({"step": 1})
+    state = State(step=2, best={"step": 2, "f1": None, "loss": 1.0})
+
+    def full(*args: Any, **kwargs: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write", full)
+        patch.setattr(Path, "open", full)
+        saved.keep_best(2)
+        saved.save(state)
+        log.write({"step": 2})
+    assert len(said) == 1
+    assert "No space left on device; training continues" in said[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["training.jsonl"]
+    with torch.no_grad():
+        parameter.zero_()
+    saved.save(state)
+    assert Checkpoints(tmp_path, "run", {"p": parameter}, optimizer, every=0).resume() == state
+    saved.restore_best()
+    assert parameter.tolist() == [1.0, 1.0, 1.0]
+
+
 def test_two_processes_have_the_losses_of_one(base: Path, data: Path, tmp_path: Path) -> None:
     """Under torchrun with gloo; the same steps, shared out. (Three processes that import torch: a few seconds.)"""
     settings = TrainingSettings(lr=5e-3, epochs=3, batch_tokens=256, dtype="fp32", device="cpu", evaluations=2)

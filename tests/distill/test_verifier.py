@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from critic_prm.data.judgement import Verdict
 from critic_prm.data.trajectory import Step, Trajectory
 from distill.decision import Calibration
-from distill.types import Item
+from distill.types import Item, Scorer
 from distill.verifier import Verifier
 
 
 @dataclass
-class Half:
+class Half(Scorer):
     """Gives every step 0.5."""
 
     batch: int = 32

@@ -284,20 +284,26 @@ def new_folder(out: str | Path, mark: str, noun: str) -> Iterator[Path]:
     there, calling it `noun`, and InputError if `out` cannot be written.
     """
     target = Path(out)
-    if target.exists() and not (target / mark).is_file() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} exists and is not {'an' if noun[0] in 'aeiou' else 'a'} {noun}; choose a new folder")
-    work = target.with_name(f".{target.name}.partial")
+    check_replaceable(target, mark, noun)
+    place = target.absolute()
+    work = place.with_name(f".{place.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
     signals.note(str(target), "was not written")
     try:
         work.mkdir(parents=True)
         yield work
-        _put(work, target)
+        _put(work, place)
         signals.note(str(target), "is complete")
     except OSError as error:
         raise InputError(str(target), f"cannot be written: {error.strerror or error}", "choose another folder") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def check_replaceable(target: Path, mark: str, noun: str) -> None:
+    """Raise UsageError unless `target` is missing, an empty folder or a folder with the file `mark`, called a `noun`."""
+    if target.exists() and not (target / mark).is_file() and (not target.is_dir() or any(target.iterdir())):
+        raise UsageError(f"{target} exists and is not {'an' if noun[0] in 'aeiou' else 'a'} {noun}; choose a new folder")
 
 
 def _put(work: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from distill.data import TrainingSet
 from distill.decision import Floats
 from distill.settings import LoadOptions
-from distill.types import Item, StudentType, Trained
+from distill.types import Item, Scorer, StudentType, Trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Steady:
+class Steady(Scorer):
     """Student and scorer in one; see `Student` and `Scorer`."""
 
     p: float

@@ -145,7 +145,7 @@ def test_growing_trees_are_remembered_and_forgotten(causal: Path) -> None:
         items = [(problem, steps[:depth]) for problem, steps in [*BRANCHES, *ITEMS]]
         assert np.abs(scores(growing, items) - scores(plain, items)).max() < 1e-6
     assert runner.traces
-    small = PrefixCachedRunner(runner.machine, most=1000)
+    small = PrefixCachedRunner(runner.machine, max_bytes=1000)
     assert [f.p.tolist() for f in small.run(growing.scorer.encoder.encode_many(ITEMS[:3]))]  # type: ignore[attr-defined]
     assert sum(trace.bytes for trace in small.traces) <= 1000
 

@@ -42,7 +42,7 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
     """Labels -> chats -> training -> greedy answers -> the style's reader -> the verdicts of the judge."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from distill.sft.asking import Answerer, found_error, measure
+    from distill.sft.asking import Answerer, first_error_named, measure
 
     result, base = await made.overfit(tmp_path, few, short)
     assert result.metrics["dev"]["judging"] == {
@@ -53,7 +53,7 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "judge")
     style = open_style(str(tmp_path / "judge" / "short.jinja"))
     readings = Answerer(model, tokenizer, 64).readings(style, few)
-    assert [found_error(reading) for reading in readings] == [t.label for t in few]
+    assert [first_error_named(reading) for reading in readings] == [t.label for t in few]
     assert [[v.critique for v in reading[0].verdicts] for reading in readings] == [
         [
             f"I add again: {t.texts[k]} is {'off' if k == t.label else 'fine'}."
