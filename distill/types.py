@@ -149,12 +149,14 @@ def choose_student(text: str, settings: TrainingSettings = DEFAULT_TRAINING, opt
     """
     name, _, base = text.partition(":")
     names = registry.names("student")
+    if name not in names and base and not Path(text).exists():
+        raise UsageError(f"there is no student {name!r}; available: {', '.join(names)}")
     if name not in names:
         name, base = next(name for name in names if open_student(name).takes_bare_base), text
     student = open_student(name)
     if bool(base) != student.needs_base:
-        how = f"needs a base: --student {name}:BASE" if student.needs_base else f"has no base: --student {name}"
-        raise UsageError(f"the student is {text!r}, but {name} {how}")
+        problem = f"needs a base: --student {name}:BASE" if student.needs_base else f"has no base: --student {name}"
+        raise UsageError(f"the student is {text!r}, but {name} {problem}")
     check_settings(name, settings)
     return student.make(base, settings, parse_options(registry.load("student", name), options, f"the {name} student"))
 

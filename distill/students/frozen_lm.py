@@ -207,7 +207,8 @@ def _step(expected: Floats, ids: NDArray[np.int64], marks: Marks) -> list[float]
         float((lost > 0).mean()), float((surprise > 3).mean()),
         *_mean_and_max(surprise, digit), *_mean_and_max(excess, digit), *_mean_and_max(lost, digit),
         *_mean_and_max(surprise, result), *_mean_and_max(lost, result), *_mean_and_max(surprise, ~digit),
-        -expected[-1, 0], expected[-1, 1], surprise[0], surprise[:5].mean(), surprise[-5:].mean(), float(digit.mean()), float(len(names)),
+        -expected[-1, 0], expected[-1, 1], surprise[0], surprise[:5].mean(), surprise[-5:].mean(),
+        float(digit.mean()), float(len(names)),
     ]  # fmt: skip
 
 

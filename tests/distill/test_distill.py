@@ -89,7 +89,9 @@ def test_scores_do_not_depend_on_batch_or_later_steps(verifier_folder: Path) -> 
 
 def test_unknown_student_lists_what_there_is(training_set: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="linear"):
-        distill(training_set, tmp_path / "v", student="quantum")
+        distill(training_set, tmp_path / "v", student="quantum:./base")
+    with pytest.raises(InputError, match="quantum: its tokenizer"):
+        distill(training_set, tmp_path / "v", student="quantum")  # a base alone
     assert not (tmp_path / "v").exists()
 
 

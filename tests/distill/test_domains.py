@@ -21,10 +21,10 @@ from distill.training.domains import (
     DomainWeights,
     domain_numbers,
     head_gradient,
-    updated_weights,
     parse_weights,
     split_trusted,
     trusted_loss,
+    updated_weights,
 )
 from distill.training.loop import ANCHOR, anchor, spread
 from distill.training.network import open_network, open_tokenizer
