@@ -68,7 +68,7 @@ def formats() -> str:
 
     from critic_prm.data.formats.convert import described
 
-    head = ("format", "what it is", "reads", "writes", "label field", "first step is", "neutral", "after the first error")
+    head = ("format", "description", "reads", "writes", "label field", "first step number", "neutral", "after the first error")
     rows = (
         f"| `{name}` | {what} | yes | {'no' if own.write is None else 'yes'} | {own.labels}"
         f" | {'' if own.index_base is None else own.index_base} | {own.neutral} | {own.after_error} |"

@@ -94,7 +94,7 @@ def test_the_list_is_a_block_a_format_that_fits_a_terminal() -> None:
     assert "trl (reads and writes)" in lines
     assert "mrben (reads)" in lines
     text = " ".join(" ".join(lines).split())
-    assert "`mistake_index`: first wrong step, null when every step is right; first step 0; neutral: cannot be said;" in text
+    assert "`mistake_index`: first incorrect step, null if every step is correct; first step 0; neutral: not supported;" in text
 
 
 def test_the_input_is_never_written_over(source: Path, tmp_path: Path) -> None:

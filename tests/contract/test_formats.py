@@ -72,7 +72,7 @@ def test_a_wrong_format_is_an_error_that_names_the_right_one(tmp_path: Path, nam
     wrong = "trl" if name != "trl" else "prmbench"
     with pytest.raises(InputError) as caught:
         list(read_trajectories(written(tmp_path / "x.jsonl", sample(name)), wrong))
-    assert caught.value.problem == f"this is no {wrong} row; it looks like {name}"
+    assert caught.value.problem == f"this is not a {wrong} row; it looks like {name}"
     assert caught.value.fix == f"use --from {name}"
 
 

@@ -39,7 +39,7 @@ FORMAT = Format(
     write=write,
     fields=("input", "steps", "mistake_index"),
     certainty=2,
-    labels="`mistake_index`: first wrong step, null when every step is right",
+    labels="`mistake_index`: first incorrect step, null if every step is correct",
     index_base=0,
     keeps=("final_answer", "gold_answer"),
 )

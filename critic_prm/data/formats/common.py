@@ -274,7 +274,7 @@ class Format:
     """How steps are labelled, in words for the table of formats."""
     index_base: int | None = None
     """The number of the first step, None if steps have no numbers."""
-    neutral: str = "cannot be said"
+    neutral: str = "not supported"
     """How a neutral step is labelled."""
     after_error: str = "not labelled"
     """How steps after the first error are labelled."""

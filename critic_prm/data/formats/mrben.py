@@ -73,6 +73,6 @@ FORMAT = Format(
     sample={"u": [{"Question": "p", _STEPS: ["s"], _FIRST: "1"}]},
     read=read,
     score=score,
-    labels=f'`{_FIRST}`: number as text, "N/A" when right; for code the text of the wrong line',
+    labels=f'`{_FIRST}`: number as text, "N/A" if all correct; for code the text of the incorrect line',
     index_base=1,
 )

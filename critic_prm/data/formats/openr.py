@@ -57,7 +57,7 @@ FORMAT = Format(
     read=read,
     write=write,
     score=score,
-    labels="`labels`: 1 or 0 per step tagged `ки`; or `mc_value`: share of rollouts that end right",
+    labels="`labels`: 1 or 0 per step tagged `ки`; or `mc_value`: share of rollouts with the correct answer",
     after_error="labelled",
     step_labels=(1.0, 0.0),
 )

@@ -19,6 +19,6 @@ FORMAT = Format(
     read=read,
     fields=("problem", "student_incorrect_solution", "incorrect_index"),
     certainty=3,
-    labels="`incorrect_index`: first wrong step, null when every step is right",
+    labels="`incorrect_index`: first incorrect step, null if every step is correct",
     index_base=0,
 )

@@ -28,6 +28,6 @@ FORMAT = Format(
     read=read,
     fields=("question", "history", "mistake_step"),
     certainty=3,
-    labels="`mistake_step`: the decisive wrong step, as text; every run failed",
+    labels="`mistake_step`: the decisive incorrect step, as text; every run failed",
     index_base=0,
 )
