@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +16,6 @@ import orjson
 
 from critic_prm.critics.llm import LLMCritic
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.engine.budget import NAMES
 from critic_prm.engine.entries import fresh_reply
 from critic_prm.errors import InputError, ProviderError, UsageError
 from critic_prm.option import options_help
@@ -82,7 +82,7 @@ async def examine(critic: LLMCritic, patience: float, golden: Path | None = None
     reply, seconds, allowance = answer
     findings += [
         Finding("model", "ok", f"{provider.name}/{provider.model}" + (f", answers as {reply.model}" if reply.model else "")),
-        _ended(reply, seconds, wire),
+        _ended(reply, seconds, wire, provider.token_limits),
         _usage(reply),
     ]
     if asks_for_schema(wire):
@@ -146,8 +146,8 @@ def _failed(error: ProviderError) -> Finding:
     return Finding(what[error.failure], "bad", str(error))
 
 
-def _ended(reply: Reply, seconds: float, wire: Wire) -> Finding:
-    name = next((name for name in NAMES if name in wire), "no limit of tokens")
+def _ended(reply: Reply, seconds: float, wire: Wire, limits: Sequence[str]) -> Finding:
+    name = next((name for name in limits if name in wire), "no limit of tokens")
     said = f"came after {seconds:.1f} s, ended by {reply.finish!r}; {name} was accepted"
     if reply.finish == "length":
         return Finding("answer", "bad", f"cut at {wire.get(name)} tokens: {said}; raise --max-tokens or lower --effort")
@@ -236,8 +236,13 @@ def _price(prices: Prices | None, hint: str) -> Finding:
 
 
 def _sent(wire: Wire) -> Finding:
-    parameters = {name: value for name, value in wire.items() if name not in ("messages", "system")}
+    parameters = {name: _shortened(value) for name, value in wire.items() if name not in ("messages", "system")}
     return Finding("sent", "ok", orjson.dumps(parameters).decode())
+
+
+def _shortened(value: Any) -> Any:
+    """Shorten a long text, such as a prompt that is not in `messages`."""
+    return f"{value[:40]}..." if isinstance(value, str) and len(value) > 200 else value
 
 
 GOLDEN_QUESTION = (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
 from critic_prm.errors import BudgetError
 from critic_prm.providers.models import Prices
-from critic_prm.providers.provider import Usage, Wire, requested_tier
+from critic_prm.providers.provider import LIMIT_FIELDS, Usage, Wire, prompt_parts, requested_tier
 
 TOKENS_PER_BYTE = 0.35
 """Assumed tokens per byte of a prompt's JSON until a reply shows a higher ratio. English prose has 0.22, digits and Chinese
@@ -32,6 +33,8 @@ class Budget:
     prices: Prices | None = None
     budget_usd: float | None = None
     max_requests: int | None = None
+    token_limits: Sequence[str] = LIMIT_FIELDS
+    """The provider's fields that limit the tokens of a reply."""
     requests: int = 0
     spent: float = 0.0
     spent_online: float = 0.0
@@ -133,7 +136,7 @@ class Budget:
         factor = self.prices.factor(requested_tier(wire), batch=batch) or 0.0
         factor = factor if batch else max(factor, self._dearest)
         tokens = int(size * self._ratio) + 1
-        output = reply_limit(wire) or max(self._longest, UNSEEN_OUTPUT)
+        output = reply_limit(wire, self.token_limits) or max(self._longest, UNSEEN_OUTPUT)
         dearer_written = (self.prices.written or 0.0) > self.prices.input
         hour = _asks_for_an_hour(wire)
         dearest = self.prices.cost(Usage(tokens, output, 0, tokens if dearer_written or hour else 0, 0, tokens if hour else 0))
@@ -149,7 +152,7 @@ class Reservation:
 
 
 def _prompt_bytes(wire: Wire) -> int:
-    return len(orjson.dumps([wire.get("messages"), wire.get("system")]))
+    return len(orjson.dumps(prompt_parts(wire)))
 
 
 def _asks_for_an_hour(wire: Wire) -> bool:
@@ -164,21 +167,18 @@ def _choices(wire: Wire) -> int:
     return n if isinstance(n, int) and n > 1 else 1
 
 
-NAMES = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-
-
-def reply_limit(wire: Wire) -> int | None:
-    """Return the maximum number of reply tokens that `wire` asks for, or None."""
-    for name in NAMES:
+def reply_limit(wire: Wire, fields: Sequence[str] = LIMIT_FIELDS) -> int | None:
+    """Return the maximum number of reply tokens that `wire` asks for in one of `fields`, or None."""
+    for name in fields:
         value = wire.get(name)
         if isinstance(value, int) and value > 0:
             return value
     return None
 
 
-def with_doubled_max_tokens(wire: Wire) -> Wire | None:
+def with_doubled_max_tokens(wire: Wire, fields: Sequence[str] = LIMIT_FIELDS) -> Wire | None:
     """Return `wire` with twice the token limit, or None if it has no limit."""
-    limit = reply_limit(wire)
+    limit = reply_limit(wire, fields)
     if limit is None:
         return None
-    return {name: 2 * limit if name in NAMES and value is not None else value for name, value in wire.items()}
+    return {name: 2 * limit if name in fields and value is not None else value for name, value in wire.items()}

@@ -247,7 +247,8 @@ class Cache:
                 SELECT r.input_tokens, r.output_tokens,
                     length(CAST(p.messages AS BLOB)) + length(CAST(i.text AS BLOB)) AS size
                 FROM reply r JOIN prompt p ON r.prompt = p.hash JOIN instruction i ON p.instruction = i.hash
-                WHERE r.provider = ? AND r.model = ? AND r.input_tokens > 0 ORDER BY r.rowid DESC LIMIT 500)""",
+                WHERE r.provider = ? AND r.model = ? AND r.input_tokens > 0 AND p.messages != '[]'
+                ORDER BY r.rowid DESC LIMIT 500)""",
             (provider, model),
         ).fetchone()
         return row[0], row[1] or 0.0, row[2] or 0.0

@@ -128,7 +128,11 @@ class Client:
             with suppress(_Abandoned):
                 return await asyncio.shield(flight)
         stored = self.cache.get(key)
-        if stored is None and key in self._cut and (wider := with_doubled_max_tokens(wire)) is not None:
+        if (
+            stored is None
+            and key in self._cut
+            and (wider := with_doubled_max_tokens(wire, self.provider.token_limits)) is not None
+        ):
             wider_key = request_key(wider, sample, salt)
             stored = self.cache.get(wider_key) or (self.cache.attempted(wider_key, "length") if cut_will_do else None)
             key, wire = (key, wire) if stored is None else (wider_key, wider)
@@ -214,7 +218,7 @@ class Client:
                 self._cut.add(question.key)
             if asking < self.settings.regenerate:
                 self.counts["reasked"] += 1
-                asked = with_doubled_limit(question) if reply.finish == "length" else question
+                asked = with_doubled_limit(question, self.provider) if reply.finish == "length" else question
         return Answer(asked.key, reply, usage=total)
 
     async def _get(self, question: PendingRequest) -> tuple[Reply, float]:

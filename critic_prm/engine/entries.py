@@ -41,9 +41,9 @@ class PendingRequest:
         return Marked(self.wire) if self.request is None else provider.marked(self.wire, self.request, self.whole)
 
 
-def with_doubled_limit(question: PendingRequest) -> PendingRequest:
+def with_doubled_limit(question: PendingRequest, provider: Provider) -> PendingRequest:
     """Return the same request with twice the token limit, or unchanged if it has no limit."""
-    wider = with_doubled_max_tokens(question.wire)
+    wider = with_doubled_max_tokens(question.wire, provider.token_limits)
     if wider is None:
         return question
     key = request_key(wider, question.sample, question.salt)

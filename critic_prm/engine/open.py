@@ -47,7 +47,7 @@ def open_client(provider: Provider, judging: JudgeOptions) -> Client:
         provider,
         lambda: Cache(judging.db, durable=judging.durable, readonly=judging.offline),
         gate,
-        Budget(prices, judging.budget_usd, judging.max_requests),
+        Budget(prices, judging.budget_usd, judging.max_requests, provider.token_limits),
         ClientSettings(
             max_retries=judging.max_retries,
             regenerate=judging.regenerate,

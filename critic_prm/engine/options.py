@@ -48,7 +48,7 @@ class JudgeOptions:
     db: Annotated[Path, Option(panel="Run")] = Path("critic-prm.db")
     """Cache file. Every paid reply is stored here and reused."""
     base_url: str | None = None
-    """Base URL of an OpenAI- or Anthropic-compatible server."""
+    """Base URL of the provider's server, such as http://localhost:8000/v1."""
     option: Annotated[tuple[str, ...], Option(metavar="KEY=VALUE")] = ()
     """Set an option of the provider or critic; `critic-prm doctor JUDGE` lists those of a provider. May be repeated."""
     offline: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, tee
 
@@ -15,7 +15,7 @@ from critic_prm.engine.budget import reply_limit
 from critic_prm.label.sampling import Samples
 from critic_prm.providers.images import ImageError
 from critic_prm.providers.models import Prices, did_you_mean
-from critic_prm.providers.provider import Wire, request_key, requested_tier
+from critic_prm.providers.provider import Wire, prompt_parts, request_key, requested_tier
 
 BYTES_PER_TOKEN = (4.6, 2.9)
 """Bytes of a prompt's JSON per token, highest and lowest: English prose has more, digits, code and Chinese have fewer."""
@@ -78,6 +78,7 @@ class Estimate:
 class _Sum:
     """Totals of the requests to send."""
 
+    token_limits: Sequence[str]
     count: int = 0
     size: int = 0
     steps: int = 0
@@ -86,9 +87,9 @@ class _Sum:
 
     def add(self, wire: Wire, steps: int) -> None:
         self.count += 1
-        self.size += len(orjson.dumps([wire.get("messages"), wire.get("system")]))
+        self.size += len(orjson.dumps(prompt_parts(wire)))
         self.steps += steps
-        limit = reply_limit(wire)
+        limit = reply_limit(wire, self.token_limits)
         self.limits += limit or 0
         self.unlimited |= limit is None
 
@@ -98,7 +99,7 @@ def estimate(critic: LLMCritic, trajectories: Iterable[Trajectory], samples: Sam
     input. Raises InputError."""
     provider, cache, prices = critic.client.provider, critic.client.cache, critic.client.money.prices
     per_step = critic.style.per == "step"
-    sure, most = _Sum(), _Sum()
+    sure, most = _Sum(provider.token_limits), _Sum(provider.token_limits)
     rows = requests = cached = 0
     bad: list[str] = []
     source = iter(trajectories)

@@ -14,7 +14,7 @@ import orjson
 from critic_prm.errors import ProviderError
 from critic_prm.providers.failures import DAILY, Heard, verdict
 from critic_prm.providers.post import Answered, Post
-from critic_prm.providers.provider import RateLimits, RawReply, Wire, reading_answer
+from critic_prm.providers.provider import RateLimits, RawReply, Wire, prompt_parts, reading_answer
 from critic_prm.safe_text import safe_text, without_keys
 
 LONGEST_WAIT = 3600.0
@@ -106,7 +106,7 @@ def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> 
 
     def clean(text: str) -> str:
         text = safe_text(without_keys(text, secrets))
-        prompt = " ".join(" ".join(_texts([wire.get("messages"), wire.get("system")])).split())
+        prompt = " ".join(" ".join(_texts(prompt_parts(wire))).split())
         for start in range(0, max(len(text) - ECHO, 0) + 1, ECHO // 2):
             if len(piece := text[start : start + ECHO]) == ECHO and piece in prompt:
                 return text[:start].rstrip() + " [the server quotes the prompt]"

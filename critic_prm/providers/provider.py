@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Wire = dict[str, Any]
 """The exact JSON body of a request, as it is sent. The cache key is a hash of it."""
 
+LIMIT_FIELDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""The fields of a body that limit the tokens of a reply, by OpenAI's, Anthropic's and other servers' names."""
+
 Finish = Literal["stop", "length", "refusal", "filter", "other"]
 
 
@@ -271,7 +274,8 @@ class Provider(Protocol):
     def connect(cls, model: str, base_url: str | None, options: Any = None) -> Provider:
         """Open the provider for a model. `options` is an object of the module's `Options` class, None if it has none.
 
-        Nothing may be sent or loaded before the first request. Raises UsageError and ConfigError.
+        Nothing may be sent or loaded before the first request. Raises UsageError for invalid options. A missing key or address
+        is not an error here: a dry run needs neither. The first request raises ConfigError.
         """
         ...
 
@@ -281,6 +285,11 @@ class Provider(Protocol):
         for every model. "in-process": the model runs in this process, so there is no rate limit to discover. "cache-markers":
         its prompt cache needs the markers of `marked`."""
         return ()
+
+    @property
+    def token_limits(self) -> Sequence[str]:
+        """The fields of a body that limit the tokens of a reply. A truncated reply is requested again with twice the limit."""
+        return LIMIT_FIELDS
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -302,7 +311,8 @@ class Provider(Protocol):
 
     @staticmethod
     def read(raw: Mapping[str, Any]) -> Reply:
-        """Parse a decoded body, fresh or stored. Pure. Raises ProviderError when it does not have the structure of a reply."""
+        """Parse a decoded body, fresh or stored. Pure. Raises ProviderError when it does not have the structure of a reply; the
+        caller converts any other exception, such as a KeyError, to one (see `reading_answer`)."""
         ...
 
     def marked(self, wire: Wire, request: Request, whole: bool = False) -> Marked:
@@ -345,6 +355,11 @@ def request_key(wire: Mapping[str, Any], sample: int = 0, salt: str = "") -> str
     """
     canonical = orjson.dumps([wire, sample, salt], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()
+
+
+def prompt_parts(wire: Mapping[str, Any]) -> list[Any]:
+    """Return the parts of a body that hold the prompt: `messages` and `system`, or the whole body if it has no `messages`."""
+    return [wire["messages"], wire.get("system")] if "messages" in wire else [wire]
 
 
 def asks_for_schema(wire: Mapping[str, Any]) -> bool:

@@ -179,7 +179,7 @@ def verdict_so_far(client: Client, ledger: Ledger, question: PendingRequest) -> 
     """
     asked, before = question, ledger.tries(question.key)
     if client.settings.regenerate and _was_cut(client, question.key, before):
-        asked = with_doubled_limit(question)
+        asked = with_doubled_limit(question, client.provider)
         if asked.key != question.key:
             answer = _outcome(client, ledger, asked, ledger.tries(asked.key))
             if answer is not None and answer.reply is None:

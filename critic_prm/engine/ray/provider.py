@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,6 +90,10 @@ class RemoteProvider(Provider):
     @property
     def capabilities(self) -> Collection[Capability]:
         return self.inner.capabilities
+
+    @property
+    def token_limits(self) -> Sequence[str]:
+        return self.inner.token_limits
 
     def wire(self, request: Request) -> Wire:
         return self.inner.wire(request)
