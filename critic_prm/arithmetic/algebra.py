@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -20,23 +20,15 @@ _FUNCTION_NAMES = frozenset("fghpqFGHPQSTACEVWNLRu")
 _NUMBERS = frozenset({"π", "\\pi"})
 
 
-class Assignment(Mapping[str, Value]):
+class Assignment(dict[str, Value]):
     """Gives every letter the value that a function computes from its name."""
 
     def __init__(self, value: Callable[[str], Value]) -> None:
+        super().__init__()
         self.value = value
 
-    def __contains__(self, letter: object) -> bool:
-        return True
-
-    def __getitem__(self, letter: str) -> Value:
+    def __missing__(self, letter: str) -> Value:
         return self.value(letter)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 1
 
 
 def _probe(seed: int, letter: str) -> Value:

@@ -244,6 +244,11 @@ _UNUSUAL = re.compile(
 """Matches problems in which digits or operators may have an unusual meaning."""
 
 
+def excused(text: str, problem: str) -> bool:
+    """Return whether the wording of a step or its problem explains every relation that does not hold."""
+    return _HEDGE.search(text) is not None or _UNUSUAL.search(problem, 0, MAX_TEXT) is not None
+
+
 def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Claim]:
     """Return every written relation in `text`, in order. `problem` shows whether signs have their usual meaning.
 
@@ -268,7 +273,7 @@ def check(text: str, problem: str = "", notes: Notes | None = None) -> list[Clai
             break
     if notes is not None and notes.asked is not None:
         claims += _onward(notes, text)
-    if any(claim.finding == "false" for claim in claims) and (_HEDGE.search(text) or _UNUSUAL.search(problem, 0, MAX_TEXT)):
+    if any(claim.finding == "false" for claim in claims) and excused(text, problem):
         return [replace(claim, finding="unclear") if claim.finding == "false" else claim for claim in claims]
     return claims
 
@@ -398,7 +403,7 @@ def _numbers(a: Term, relation: str, b: Term, inner: bool, place: _Place) -> Cla
             return Claim("true", relation, span, a.value, b.value)
         doubt = explained(a, b, inner)
         if not inner and not doubt and place.chain.bullet is not None and place.chain.bullet.text == "-":
-            negative = replace(a.side, tokens=(place.chain.bullet, *a.side.tokens))
+            negative = a.side._replace(tokens=(place.chain.bullet, *a.side.tokens))
             doubt = holds(term(negative, PLAIN, place.values), relation, b)
     except Unreadable:
         return Claim("unread", relation, span)

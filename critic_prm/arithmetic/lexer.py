@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,6 +37,8 @@ class Token(NamedTuple):
     """Decimal places as written; -1 for a Unicode fraction such as ½."""
 
 
+_make: Callable[[tuple[str, str, int, int, bool, Value, int]], Token] = partial(tuple.__new__, Token)
+"""Like `Token`, but without a Python call: most of the time of a step goes into its tokens."""
 WORDS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 
 
@@ -44,50 +47,92 @@ def words(name: str) -> frozenset[str]:
     return frozenset(WORDS["words"][name].split())
 
 
-def _symbols(section: str) -> dict[str, str]:
-    """Map every spelling of a section of words.toml to its symbol."""
-    return {spelling: symbol for symbol, spellings in WORDS[section].items() for spelling in spellings.split()}
-
-
-_RELATIONS, _OPERATORS, _FUNCTIONS = _symbols("relations"), _symbols("operators"), _symbols("functions")
 _COMMANDS = {name: frozenset(listing.split()) for name, listing in WORDS["commands"].items()}
 _SILENT, _HUGGING, _ARROWS = _COMMANDS["silent"] | {"\\ "}, _COMMANDS["hugging"], _COMMANDS["arrows"]
-_LETTERS = _COMMANDS["letters"]
 _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-_OPEN, _CLOSE = {"(": "(", "[": "(", "{": "(", "\\{": "(", "（": "("}, {")", "]", "}", "\\}", "）"}
+_OPEN = frozenset("([{（")
+_SYMBOLS: dict[str, tuple[str, str]] = {
+    **{letter: ("v", letter) for letter in _COMMANDS["letters"]},
+    **{arrow: ("b", arrow) for arrow in _ARROWS},
+    "\\{": ("(", "\\{"),
+    "\\}": (")", "\\}"),
+    **{
+        spelling: (kind, symbol)
+        for kind, section in (("f", "functions"), ("r", "relations"), ("o", "operators"))
+        for symbol, spellings in WORDS[section].items()
+        for spelling in spellings.split()
+    },
+}
+"""The kind and the text of the token of each symbol and LaTeX command."""
 
-_TOKEN = re.compile(
-    r"""[ \t\u00a0\u2009\u202f~]*(?:
-   (?P<ordinal>\d+(?:st|nd|rd|th)\b)
-  |(?P<clock>\d+(?::\d+)+|\d+(?:\.\d+)?(?:[ ]:[ ]|:)(?=\d)|\d+\s?(?:[ap]\.?m\b\.?|o'clock)|\d+(?:\.\d+){2,})
-  |(?P<choose>\d{1,3}C\d{1,3}\b)
-  |(?P<root>sqrt(?=[ ]?\())
-  |(?P<number>(?:\d{1,3}(?:(?:,|\{,\}|\\,|,\\!)\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?|\.\d+)
-  |(?P<vulgar>[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])
-  |(?P<superscript>[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
-  |(?P<degree>\^\s*\{?\s*\\circ\s*\}?|°|\\degree|\\circ)
-  |(?P<label>\\(?:text|mathrm|mbox|textbf|textit|operatorname|textrm)\s*\{[^{}]{0,80}\}(?:\^\{?[23]\}?)?)
-  |(?P<dots>\.\.\.+|…|\\[lcv]?dots[bc]?|\\overline|\\bar)
-  |(?P<line>\n|\$\$|\\[\[\]]|\\\\(?:\[[^\]\n]{0,9}\])?)
-  |(?P<arrow>[=-]+>|<[=-]+>|<-|→|⇒|⟹|⇔|∴|↔|\|\||&&)
-  |(?P<calculator><<[^<>]{0,120}>>)
-  |(?P<odd>[+\-*/]=|<<+|>>+|\\[pm]{2}|±|[=<>]/|≡|∝|\\equiv|\\cong|\\sim|\\pmod|\\bmod|\\mod|\\propto|={3,})
-  |(?P<relation>==|:=|&=|!=|<=|>=|[=<>≤≥≠≈≃≅])
-  |(?P<stars>\*\*+)
-  |(?P<equals>(?<!or[ ])(?:is[ ]|are[ ])?equals?(?:[ ]to)?\b(?!-))
-  |(?P<pi>π)
-  |(?P<function>(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|exp|gcd|GCD|lcm|LCM|max|min|floor|ceil|mod|MOD|abs|det|round|nCr|nPr)(?![^\W\d_])
-  |(?P<word>[^\W\d_π]\w*(?:(?<=_)\{[^{}\s]{1,12}\})?(?:[-'’][^\W\d_]\w*)*)
-  |(?P<command>\\[A-Za-z]+|\\.)
-  |(?P<money>[$€£¥₹])
-  |(?P<sign>[-+−–*×·∗⋅•✕✖/÷∕⁄^%!√])
-  |(?P<bracket>[()\[\]{}（）])
-  |(?P<hash>\#+)
-  |(?P<stop>[.,;?"“”`]|[:：，。；])
-  |(?P<amp>&)
-  |(?P<other>.))""",
-    re.VERBOSE | re.DOTALL,
+_WORD = r"\w*(?:(?<=_)\{[^{}\s]{1,12}\})?(?:[-'’][^\W\d_]\w*)*"
+_RULES = (
+    ("word", r"[^\W\d_acdefgGiLlMmnrstπ½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⁰¹²³⁴⁵⁶⁷⁸⁹]" + _WORD),
+    ("bracket", r"[()\[\]{}（）]"),
+    ("command", r"\\(?:[afghijknqruwxyzA-Z][A-Za-z]*|[^A-Za-z\[\]\\])"),
+    ("whole", r"\d\d*(?![\d:.,{\\CeEstnr]|[ ]:|\s?[apo])"),
+    ("ordinal", r"\d\d*(?:st|nd|rd|th)\b"),
+    ("clock", r"\d\d*(?:(?::\d+)+|(?:\.\d+)?(?:[ ]:[ ]|:)(?=\d)|\s?(?:[ap]\.?m\b\.?|o'clock)|(?:\.\d+){2,})"),
+    ("choose", r"\d\d{0,2}C\d{1,3}\b"),
+    ("number", r"\d(?:\d{0,2}(?:(?:,|\{,\}|\\,|,\\!)\d{3})+(?![\d])|\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?"),
+    ("root", r"sqrt(?=[ ]?\()"),
+    ("equals", r"[aei](?<!or[ ].)(?:(?<=i)s[ ]equals?|(?<=a)re[ ]equals?|(?<=e)quals?)(?:[ ]to)?\b(?!-)"),
+    (
+        "function",
+        r"[acdefgGLlMmnrst](?:rc(?<=arc)(?:sin|cos|tan|cot|sec|csc)h?|in(?:(?<=sin)h?|(?<=min))|os(?<=cos)h?|an(?<=tan)h?|"
+        r"ot(?<=cot)h?|ec(?<=sec)h?|sc(?<=csc)h?|bs(?<=abs)|eil(?<=ceil)|og(?<=log)|n(?<=ln)|cm(?<=lcm)|CM(?<=LCM)|cd(?<=gcd)|"
+        r"CD(?<=GCD)|ax(?<=max)|od(?<=mod)|OD(?<=MOD)|xp(?<=exp)|loor(?<=floor)|et(?<=det)|ound(?<=round)|"
+        r"[CP]r(?<=n[CP]r))(?![^\W\d_])",
+    ),
+    ("word", r"[acdefgGiLlMmnrst]" + _WORD),
+    ("line", r"\n"),
+    ("line", r"\$\$"),
+    ("money", r"[$€£¥₹]"),
+    ("degree", r"\\(?:degree|circ)"),
+    ("label", r"\\(?:text|mathrm|mbox|textbf|textit|operatorname|textrm)\s*\{[^{}]{0,80}\}(?:\^\{?[23]\}?)?"),
+    ("dots", r"\\(?:[lcv]?dots[bc]?|overline|bar)"),
+    ("line", r"\\(?:[\[\]]|\\(?:\[[^\]\n]{0,9}\])?)"),
+    ("odd", r"\\(?:[pm]{2}|equiv|cong|sim|pmod|bmod|mod|propto)"),
+    ("command", r"\\(?:[A-Za-z]+|.)"),
+    ("arrow", r"[=-][=-]*>"),
+    ("odd", r"[+\-*/]="),
+    ("degree", r"\^\s*\{?\s*\\circ\s*\}?"),
+    ("stars", r"\*\*+"),
+    ("relation", r"!="),
+    ("sign", r"[-+−–*×·∗⋅•✕✖/÷∕⁄^%!√]"),
+    ("arrow", r"<(?:[=-]+>|-)"),
+    ("calculator", r"<<[^<>]{0,120}>>"),
+    ("odd", r"<<+"),
+    ("odd", r">>+"),
+    ("odd", r"[=<>]/"),
+    ("odd", r"={3,}"),
+    ("relation", r"[=<>]=?"),
+    ("relation", r"[≤≥≠≈≃≅]"),
+    ("number", r"\.\d+"),
+    ("dots", r"\.\.\.+"),
+    ("relation", r":="),
+    ("stop", r"[.,;?\"“”`:：，。；]"),
+    ("arrow", r"&&"),
+    ("relation", r"&="),
+    ("amp", r"&"),
+    ("arrow", r"\|\|"),
+    ("arrow", r"[→⇒⟹⇔∴↔]"),
+    ("odd", r"[±≡∝]"),
+    ("dots", r"…"),
+    ("degree", r"°"),
+    ("pi", r"π"),
+    ("vulgar", r"[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]"),
+    ("superscript", r"[⁰¹²³⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹]*"),
+    ("hash", r"\#+"),
+    ("other", r"."),
 )
+"""The kinds of tokens with their patterns; the first pattern that matches counts.
+
+Each pattern starts with a character or a set of characters, because `re` rejects such a pattern without trying it.
+"""
+_KINDS = ("", "", *(kind for kind, _ in _RULES))
+_TOKEN = re.compile(r"[ \t\u00a0\u2009\u202f~]*()(?:" + "|".join(f"{rule}()" for _, rule in _RULES) + ")", re.DOTALL)
+"""Spaces, then a token. The empty group before the token marks its start; the group after it tells which pattern matched."""
 
 
 def lex(text: str) -> list[Token]:
@@ -98,36 +143,49 @@ def lex(text: str) -> list[Token]:
     """
     tokens: list[Token] = []
     marks: list[tuple[int, str]] = []
-    push, tight, closed, length = tokens.append, False, -1, len(text)
+    push, make = tokens.append, _make
+    tight, closed, end, length = False, -1, 0, len(text)
     for match in _TOKEN.finditer(text):
-        kind = match.lastgroup
-        assert kind is not None
-        start, end = match.span(kind)
-        word = text[start:end]
-        if start != match.start():
+        kind = _KINDS[match.lastindex or 0]
+        start = match.start(1)
+        if start != end:
             tight = False
-        if kind == "number":
+        end = match.end()
+        word = text[start:end]
+        if kind == "word":
+            name = len(word) == 1 or not (word.isalpha() or word.replace("-", "").isalpha())
+            push(make(("v" if name else "w", word, start, end, tight, 0, 0)))
+        elif kind == "whole" and end - start <= MAX_DIGITS:
+            push(make(("n", word, start, end, tight, int(word), 0)))
+        elif kind == "bracket":
+            push(make(("(" if word in _OPEN else ")", word, start, end, tight, 0, 0)))
+        elif kind == "sign":
+            push(make((*_SYMBOLS[word], start, end, tight, 0, 0)))
+        elif kind == "command":
+            if word == "\\)":
+                closed = end
+            elif word == "\\(":
+                if closed >= 0 and not text[closed:start].strip():
+                    push(Token("b", word, start, end, tight))
+                elif tokens and tokens[-1].text == "-" and closed == tokens[-1].start - 1:
+                    tokens[-1] = tokens[-1]._replace(kind="b")  # "\\(a\\) - \\(b\\)": a dash between list items
+            if word in _SILENT:
+                tight = tight and word in _HUGGING
+                continue
+            push(make((*(_SYMBOLS.get(word) or ("x", word)), start, end, tight, 0, 0)))
+        elif kind in ("number", "whole"):
             if end - start > MAX_DIGITS:
                 push(Token("x", word, start, end, tight))
             else:
                 value, places = _number(word)
                 push(Token("n", word, start, end, tight, value, places))
-        elif kind == "word":
-            push(Token("v" if len(word) == 1 or not word.replace("-", "").isalpha() else "w", word, start, end, tight))
-        elif kind == "sign":
-            if word == "√":
-                push(Token("f", "sqrt", start, end, tight))
-            else:
-                push(Token("o", _OPERATORS[word], start, end, tight))
         elif kind == "relation":
             if word == "!=" and tight and tokens and tokens[-1].kind in "n)":
                 push(
                     Token("o", "!", start, start + 1, True)
                 )  # 5!=120; `compare` considers whether 5!=6 was meant as "not equal"
                 word = "="
-            push(Token("r", _RELATIONS[word], start, end, tight))
-        elif kind == "bracket":
-            push(Token("(" if word in _OPEN else ")", word, start, end, tight))
+            push(make((*_SYMBOLS[word], start, end, tight, 0, 0)))
         elif kind == "money":
             # Two dollar signs separated only by whitespace close one formula and open the next.
             if word == "$" and closed >= 0 and not text[closed:start].strip() and closed != start:
@@ -139,17 +197,6 @@ def lex(text: str) -> list[Token]:
                 push(Token("x", word, start, end, tight))
             else:
                 push(Token("b", word, start, end, tight))
-        elif kind == "command":
-            if word == "\\)":
-                closed = end
-            elif word == "\\(" and closed >= 0 and not text[closed:start].strip():
-                push(Token("b", word, start, end, tight))
-            elif word == "\\(" and tokens and tokens[-1].text == "-" and closed == tokens[-1].start - 1:
-                tokens[-1] = tokens[-1]._replace(kind="b")  # "\\(a\\) - \\(b\\)": a dash between list items
-            _command(word, start, end, tight, push)
-            if word in _SILENT:
-                tight = tight and word in _HUGGING
-                continue
         elif kind == "line":
             push(Token("l", "\n", start, end, tight))
         elif kind == "calculator":
@@ -199,23 +246,7 @@ def lex(text: str) -> list[Token]:
     return tokens
 
 
-def _command(word: str, start: int, end: int, tight: bool, emit: Callable[[Token], None]) -> None:
-    if word in _SILENT:
-        return
-    if word in _OPERATORS:
-        emit(Token("o", _OPERATORS[word], start, end, tight))
-    elif word in _RELATIONS:
-        emit(Token("r", _RELATIONS[word], start, end, tight))
-    elif word in _FUNCTIONS:
-        emit(Token("f", _FUNCTIONS[word], start, end, tight))
-    elif word in _OPEN or word in _CLOSE:
-        emit(Token("(" if word in _OPEN else ")", word, start, end, tight))
-    elif word in _ARROWS:
-        emit(Token("b", word, start, end, tight))
-    else:
-        emit(Token("v" if word in _LETTERS else "x", word, start, end, tight))
-
-
+@lru_cache(maxsize=1024)
 def _number(word: str) -> tuple[Value, int]:
     """Return the value and the number of decimal places written."""
     digits = word

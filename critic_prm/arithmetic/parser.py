@@ -25,7 +25,7 @@ def tidy(value: Value) -> Value:
         if not math.isfinite(value):
             raise Unreadable("too large")
         return value
-    if isinstance(value, Fraction):
+    if not isinstance(value, int):
         if value.denominator == 1:
             value = value.numerator
         elif value.numerator.bit_length() > MAX_BITS or value.denominator.bit_length() > MAX_BITS:
@@ -39,12 +39,12 @@ def tidy(value: Value) -> Value:
 
 def add(a: Value, b: Value) -> Value:
     """Return a + b. Raises Unreadable if the result is too large."""
-    return tidy(_mixed(a, b) + _mixed(b, a))
+    return tidy(a + b if type(a) is type(b) else _mixed(a, b) + _mixed(b, a))
 
 
 def subtract(a: Value, b: Value) -> Value:
     """Return a - b. Raises Unreadable if the result is too large."""
-    return tidy(_mixed(a, b) - _mixed(b, a))
+    return tidy(a - b if type(a) is type(b) else _mixed(a, b) - _mixed(b, a))
 
 
 def distance(a: Value, b: Value) -> Value:
@@ -55,7 +55,7 @@ def distance(a: Value, b: Value) -> Value:
 
 def multiply(a: Value, b: Value) -> Value:
     """Return a * b. Raises Unreadable if the result is too large."""
-    return tidy(_mixed(a, b) * _mixed(b, a))
+    return tidy(a * b if type(a) is type(b) else _mixed(a, b) * _mixed(b, a))
 
 
 def divide(a: Value, b: Value) -> Value:
@@ -181,13 +181,15 @@ class Shape(NamedTuple):
 
 
 PLAIN = Reading()
+_END = Token("e", "", 0, 0, False)
+"""Follows the last token, so that the parser need not ask for the end before each look at a token."""
 
 
 def parse(tokens: Sequence[Token], reading: Reading = PLAIN, letters: Mapping[str, Value] | None = None) -> tuple[Value, Shape]:
     """Evaluate all of `tokens`; return the value and its structure. Raises Unreadable."""
     if len(tokens) > MAX_TOKENS:
         raise Unreadable("too long")
-    state = _Parser(tokens, reading, {} if letters is None else letters)
+    state = _Parser((*tokens, _END), reading, {} if letters is None else letters)
     value = state.sum(0)
     if state.at < len(tokens):
         raise Unreadable(f"{tokens[state.at].text!r} does not fit here")
@@ -222,7 +224,7 @@ class _Parser:
     def sum(self, depth: int) -> Value:
         value = self.product(depth)
         tokens = self.tokens
-        while self.at < len(tokens):
+        while True:
             token = tokens[self.at]
             if token.kind != "o" or token.text not in "+-":
                 break
@@ -235,8 +237,10 @@ class _Parser:
     def product(self, depth: int) -> Value:
         value = self.factor(depth)
         tokens, strong = self.tokens, self.reading.strong
-        while self.at < len(tokens):
+        while True:
             token = tokens[self.at]
+            if token.kind in "e)":
+                break
             if token.kind == "o" and token.text in "*/":
                 self.at += 1
                 self.operations += 1
@@ -264,8 +268,6 @@ class _Parser:
 
     def joined(self) -> bool:
         """Return whether the next token continues an implicit product."""
-        if self.at >= len(self.tokens):
-            return False
         token, before = self.tokens[self.at], self.tokens[self.at - 1]
         if token.kind in "(vf":
             return True
@@ -283,11 +285,11 @@ class _Parser:
 
     def factor(self, depth: int) -> Value:
         tokens, sign = self.tokens, 1
-        while self.at < len(tokens) and tokens[self.at].kind == "o" and tokens[self.at].text in "+-":
+        while tokens[self.at].kind == "o" and tokens[self.at].text in "+-":
             sign = -sign if tokens[self.at].text == "-" else sign
             self.at += 1
         value = self.atom(depth)
-        while self.at < len(tokens) and tokens[self.at].kind == "o" and tokens[self.at].text in "^!%":
+        while tokens[self.at].kind == "o" and tokens[self.at].text in "^!%":
             mark = tokens[self.at].text
             self.at += 1
             if mark == "^":
@@ -307,12 +309,12 @@ class _Parser:
         return value if sign > 0 else -value
 
     def atom(self, depth: int) -> Value:
-        if self.at >= len(self.tokens):
-            raise Unreadable("ends too early")
         token = self.tokens[self.at]
+        if token.kind == "e":
+            raise Unreadable("ends too early")
         self.at += 1
         if token.kind == "n":
-            return self.mixed(token, depth) if self.at < len(self.tokens) else token.value
+            return self.mixed(token, depth) if self.tokens[self.at].kind in "nf" else token.value
         if token.kind == "(":
             if depth >= MAX_DEPTH:
                 raise Unreadable("too deep")
@@ -328,13 +330,15 @@ class _Parser:
     def letter(self, token: Token) -> Value:
         if token.text in ("π", "\\pi"):
             return math.pi
-        if token.text not in self.letters:
-            raise Unreadable(f"{token.text!r} has no value")
+        try:
+            value = self.letters[token.text]
+        except KeyError:
+            raise Unreadable(f"{token.text!r} has no value") from None
         self.used.add(token.text)
-        return self.letters[token.text]
+        return value
 
     def expect_close(self) -> None:
-        if self.at >= len(self.tokens) or self.tokens[self.at].kind != ")":
+        if self.tokens[self.at].kind != ")":
             raise Unreadable("a bracket is not closed")
         self.at += 1
 
@@ -377,7 +381,7 @@ class _Parser:
             self.operations += 1
             degree: Value = 2
             tokens = self.tokens
-            if self.at < len(tokens) and tokens[self.at].text == "[":
+            if tokens[self.at].text == "[":
                 degree = self.argument(depth + 1)
             if not isinstance(degree, int):
                 raise Unreadable("a root of that degree")
@@ -391,16 +395,13 @@ class _Parser:
 
     def pair(self, depth: int) -> tuple[Value, Value]:
         """Parse two arguments, in brackets or as single digits (\\frac12)."""
-        if self.at < len(self.tokens):
-            token = self.tokens[self.at]
-            if token.kind == "n" and len(token.text) == 2 and token.text.isdigit():
-                self.at += 1
-                return int(token.text[0]), int(token.text[1])
+        token = self.tokens[self.at]
+        if token.kind == "n" and len(token.text) == 2 and token.text.isdigit():
+            self.at += 1
+            return int(token.text[0]), int(token.text[1])
         return self.argument(depth), self.argument(depth)
 
     def argument(self, depth: int) -> Value:
-        if self.at >= len(self.tokens):
-            raise Unreadable("ends too early")
         token = self.tokens[self.at]
         if token.kind == "n":
             if len(token.text) > 1 and self.at and self.tokens[self.at - 1].text not in ("sqrt",):

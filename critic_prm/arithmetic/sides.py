@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from critic_prm.arithmetic.lexer import SPOKEN, Token, lex, words
@@ -56,28 +55,34 @@ def chains(text: str) -> Iterator[Chain]:
 
 def _chains(tokens: Sequence[Token], offset: int) -> list[Chain]:
     chains: list[Chain] = []
-    members: list[list[Token]] = [[]]
+    member: list[Token] = []
+    members = [member]
     relations: list[Token] = []
     bullet: Token | None = None
     count = len(tokens)
     skip = 0
     for at, token in enumerate(tokens):
+        kind = token.kind
         if skip:
             skip -= 1
-        elif token.kind == "r":
+        elif kind in "nwvf)x":
+            member.append(token)
+        elif kind == "r":
             relations.append(token)
-            members.append([])
-        elif token.kind == "b" or (token.kind == "l" and not (at + 1 < count and tokens[at + 1].kind == "r")):
+            member = []
+            members.append(member)
+        elif kind == "b" or (kind == "l" and not (at + 1 < count and tokens[at + 1].kind == "r")):
             if relations:
                 chains.append(Chain(members, relations, bullet, offset))
                 relations = []
-            members, bullet = [[]], None
-        elif token.kind == "(" and not members[-1] and not relations and _item(tokens, at):
+            member, bullet = [], None
+            members = [member]
+        elif kind == "(" and not member and not relations and _item(tokens, at):
             skip = 2
-        elif token.kind == "o" and not members[-1] and not relations and _bullet(tokens, at):
+        elif kind == "o" and not member and not relations and _bullet(tokens, at):
             bullet = token
-        elif token.kind != "l":
-            members[-1].append(token)
+        elif kind != "l":
+            member.append(token)
     if relations:
         chains.append(Chain(members, relations, bullet, offset))
     return chains
@@ -108,8 +113,7 @@ _DOUBTFUL = words("doubtful")
 """Words that can change the meaning of the number before them. Such a side can confirm a claim but not refute it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(NamedTuple):
     """One side of a relation."""
 
     tokens: tuple[Token, ...]
@@ -142,10 +146,10 @@ def sides(member: Sequence[Token]) -> tuple[Side | None, Side | None]:
     if first is not None:
         # "= 360 divided by 5 is 72": it is unknown how much of a spoken calculation belongs to the relation before it.
         spoken = any(t.kind == "o" and t.value == SPOKEN and t.text != "%" for t in first.tokens)
-        first = _balance(replace(first, doubtful=True) if spoken else first, left=False)
+        first = _balance(first._replace(doubtful=True) if spoken else first, left=False)
     if last is not None:
         if any(p is not None and any(t.kind == "o" for t in p.tokens) for p in pieces[:-1]):
-            last = replace(last, doubtful=True)
+            last = last._replace(doubtful=True)
         last = _balance(last, left=True)
     return first, last
 
@@ -216,12 +220,15 @@ def _split(member: Sequence[Token]) -> list[Side | None]:
     at, count = 0, len(member)
     while at < count:
         token = member[at]
-        if token.kind in "n)x" or (token.kind == "o" and token.text != "/"):
-            piece.readable = piece.readable and token.kind != "x"
+        kind = token.kind
+        if kind in "n)x" or (kind == "o" and token.text != "/"):
+            if kind == "x":
+                piece.readable = False
             piece.tokens.append(token)
             at += 1
             continue
-        end = _words_end(member, at, piece)
+        plain = kind == "f" or (kind == "(" and at + 1 < count and member[at + 1].kind not in "wo")
+        end = at if plain else _words_end(member, at, piece)
         if end == at:
             if token.kind == "v" and token.text in "xX" and _is_times(member, at, piece):
                 token = token._replace(kind="o", text="*")
@@ -350,8 +357,6 @@ def _unit(piece: _Piece, named: Sequence[str], before: Token) -> None:
 def _balance(side: Side, left: bool) -> Side | None:
     """Remove brackets whose partner is across the relation: "(3 + 4 = 7)" gives 3 + 4 and 7."""
     tokens = side.tokens
-    if not any(t.kind in "()" for t in tokens):
-        return side
     cut = 0 if left else len(tokens)
     opened: list[int] = []
     for at, token in enumerate(tokens):
@@ -365,6 +370,8 @@ def _balance(side: Side, left: bool) -> Side | None:
                 break
             else:
                 cut = at + 1
+    if not opened and cut == (0 if left else len(tokens)):
+        return side
     readable = side.readable
     if left:
         if opened:

@@ -120,4 +120,4 @@ class Numbers:
         self.top = max(self.top, largest)
         if values:
             self.result = values[-1]
-        return tuple(map(float, row))
+        return row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -37,7 +38,7 @@ def extract(problem: str, steps: Sequence[str]) -> NDArray[np.float64]:
     out = np.empty((len(steps), len(NAMES)))
     for index, step in enumerate(steps):
         read = scan(step)
-        out[index] = [value for tracker in trackers for value in tracker.step(read)]
+        out[index] = list(chain.from_iterable([tracker.step(read) for tracker in trackers]))
     return out
 
 

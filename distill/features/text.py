@@ -21,11 +21,14 @@ LONGEST, LARGEST = 4000, 1e15
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """`text` without its step mark, `tokens` in order with their case, `words` in lower case, `numbers` as (token, value)."""
+    """`text` without its step mark, `tokens` in order with their case and their `counts`, `words` in lower case, `numbers` as
+    (token, value).
+    """
 
     text: str
     marked: bool
     tokens: list[str]
+    counts: Counter[str]
     words: list[str]
     numbers: list[tuple[str, float]]
 
@@ -35,17 +38,12 @@ def scan(text: str, *, spoken: bool = False) -> Scan:
     mark = _MARK.match(text)
     body = text[mark.end() if mark else 0 :][:LONGEST]
     tokens = _TOKEN.findall(body)
-    words, numbers = [], []
-    for token in tokens:
-        first = token[0]
-        if first.isalpha():
-            if len(token) > 1 or token in "aI":
-                words.append(token.lower())
-        elif first.isdecimal() or (first == "." and len(token) > 1):
-            numbers.append((token, min(float(token.replace(",", "")), LARGEST)))
+    words = [token.lower() for token in tokens if token.isalpha() and (len(token) > 1 or token in "aI")]
+    # The tokens that end in a digit are the numbers.
+    numbers = [(token, min(float(token.replace(",", "")), LARGEST)) for token in tokens if token[-1].isdecimal()]
     if spoken:
         numbers.extend((word, float(WORDS["numbers"][word])) for word in words if word in WORDS["numbers"])
-    return Scan(body, mark is not None, tokens, words, numbers)
+    return Scan(body, mark is not None, tokens, Counter(tokens), words, numbers)
 
 
 def _columns(lists: Iterable[Iterable[str]]) -> dict[str, int]:
@@ -57,13 +55,11 @@ _SYMBOLS = _columns(WORDS["symbols"].values())
 _KINDS = _columns(words.split() for words in WORDS["words"].values())
 
 
-def _counts(entries: Iterable[str], columns: dict[str, int], size: int) -> list[float]:
-    counts = [0.0] * size
-    for entry, times in Counter(entries).items():
-        column = columns.get(entry)
-        if column is not None:
-            counts[column] += times
-    return counts
+def _sums(counts: Counter[str], columns: dict[str, int], size: int) -> list[float]:
+    sums = [0.0] * size
+    for entry in counts.keys() & columns.keys():
+        sums[columns[entry]] += counts[entry]
+    return sums
 
 
 class Form:
@@ -92,16 +88,16 @@ class Form:
 
     def step(self, scan: Scan) -> tuple[float, ...]:
         tokens, text = scan.tokens, scan.text
-        counts = _counts(tokens, _SYMBOLS, len(WORDS["symbols"]))
+        counts = _sums(scan.counts, _SYMBOLS, len(WORDS["symbols"]))
         n, size = len(tokens) or 1, len(text) or 1
-        latex = sum(t[0] == "\\" for t in tokens)
-        letters = {t for t in tokens if len(t) == 1 and t.isalpha() and t not in "aI"}
+        latex = sum([times for t, times in scan.counts.items() if t[0] == "\\"])
+        letters = {t for t in scan.counts if len(t) == 1 and t.isalpha() and t not in "aI"}
         end = text.rstrip()[-1:]
         mean = self.chars / self.index if self.index else 0.0
         row = (
             *counts, log(size), float(len(scan.words)), float(text.count("\n")), float(text.count(". ") + text.count(".\n")),
             float(len(tokens)), latex / n, 1 - (len(scan.words) + len(scan.numbers)) / n,
-            sum(len(t) for t, _ in scan.numbers) / size, sum(map(len, scan.words)) / (len(scan.words) or 1),
+            sum([len(t) for t, _ in scan.numbers]) / size, sum(map(len, scan.words)) / (len(scan.words) or 1),
             sum(map(str.isupper, text[:400])) / min(size, 400), float(len(letters)), float(len(letters - self.letters)),
             float(scan.marked), float(end == ":"), float(end == "."), float(end in ")]$}"),
             float(text.count("\n-") + text.count("\n*")), float(self.index), log(1 + self.chars), mean,
@@ -141,8 +137,9 @@ class Wording:
         self.doubt = self.fresh = 0
 
     def step(self, scan: Scan) -> tuple[float, ...]:
-        counts = _counts(scan.words, _KINDS, len(WORDS["words"]))
-        content = {w for w in scan.words if len(w) > 3}
+        words = Counter(scan.words)
+        counts = _sums(words, _KINDS, len(WORDS["words"]))
+        content = {w for w in words if len(w) > 3}
         n = len(content) or 1
         fresh = content - self.earlier - self.problem
         self.covered |= content & self.problem
@@ -175,18 +172,17 @@ class Novelty:
         self.new = self.most = self.steps = self.math = 0
 
     def step(self, scan: Scan) -> tuple[float, ...]:
-        tokens = scan.tokens
-        pairs = set(pairwise(tokens))
+        counts = scan.counts
+        pairs = set(pairwise(scan.tokens))
         fresh = pairs - self.pairs
-        plain = {t for t in tokens if len(t) > 1 and t.isalpha()}
-        math = sum(a not in plain or b not in plain for a, b in pairs)
-        fresh_math = sum(a not in plain or b not in plain for a, b in fresh)
-        symbols = set(tokens) - plain
-        new = len(fresh)
+        plain = {t for t in counts if len(t) > 1 and t.isalpha()}
+        prose = {pair for pair in pairs if pair[0] in plain and pair[1] in plain}
+        symbols = counts.keys() - plain
+        new, math, fresh_math = len(fresh), len(pairs) - len(prose), len(fresh - prose)
         mean = self.new / self.steps if self.steps else 0.0
         row = (
             log(1 + new), new / (len(pairs) or 1), float(fresh_math), fresh_math / (math or 1),
-            float(len(symbols - self.symbols)), float(sum(t not in plain for t in tokens)),
+            float(len(symbols - self.symbols)), float(len(scan.tokens) - sum([counts[t] for t in plain])),
             log((1 + new) / mean) if mean else 0.0, log(1 + self.new), float(self.most), mean,
             float(self.math), float(self.problem),
         )  # fmt: skip
