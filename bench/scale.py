@@ -84,23 +84,23 @@ def money() -> Iterator[str]:
             continue
         yield f"| {provider}/{model} | {online:.2f} | {batch:.2f} | {online * thousands:,.0f} | {batch * thousands:,.0f} |"
     own = gpu_usd()
-    yield f"| a 9B model on own H100s | {own:.3f} | | {own * thousands:,.0f} | |"
+    yield f"| a 9B model on your own H100s | {own:.3f} | | {own * thousands:,.0f} | |"
 
 
 def times() -> Iterator[str]:
     labels = Job(100_000_000).labels
-    yield "| what sets the pace | labels/s | 100 M steps (12.5 M labels) |"
+    yield "| bottleneck | labels/s | 100 M steps (12.5 M labels) |"
     yield "|---|---|---|"
     rows = [(f"a provider that allows {name}", rate) for name, rate in TIERS]
     rows += [(f"{count} H100 with a 9B model", count * gpu_labels()) for count in (1, 8, 64)]
-    rows += [("the driver's core, on the cluster's road", 1 / DRIVER_CPU), ("the cache's one writer", float(ROWS))]
+    rows += [("the driver's core, with a cluster", 1 / DRIVER_CPU), ("the cache's single writer", float(ROWS))]
     for name, rate in rows:
         days = labels / rate / DAY
         yield f"| {name} | {rate:,.0f} | {f'{days:.1f} days' if days >= 1 else f'{24 * days:.1f} hours'} |"
 
 
 def sizes() -> Iterator[str]:
-    yield "| job | labels | cache file | through the driver | at 24.6 labels/s a GPU: GPUs that one driver feeds |"
+    yield "| job | labels | cache file | traffic through the driver | GPUs that one driver can keep busy, at 24.6 labels/s per GPU |"
     yield "|---|---|---|---|---|"
     feeds = 1 / DRIVER_CPU / gpu_labels()
     for steps in (100_000, 1_000_000, 10_000_000, 100_000_000):
