@@ -100,7 +100,7 @@ def times() -> Iterator[str]:
 
 
 def sizes() -> Iterator[str]:
-    yield "| job | labels | cache file | traffic through the driver | GPUs that one driver can keep busy, at 24.6 labels/s per GPU |"
+    yield "| job | labels | cache file | traffic through the driver | GPUs per driver, at 24.6 labels/s per GPU |"
     yield "|---|---|---|---|---|"
     feeds = 1 / DRIVER_CPU / gpu_labels()
     for steps in (100_000, 1_000_000, 10_000_000, 100_000_000):
