@@ -46,7 +46,7 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         *(_metric_row(split, m) for split, m in metrics.items()),
         "",
         "In brackets: 95% intervals, problems resampled with all their solutions.",
-        f"Dev chose {'calibration' if threshold['f1'] is None else 'calibration and threshold'}, so its own row is flattering;"
+        f"Dev chose {'calibration' if threshold['f1'] is None else 'calibration and threshold'}, so its row is optimistic;"
         " the test row is not.",
         "",
         "## Reading the scores",
@@ -58,8 +58,8 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         "",
         "## Limits",
         "",
-        "It knows what its data showed it. Expect other figures on problems, writers or lengths of another kind, and measure",
-        "them with `critic-prm evaluate` before relying on a score. It sees form and arithmetic far better than reasoning.",
+        "It was trained on the data above. Expect other figures on other kinds of problems, writers or lengths, and measure",
+        "them with `critic-prm evaluate` before relying on a score. It judges form and arithmetic far better than reasoning.",
         "",
     ]
     return "\n".join(lines)
@@ -80,7 +80,7 @@ def _elsewhere(name: str) -> list[str]:
     """Describe how to use a transformer's folder without critic-prm: it is a plain token classifier."""
     return [
         'The folder is a plain `AutoModelForTokenClassification`: class 1 is "correct", read at each step\'s last token, not',
-        "calibrated. `scoring.json` says what stands around problem and steps. In vLLM:",
+        "calibrated. `scoring.json` describes the text around problem and steps. In vLLM:",
         "",
         "```",
         f'vllm serve {name} --runner pooling --pooler-config \'{{"tok_pooling_type": "ALL"}}\' --dtype float32',
@@ -93,7 +93,7 @@ def _licences(base: str, licences: Mapping[str, str]) -> list[str]:
     data = licences.get("data") or "that of its sources"
     if base == "none":
         return [f"The licence of the data is {data}."]
-    of_base = licences.get("base") or "not stated in its folder: look at where it comes from"
+    of_base = licences.get("base") or "not stated in its folder; check its origin"
     return [f"The licence of the data is {data}; the licence of the base is {of_base}."]
 
 
@@ -157,14 +157,14 @@ def judge_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Any]) -
         "## Metrics",
         "",
         f"Loss a token: train {_number(metrics['train_loss'])}, dev {_number(metrics['dev']['loss'])} (the best of"
-        f" {training['looks']} looks, so a little flattering).",
+        f" {training['looks']} evaluations, so slightly optimistic).",
         *_judging(metrics["dev"], style),
         "",
         "## Limits",
         "",
-        "It repeats the ways of the judge it learned from, its errors included, on problems like those it saw. Measure it with",
-        "`critic-prm judge-eval` on your own before relying on it. What it cannot put into the form is said to be unreadable,",
-        "never guessed.",
+        "It imitates the judge it was trained on, including its errors, on similar problems. Measure it with",
+        "`critic-prm judge-eval` on your own data before relying on it. An answer that cannot be parsed counts as unreadable;",
+        "its verdict is never guessed.",
         "",
     ]
     return "\n".join(lines)
@@ -186,8 +186,8 @@ def _asking(name: str, info: Mapping[str, Any]) -> list[str]:
         f"    --style {name}/{style['name']}.jinja --temperature 0 --max-tokens {limit}",
         "```",
         "",
-        f"It is asked in the style `{style['name']}` (fingerprint {style['fingerprint']}); the prompt lies in this folder, so",
-        f"that it stays the one it was trained with. Its context is {info['context']:,} tokens, prompt and answer together.",
+        f"Its prompts have the style `{style['name']}` (fingerprint {style['fingerprint']}); the template is in this",
+        f"folder, so that prompts are the same as in training. Its context is {info['context']:,} tokens, prompt and answer together.",
     ]
 
 
@@ -207,9 +207,9 @@ def _judging(dev: Mapping[str, Any], style: Mapping[str, Any] | None) -> list[st
         return []
     return [
         "",
-        f"As a judge of {judging['solutions']} solutions of dev, decoded greedily: {_share(judging['read'])} read out,"
+        f"As a judge of {judging['solutions']} solutions of dev, decoded greedily: {_share(judging['read'])} parsed,"
         f" first error found exactly in {_share(judging['accuracy'])} (erroneous {_share(judging['erroneous'])}, correct"
-        f" {_share(judging['correct'])}; official F1 {_number(judging['f1'])}). What cannot be read counts as wrong.",
+        f" {_share(judging['correct'])}; official F1 {_number(judging['f1'])}). Unparseable answers count as wrong.",
     ]
 
 

@@ -176,8 +176,8 @@ def require_step_labels(rows: Sequence[Row], where: str, who: str) -> None:
     if not right or not wrong:
         raise InputError(
             where,
-            f"{right} steps are labelled right and {wrong} wrong in {len(rows)} rows, and {who} needs both",
-            "add trajectories or split the problems again; from outcomes alone learn freeprm and implicit",
+            f"{right} steps are labelled correct and {wrong} incorrect in {len(rows)} rows, and {who} needs both",
+            "add trajectories or split the problems again, or use --loss freeprm or implicit, which need outcomes only",
         )
 
 
@@ -186,7 +186,7 @@ def _require_two_classes(rows: Sequence[Row], path: Path) -> None:
     if not (right and wrong) and not {row.outcome for row in rows if row.weight > 0} >= {0.0, 1.0}:
         raise InputError(
             str(path),
-            f"{right} steps are labelled right and {wrong} wrong in {len(rows)} rows",
+            f"{right} steps are labelled correct and {wrong} incorrect in {len(rows)} rows",
             "a verifier needs both; add trajectories or split the problems again",
         )
 

@@ -98,10 +98,10 @@ def calibration_from_json(value: Mapping[str, Any]) -> Calibration:
         raise ValueError(f"calibration method {value['method']!r} is unknown; available: {', '.join(_APPLY)}")
     parameters = {k: [float(x) for x in v] for k, v in value["parameters"].items()}
     if not all(np.isfinite(v).all() for v in parameters.values()):
-        raise ValueError("its calibration holds numbers that are not finite")
+        raise ValueError("its calibration contains numbers that are not finite")
     calibration = Calibration(value["method"], parameters)
     if not np.isfinite(calibration(np.array([0.0, 0.5, 1.0]))).all():
-        raise ValueError("its calibration gives no probabilities")
+        raise ValueError("its calibration maps scores to values that are not finite")
     return calibration
 
 

@@ -70,7 +70,7 @@ def distill(
     raw = score_rows(trained.scorer, rows.dev)
     calibration, briers = calibrate(raw, rows.dev)
     if not briers:
-        say("dev has no labelled steps of both classes: the scores stay as they are, and the threshold is 0.5")
+        say("dev has no labelled steps of both classes: the scores are not calibrated, and the threshold is 0.5")
     dev = [calibration(p) for p in raw]
     seen, gold = known_firsts(dev, rows.dev)
     choice = choose_threshold(seen, gold, [row.weight for row in rows.dev])

@@ -120,7 +120,7 @@ class TrainingSettings:
         if self.lora:
             parse_lora(self.lora)
             if self.freeze != "none":
-                raise UsageError("lora and freeze exclude each other: with adapters, the base is frozen already")
+                raise UsageError("--lora and --freeze cannot be combined: with adapters, the base is already frozen")
 
 
 DEFAULT_TRAINING = TrainingSettings()
@@ -166,9 +166,9 @@ class LoadOptions:
             if getattr(self, name) not in choices:
                 raise UsageError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(choices)}")
         if self.base_url and self.backend != "vllm":
-            raise UsageError(f"a base URL goes with the backend vllm, not with {self.backend}")
+            raise UsageError(f"--base-url needs --backend vllm, and the backend is {self.backend}")
         if self.backend != "torch" and (self.dtype, self.device) != ("auto", "auto"):
-            raise UsageError(f"dtype and device go with the backend torch, not with {self.backend}")
+            raise UsageError(f"--dtype and --device need --backend torch, and the backend is {self.backend}")
 
 
 DEFAULT = LoadOptions()

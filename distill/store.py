@@ -67,8 +67,8 @@ def read_verifier(folder: Path, loading: LoadOptions = DEFAULT) -> Verifier:
     if info["student"] not in (students := registry.names("student")):
         raise InputError(
             str(folder),
-            f"it holds the student {info['student']!r}, which this version does not know",
-            f"there are: {', '.join(students)}",
+            f"its student is {info['student']!r}, which this version does not support",
+            f"available: {', '.join(students)}",
         )
     check_folder(folder)
     actual = fingerprint(folder)
@@ -144,7 +144,7 @@ def check_folder(folder: Path) -> None:
     root = folder.resolve()
     for number, path in enumerate(_walk(folder)):
         if number >= MAX_FILES:
-            raise InputError(str(folder), f"it holds more than {MAX_FILES:,} files", FIX)
+            raise InputError(str(folder), f"it contains more than {MAX_FILES:,} files", FIX)
         if path.is_symlink() and not path.resolve().is_relative_to(root):
             raise InputError(str(path), "it is a link that leads out of the folder", FIX)
         if path.name == ADAPTER:

@@ -73,7 +73,7 @@ def distill(
         cells = (metrics[name] for name in columns)
         table.add_row(split, *("-" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in cells))
     console.print(table)
-    console.print("F1: of err. (first errors found exactly) and corr. (right ones left alone)", highlight=False, style="dim")
+    console.print("F1: of err. (first error found exactly) and corr. (no step rejected)", highlight=False, style="dim")
     known = f"{chosen['solutions']} solutions of dev with a known first error"
     if chosen["f1"] is None:
         typer.echo(f"warning: the {known} are all erroneous or all correct, so the threshold is 0.5 by default", err=True)

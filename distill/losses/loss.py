@@ -101,7 +101,7 @@ def check_settings(settings: TrainingSettings) -> None:
     ]
     if given and not loss.takes_weights:
         takes = ", ".join(name for name in registry.names("loss") if open_loss(name).takes_weights)
-        raise UsageError(f"the loss {settings.loss} has no {' and no '.join(given)}; these have: {takes}")
+        raise UsageError(f"the loss {settings.loss} does not use {' and '.join(given)}; these losses do: {takes}")
 
 
 def check_rows(name: str, rows: Sequence[Row], where: str) -> None:
@@ -130,9 +130,9 @@ def _outcomes(name: str, rows: Sequence[Row], where: str) -> None:
     if not right or right == len(known):
         raise InputError(
             where,
-            f"the loss {name} needs outcomes of both kinds, and {right} solutions are right, {len(known) - right} wrong,"
+            f"the loss {name} needs outcomes of both kinds, and {right} solutions are correct, {len(known) - right} incorrect,"
             f" {len(rows) - len(known)} without an outcome",
-            'give each row "outcome": true when its final answer is right, false when it is not',
+            'give each row "outcome": true if its final answer is correct, false if not',
         )
 
 

@@ -61,7 +61,7 @@ def open_onnx(folder: Path, pad: int) -> OnnxRunner:
     """Open the smallest exported model. Raises InputError if nothing was exported, ConfigError if packages are missing."""
     path = next((folder / name for name in (SMALL, MODEL) if (folder / name).is_file()), None)
     if path is None:
-        raise InputError(str(folder), "it contains no ONNX model", f"make one with: critic-prm export {folder}")
+        raise InputError(str(folder), "it contains no ONNX model", f"export one with: critic-prm export {folder}")
     return OnnxRunner(open_session(path), pad)
 
 
@@ -74,7 +74,7 @@ def open_session(path: Path) -> Any:
     try:
         return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own exception classes, which it does not export
-        raise InputError(str(path), f"it does not open: {str(error)[:200]}", "export the verifier again") from None
+        raise InputError(str(path), f"it cannot be opened: {str(error)[:200]}", "export the verifier again") from None
 
 
 def _batches(lengths: Sequence[int]) -> list[tuple[int, int]]:
@@ -97,7 +97,7 @@ RECORD = "export.json"
 class Drift:
     """The drift of the exported model: how its calibrated P(correct) differs from the verifier's.
 
-    It holds the maximum and the mean difference over `steps` steps, and how many steps change sides of the threshold.
+    It holds the maximum and the mean difference over `steps` steps, and how many steps cross the threshold.
     """
 
     largest: float
@@ -149,8 +149,8 @@ def export_onnx(
             if not drift.largest <= bound:
                 raise CriticPrmError(
                     f"{folder}: the {'int8' if int8 else 'exported'} model was not kept: P(correct) moves by up to"
-                    f" {drift.largest:.3f} (mean {drift.mean:.3f}), {drift.flipped} of {drift.steps} steps change sides;"
-                    f" the bound is {bound:g}" + ("; raise it with --max-drift if that is good enough" if int8 else "")
+                    f" {drift.largest:.3f} (mean {drift.mean:.3f}), {drift.flipped} of {drift.steps} steps change verdict;"
+                    f" the limit is {bound:g}" + ("; raise it with --max-drift if that is acceptable" if int8 else "")
                 )
             os.replace(exported, target)
     except OSError as error:
@@ -169,7 +169,7 @@ def items_to_check(folder: str | Path, check: str | None, limit: int, trust: Seq
 
     source = check or str(_dev_split(Path(folder) / "verifier.json", trust))
     if check is None and not Path(source).is_file():
-        raise InputError(source, "the verifier's dev split is not there", "name solutions to compare scores on with --check")
+        raise InputError(source, "the verifier's dev split does not exist", "name a file of solutions with --check")
     return [(t.problem, t.texts) for t in islice(read_trajectories(source), limit)]
 
 

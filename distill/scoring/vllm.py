@@ -52,12 +52,12 @@ def open_server(base_url: str) -> VllmRunner:
             body = {"model": model, "input": ids, "task": "token_classify"}
             answer = httpx2.post(f"{address}/pooling", json=body, timeout=TIMEOUT)
         except httpx2.HTTPError as error:
-            raise CriticPrmError(f"the vLLM at {base_url} does not answer: {error}") from None
+            raise CriticPrmError(f"the vLLM server at {base_url} does not answer: {error}") from None
         body_json = orjson.loads(answer.content) if answer.status_code == 200 else {}
         rows = [np.array(row["data"], dtype=np.float64) for row in body_json.get("data", ())]
         if [row.shape for row in rows] != [(len(sequence), 2) for sequence in ids]:
             raise ConfigError(
-                f"the vLLM at {base_url} gives no score per token (HTTP {answer.status_code}: {answer.text[:200]});"
+                f"the vLLM server at {base_url} returned no score per token (HTTP {answer.status_code}: {answer.text[:200]});"
                 f" start it with: {START}"
             )
         return rows
@@ -65,7 +65,7 @@ def open_server(base_url: str) -> VllmRunner:
     try:
         model = orjson.loads(httpx2.get(f"{address}/v1/models", timeout=TIMEOUT).content)["data"][0]["id"]
     except (httpx2.HTTPError, orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
-        raise ConfigError(f"no vLLM answers at {base_url}: {error}; start it with: {START}") from None
+        raise ConfigError(f"no vLLM server answers at {base_url}: {error}; start it with: {START}") from None
     return VllmRunner(post)
 
 

@@ -137,7 +137,9 @@ def _collect(inputs: Sequence[str | Path], work: Path, run: _Run) -> list[dict[s
 
 def _take(row: Row, source: str, parts: Mapping[str, IO[bytes]], solutions: IO[bytes], run: _Run) -> None:
     if row.shape == "training row":
-        raise InputError(row.where, "a training set keeps labels, not critiques", "name the label file that it was built from")
+        raise InputError(
+            row.where, "a training set contains labels, not critiques", "name the label file that it was built from"
+        )
     options, key = run.options, problem_key(row.trajectory.problem)
     judge_style = style_of(row)
     run.styles[judge_style or "none"] += 1
@@ -259,7 +261,7 @@ def _summary(
         raise InputError(
             ", ".join(str(file["name"]) for file in files) or "no input",
             f"no chain of {run.funnel.examined.total()} is left to train on" + (f" (left out: {stopped})" if stopped else ""),
-            "label more solutions or samples, or ask less of a chain",
+            "label more solutions or samples, or relax the filters",
         )
     assert style is not None
     messages = warnings(summary, style, run.styles, written=run.stored is None, with_dev=options.split[1] > 0)
@@ -289,7 +291,7 @@ def warnings(
         if shifted:
             yield (
                 f"critiques of the style {', '.join(shifted)} count steps from another number than {style.name};"
-                " where they name a step, they name the wrong one"
+                " step numbers in them are wrong"
             )
 
 

@@ -71,7 +71,7 @@ def read_material(
         path = chats
     if (path / "dataset.json").is_file():
         raise InputError(
-            str(path), "a training set keeps labels, not critiques", "name the label file it was built from, or its chats"
+            str(path), "a training set contains labels, not critiques", "name the label file it was built from, or its chats"
         )
     return _of_folder(path)
 
@@ -106,7 +106,7 @@ def _of_file(path: Path) -> Material:
 def _checked(material: Material) -> Material:
     for split in ("train", "dev"):
         if not getattr(material, split):
-            raise InputError(material.name, f"its {split} split has no chats", "give more chats, or another --split")
+            raise InputError(material.name, f"its {split} split has no chats", "add chats, or change --split")
     return material
 
 

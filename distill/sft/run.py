@@ -88,7 +88,7 @@ def distill_sft(
     chats = target.with_name(f"{target.name}-chats")
     counting = Counting(f"the tokenizer of {base}", lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]))
     if team.size > 1 and Path(data).is_file():
-        raise UsageError("several processes would all make the chats; make them first with: critic-prm dataset sft")
+        raise UsageError("several processes would all write the chats; write them first with: critic-prm dataset sft")
     material = read_material(data, chats, options or ChatOptions(), counting, stored, say)
     torch.manual_seed(seed)
     with quiet():
@@ -162,8 +162,8 @@ def _check(settings: TrainingSettings, target: Path) -> None:
     for name in SCORE_SETTINGS:
         if getattr(settings, name) != getattr(default, name):
             raise UsageError(
-                f"{name.replace('_', '-')} is {getattr(settings, name)!r}, which is for scores of steps; a generative student"
-                " has none, leave it out"
+                f"{name.replace('_', '-')} is {getattr(settings, name)!r}, which applies to step scores only; leave it out"
+                " for a generative student"
             )
     check_replaceable(target, MARK, "generative student")
 
@@ -195,7 +195,9 @@ def _require_vocabulary(base: str, model: Any, chats: Sequence[Tokens]) -> None:
     size, highest = model.get_input_embeddings().num_embeddings, max(int(chat.ids.max()) for chat in chats)
     if highest >= size:
         raise InputError(
-            base, f"its tokenizer gives the token {highest}, and its model knows {size}", "the two do not belong together"
+            base,
+            f"its tokenizer produces token {highest}, but its model has {size} embeddings",
+            "use the tokenizer of this model",
         )
 
 

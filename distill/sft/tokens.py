@@ -68,7 +68,7 @@ def open_chat_tokenizer(base: str) -> Tokenizer:
 
     tokenizer = open_tokenizer(base)
     if tokenizer.eos_token_id is None:
-        raise InputError(base, "its tokenizer has no token that ends a text", "choose a base whose tokenizer has an eos_token")
+        raise InputError(base, "its tokenizer has no end-of-text token", "choose a base whose tokenizer has an eos_token")
     if tokenizer.chat_template is None:
         tokenizer.chat_template = PLAIN
     return tokenizer
@@ -85,7 +85,7 @@ def sequences(tokenizer: Tokenizer, messages: Messages, where: str = "a chat", e
     ending = ending or ending_of(tokenizer)
     places = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
     if not places:
-        raise InputError(where, "no assistant says anything in it", "a chat to learn from ends with the assistant's answer")
+        raise InputError(where, "it has no assistant message", "a chat must end with the assistant's answer")
     turns = [_turn(tokenizer, messages, place, ending, where) for place in places]
     pairs = list(pairwise(turns))
     if not all(after.prompt.startswith(before.text) for before, after in pairs):
@@ -134,7 +134,7 @@ def _render(tokenizer: Tokenizer, messages: Messages, for_answer: bool, where: s
     except Exception as error:  # templates raise arbitrary exceptions
         roles = ", ".join(message.get("role", "none") for message in messages)
         raise InputError(
-            where, f"the base's chat template refuses a conversation of {roles}: {error}", "choose another base"
+            where, f"the base's chat template rejects a conversation of {roles}: {error}", "choose another base"
         ) from None
 
 

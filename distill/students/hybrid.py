@@ -70,7 +70,7 @@ class Hybrid:
         if len(classes) < 2:
             raise InputError(
                 f"{data.folder}/train.jsonl",
-                f"its {len(rows)} solutions from {', '.join(self.sources)} have no right steps or no wrong ones",
+                f"its {len(rows)} solutions from {', '.join(self.sources)} have no correct steps or no incorrect ones",
                 "name other sources",
             )
         reader = open_reader(self.base, self.settings)
@@ -183,7 +183,7 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
                 use_safetensors=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", FIX) from None
+        raise InputError(base, f"it cannot be opened as a causal language model: {first_line(error)}", FIX) from None
     model, report = loaded
     if report["missing_keys"]:
         raise InputError(

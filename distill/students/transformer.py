@@ -132,7 +132,9 @@ def require_vocabulary(base: str, model: Any, splits: Sequence[Prepared]) -> Non
     highest = max(int(e.ids.max()) for split in splits for e in split.encoded)
     if highest >= size:
         raise InputError(
-            base, f"its tokenizer gives the token {highest}, and its model knows {size}", "the two do not belong together"
+            base,
+            f"its tokenizer produces token {highest}, but its model has {size} embeddings",
+            "use the tokenizer of this model",
         )
 
 
@@ -205,7 +207,7 @@ def prepare_rows(
         if steps:
             kept.append((row, e.cut(steps) if causal and not whole else e))
     if not kept:
-        raise InputError(where, "no row has a step that fits", "raise --max-length, or take other rows")
+        raise InputError(where, "no row has a step that fits", "raise --max-length, or use other rows")
     domains = domain_numbers(rows)
     pad = encoder.tokenizer.pad_token_id
     return prepare([row for row, _ in kept], [e for _, e in kept], pad, causal=causal, domains=domains), [

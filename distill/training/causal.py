@@ -132,7 +132,7 @@ def open_policy(base: str, settings: TrainingSettings) -> Policy:
                 base, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, use_safetensors=True
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(base, f"it does not open as a causal language model: {first_line(error)}", FIX) from None
+        raise InputError(base, f"it cannot be opened as a causal language model: {first_line(error)}", FIX) from None
     if report["missing_keys"]:
         raise InputError(
             base, f"as a causal language model its weights lack {', '.join(sorted(report['missing_keys'])[:3])}",

@@ -31,7 +31,7 @@ TRUSTED_ROWS, DOMAIN_ROWS = 64, 16
 AT_ONCE = 2048
 """Tokens per forward pass of an update."""
 ENOUGH = 200
-"""Warn when there are fewer trusted solutions: the weights then follow noise more than usefulness."""
+"""Warn when there are fewer trusted solutions: the weights then mostly reflect noise."""
 
 
 def domain_numbers(rows: Sequence[Row]) -> dict[str, int]:
@@ -111,11 +111,11 @@ def make_weights(
     if not settings.domain_weights and not settings.trusted:
         return None
     if trusted and len(domains) < 2:
-        raise UsageError(f"trusted: the training rows are all of one source, {', '.join(domains)}; there is nothing to weigh")
+        raise UsageError(f"trusted: the training rows are all of one source, {', '.join(domains)}; leave --trusted out")
     if trusted and all(row.outcome is None and set(row.labels) == {None} for row in trusted):
         raise InputError(settings.trusted, "no row of the trusted set has a step label or an outcome")
     if 0 < len(trusted) < ENOUGH:
-        say(f"the trusted set has {len(trusted)} solutions; with fewer than {ENOUGH}, the weights follow much noise")
+        say(f"the trusted set has {len(trusted)} solutions; with fewer than {ENOUGH}, the weights are noisy")
     return DomainWeights(parse_weights(settings.domain_weights, domains), tuple(domains), bool(trusted))
 
 

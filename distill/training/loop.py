@@ -249,7 +249,7 @@ def train(
              "seconds": round(state.seconds, 2)}
         )  # fmt: skip
         if not math.isfinite(value):
-            raise CriticPrmError(f"the loss is {value} at step {step + 1}; lower --lr (it was {lr:.1e}), or take --dtype fp32")
+            raise CriticPrmError(f"the loss is {value} at step {step + 1}; lower --lr (it was {lr:.1e}), or use --dtype fp32")
         if due(number, len(epochs[epoch]), settings.evaluations):
             task.model.eval()
             metrics = dict(dev())

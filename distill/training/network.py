@@ -101,7 +101,7 @@ def open_tokenizer(base: str | Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(base), trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise InputError(str(base), f"its tokenizer does not open: {first_line(error)}", FIX) from None
+        raise InputError(str(base), f"its tokenizer cannot be opened: {first_line(error)}", FIX) from None
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = next(
             (t for t in (tokenizer.eos_token, tokenizer.unk_token, tokenizer.bos_token) if t is not None),
@@ -307,17 +307,23 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
     try:
         config = AutoConfig.from_pretrained(base, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise InputError(base, f"it does not open as a model: {first_line(error)}", FIX) from None
+        raise InputError(base, f"it cannot be opened as a model: {first_line(error)}", FIX) from None
     architecture = (getattr(config, "architectures", None) or [""])[0]
     has_head = architecture.endswith("ForTokenClassification")
     if has_head and config.num_labels != 2:
-        raise InputError(base, f"it classifies tokens into {config.num_labels} classes, a verifier has 2", "name its own base")
+        raise InputError(
+            base,
+            f"it classifies tokens into {config.num_labels} classes, but a verifier has 2",
+            "name the model that it was trained from",
+        )
     if architecture.endswith(("ForProcessRewardModel", "ForRewardModel")):
         raise InputError(
-            base, f"it is a process reward model of another kind ({architecture}), whose head does not fit", "name its own base"
+            base,
+            f"it is a process reward model of another kind ({architecture}), whose head does not fit",
+            "name the model that it was trained from",
         )
     if has_head:
-        say(f"{base} is a process reward model already: training goes on from its head")
+        say(f"{base} is already a process reward model: training continues from its head")
     try:
         with quiet():
             model, report = AutoModelForTokenClassification.from_pretrained(
@@ -330,7 +336,7 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
                 use_safetensors=True,
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(base, f"it does not open for token classification: {first_line(error)}", FIX) from None
+        raise InputError(base, f"it cannot be opened for token classification: {first_line(error)}", FIX) from None
     absent = [name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + ".")]
     if absent or (has_head and report["missing_keys"]):
         raise InputError(base, f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}", "copy or download it again")
@@ -366,7 +372,7 @@ def remove_dropout(model: Any) -> None:
 def keep_layers(model: Any, count: int) -> None:
     parent, name, layers = find_layers(model)
     if count > len(layers):
-        raise UsageError(f"layers is {count}, and the base has {len(layers)}")
+        raise UsageError(f"--layers is {count}, but the base has {len(layers)} layers")
     setattr(parent, name, layers[:count])
     model.config.num_hidden_layers = count
     if getattr(model.config, "layer_types", None):
@@ -383,7 +389,7 @@ def freeze_base(model: Any, what: str) -> None:
     if what.isdecimal():
         layers = find_layers(model)[2]
         if int(what) > len(layers):
-            raise UsageError(f"freeze is {what}, and the base has {len(layers)} layers")
+            raise UsageError(f"--freeze is {what}, but the base has {len(layers)} layers")
         for layer in layers[: int(what)]:
             layer.requires_grad_(False)
 

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from critic_prm.data.trajectory import Step, Trajectory
@@ -15,46 +14,7 @@ from critic_prm.errors import InputError, UsageError
 from distill.data import read_training_set
 from distill.run import distill
 from distill.verifier import load_verifier
-from tests.distill.tiny import known
-
-
-def sums(count: int, seed: int) -> list[dict[str, Any]]:
-    """Training rows about additions; a wrong one states a sum that is off and is labelled 0 from there, then null."""
-    generator = np.random.default_rng(seed)
-    rows = []
-    for n in range(count):
-        a, b, c = (int(x) for x in generator.integers(2, 50, 3))
-        wrong = int(generator.integers(-1, 2))
-        first = a + b + (7 if wrong == 0 else 0)
-        second = first + c + (11 if wrong == 1 else 0)
-        labels = [1.0, 1.0] if wrong < 0 else [0.0, None] if wrong == 0 else [1.0, 0.0]
-        rows.append(
-            {
-                "id": f"{seed}-{n}",
-                "prompt": f"Ann has {a} apples, buys {b} and then {c} more. How many has she?",
-                "completions": [f"She has {a} + {b} = {first} apples.", f"Then {first} + {c} = {second} apples."],
-                "labels": labels,
-                "source": "sums",
-            }
-        )
-    return rows
-
-
-def folder_of(path: Path, **splits: list[dict[str, Any]]) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    for name, rows in splits.items():
-        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def training_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return folder_of(tmp_path_factory.mktemp("data") / "sums", train=sums(300, 1), dev=sums(80, 2), test=sums(80, 3))
-
-
-@pytest.fixture(scope="module")
-def verifier_folder(training_set: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return distill(training_set, tmp_path_factory.mktemp("out") / "v").folder
+from tests.distill.tiny import apples, folder_of, known
 
 
 def test_a_verifier_scores_and_judges(verifier_folder: Path) -> None:
@@ -80,7 +40,7 @@ def test_same_seed_same_verifier(training_set: Path, verifier_folder: Path, tmp_
 
 def test_scores_do_not_depend_on_batch_or_later_steps(verifier_folder: Path) -> None:
     verifier = load_verifier(verifier_folder)
-    items = [(row["prompt"], row["completions"]) for row in sums(30, 9)]
+    items = [(row["prompt"], row["completions"]) for row in apples(30, 9)]
     together = verifier.score_many(items)
     for (problem, steps), scores in zip(items, together, strict=True):
         assert verifier.score(problem, steps) == pytest.approx(scores, abs=1e-12)
@@ -106,26 +66,26 @@ def test_unknown_student_lists_what_there_is(training_set: Path, tmp_path: Path)
     ],
 )
 def test_a_broken_row_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    rows = sums(10, 1)
+    rows = apples(10, 1)
     rows[4] |= change
-    folder = folder_of(tmp_path / "d", train=rows, dev=sums(10, 2))
+    folder = folder_of(tmp_path / "d", train=rows, dev=apples(10, 2))
     with pytest.raises(InputError, match=rf"train.jsonl:5: .*{message}"):
         read_training_set(folder)
 
 
 def test_one_class_is_refused(tmp_path: Path) -> None:
-    rows = [row | {"labels": [1.0, 1.0]} for row in sums(10, 1)]
-    with pytest.raises(InputError, match="20 steps are labelled right and 0 wrong"):
-        read_training_set(folder_of(tmp_path / "d", train=rows, dev=sums(10, 2)))
+    rows = [row | {"labels": [1.0, 1.0]} for row in apples(10, 1)]
+    with pytest.raises(InputError, match="20 steps are labelled correct and 0 incorrect"):
+        read_training_set(folder_of(tmp_path / "d", train=rows, dev=apples(10, 2)))
 
 
 def test_null_steps_carry_no_loss(tmp_path: Path) -> None:
-    rows = sums(60, 1)
+    rows = apples(60, 1)
     changed = [
         row | {"completions": [row["completions"][0], "entirely different words"]} if row["labels"][1] is None else row
         for row in rows
     ]
-    dev = sums(40, 2)
+    dev = apples(40, 2)
     one = distill(folder_of(tmp_path / "a", train=rows, dev=dev), tmp_path / "va").folder
     two = distill(folder_of(tmp_path / "b", train=changed, dev=dev), tmp_path / "vb").folder
     assert (one / "linear.safetensors").read_bytes() == (two / "linear.safetensors").read_bytes()

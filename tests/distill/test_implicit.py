@@ -146,7 +146,7 @@ def test_what_cannot_be_is_said_before_the_first_step(base: Path, tmp_path: Path
         train(replace(SETTINGS, heads=4, trusted="x"))
     with pytest.raises(InputError, match="needs outcomes of both kinds"):
         train(data=rows(1))
-    with pytest.raises(InputError, match="its tokenizer does not open"):
+    with pytest.raises(InputError, match="its tokenizer cannot be opened"):
         train(place=tmp_path)
     encoder = tiny_base(tmp_path / "bert", "bert")
     with pytest.raises(InputError, match="causal language model"):

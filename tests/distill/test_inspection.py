@@ -13,22 +13,13 @@ import numpy as np
 import pytest
 
 from critic_prm.errors import InputError
-from distill.run import distill
 from distill.store import check_folder
 from distill.verifier import fingerprint, load_verifier
-from tests.distill.test_distill import folder_of
-from tests.distill.tiny import sums
-
-
-@pytest.fixture(scope="module")
-def verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data = folder_of(tmp_path_factory.mktemp("data") / "sums", train=sums(60, 1), dev=sums(20, 2))
-    return distill(data, tmp_path_factory.mktemp("out") / "v").folder
 
 
 @pytest.fixture
-def copy(verifier: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(verifier, tmp_path / "copy"))
+def copy(verifier_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(verifier_folder, tmp_path / "copy"))
 
 
 def sparse(path: Path, size: int) -> None:

@@ -111,7 +111,7 @@ def test_fewer_layers_and_what_is_frozen(bases: dict[str, Path]) -> None:
         assert not any("embed" in name and "weight" in name and "word" in name for name in names)
     heads = open_network(str(bases["llama"]), TrainingSettings(freeze="all", device="cpu"))
     assert set(heads.trainable()) == {"score.weight", "score.bias"}
-    with pytest.raises(UsageError, match="layers is 9, and the base has 3"):
+    with pytest.raises(UsageError, match="layers is 9, but the base has 3"):
         open_network(str(bases["qwen2"]), TrainingSettings(layers=9))
 
 
@@ -154,7 +154,7 @@ def test_a_process_reward_model_goes_on_from_its_head_and_another_kind_is_refuse
     plain_model(first)[0].save_pretrained(tmp_path / "prm")
     said: list[str] = []
     again = open_network(str(tmp_path / "prm"), FP32, seed=6, say=said.append)
-    assert "process reward model already" in said[0]
+    assert "already a process reward model" in said[0]
     torch.testing.assert_close(again.head.weight, weight)
     config = json.loads((tmp_path / "prm" / "config.json").read_text())
     for change, told in (
@@ -169,11 +169,11 @@ def test_a_process_reward_model_goes_on_from_its_head_and_another_kind_is_refuse
 def test_a_base_without_weights_or_config_is_said(bases: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such folder"):
         open_tokenizer(tmp_path / "none")
-    with pytest.raises(InputError, match="does not open as a model"):
+    with pytest.raises(InputError, match="cannot be opened as a model"):
         open_network(str(tmp_path), FP32)
     shutil.copytree(bases["qwen2"], tmp_path / "b")
     (tmp_path / "b" / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="does not open for token classification"):
+    with pytest.raises(InputError, match="cannot be opened for token classification"):
         open_network(str(tmp_path / "b"), FP32)
 
 

@@ -132,7 +132,7 @@ def environment() -> dict[str, str]:
 
 
 def test_kill_dash_nine_changes_nothing(base: Path, data: Path, tmp_path: Path) -> None:
-    """A run that is killed in the middle and started again has the losses, the looks at dev and the weights of one that was
+    """A run that is killed in the middle and started again has the losses, the dev evaluations and the weights of one that was
     left alone. (Two processes that import torch: a few seconds.)"""
     settings = TrainingSettings(lr=5e-3, epochs=3, batch_tokens=256, dtype="fp32", device="cpu", evaluations=2, save_minutes=0)
     alone = distill(data, tmp_path / "alone", student=Transformer(str(base), settings))
@@ -244,7 +244,7 @@ def test_one_class_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
     data = training_set(tmp_path / "d")
     rows = [row | {"labels": [1.0] * len(row["labels"])} for row in sums(20, 1)]
     (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(InputError, match="0 wrong"):
+    with pytest.raises(InputError, match="0 incorrect"):
         distill(data, tmp_path / "v", student=Transformer("a-base-that-does-not-exist", FAST))
 
 
@@ -282,7 +282,7 @@ def test_a_disk_that_fills_while_saving_leaves_the_old_verifier(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("transformers.PreTrainedModel.save_pretrained", full)
-    with pytest.raises(CriticPrmError, match="No space left on device; what was there is untouched"):
+    with pytest.raises(CriticPrmError, match="cannot be written: No space left on device"):
         distill(data, tmp_path / "v", student=Transformer(str(base), replace(FAST, epochs=1)))
     assert (tmp_path / "v" / "verifier.json").read_bytes() == before
     load_verifier(tmp_path / "v")
@@ -315,7 +315,7 @@ def test_a_tokenizer_of_another_model_is_said(data: Path, base: Path, tmp_path: 
          "normalized": False}
     )  # fmt: skip
     (small / "tokenizer.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="do not belong together"):
+    with pytest.raises(InputError, match="use the tokenizer of this model"):
         distill(data, tmp_path / "v", student=Transformer(str(small), FAST))
 
 

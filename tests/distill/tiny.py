@@ -93,3 +93,32 @@ def training_set(folder: Path, train: int = 60, dev: int = 30, seed: int = 1) ->
         rows = sums(count, seed + number)
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
+
+
+def apples(count: int, seed: int) -> list[dict[str, Any]]:
+    """Training rows about additions; a wrong one states a sum that is off and is labelled 0 from there, then null."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for n in range(count):
+        a, b, c = (int(x) for x in generator.integers(2, 50, 3))
+        wrong = int(generator.integers(-1, 2))
+        first = a + b + (7 if wrong == 0 else 0)
+        second = first + c + (11 if wrong == 1 else 0)
+        labels = [1.0, 1.0] if wrong < 0 else [0.0, None] if wrong == 0 else [1.0, 0.0]
+        rows.append(
+            {
+                "id": f"{seed}-{n}",
+                "prompt": f"Ann has {a} apples, buys {b} and then {c} more. How many has she?",
+                "completions": [f"She has {a} + {b} = {first} apples.", f"Then {first} + {c} = {second} apples."],
+                "labels": labels,
+                "source": "sums",
+            }
+        )
+    return rows
+
+
+def folder_of(path: Path, **splits: list[dict[str, Any]]) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    for name, rows in splits.items():
+        (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path

@@ -303,7 +303,9 @@ class TestWhatALossWants:
 
     def test_weights_that_a_loss_does_not_take(self) -> None:
         check_settings(settings((1.0, 2.0), 0.1))
-        with pytest.raises(UsageError, match="the loss pqm has no class-weights and no label-smoothing; these have: ce, soft"):
+        with pytest.raises(
+            UsageError, match="the loss pqm does not use class-weights and label-smoothing; these losses do: ce, soft"
+        ):
             check_settings(TrainingSettings(loss="pqm", class_weights=(1.0, 2.0), label_smoothing=0.1))
 
     def test_votes(self) -> None:
@@ -314,12 +316,12 @@ class TestWhatALossWants:
 
     def test_outcomes(self) -> None:
         for name in ("freeprm", "implicit"):
-            with pytest.raises(InputError, match="1 solutions are right, 0 wrong, 1 without"):
+            with pytest.raises(InputError, match="1 solutions are correct, 0 incorrect, 1 without"):
                 check_rows(name, [row(outcome=1.0), row()], "train.jsonl")
             check_rows(name, [row(outcome=1.0), row(outcome=0.0)], "train.jsonl")
 
     def test_labels(self) -> None:
         for name in ("ce", "soft", "mse", "pqm"):
-            with pytest.raises(InputError, match=r"train.jsonl: 0 steps are labelled right and 0 wrong"):
+            with pytest.raises(InputError, match=r"train.jsonl: 0 steps are labelled correct and 0 incorrect"):
                 check_rows(name, [row(outcome=1.0), row(outcome=0.0)], "train.jsonl")
             check_rows(name, [row(labels=(1.0, 0.2))], "train.jsonl")

@@ -186,12 +186,12 @@ def test_int8_stands_behind_a_gate(causal: Path, tmp_path: Path, capsys: pytest.
 def test_what_cannot_be_opened_is_said(causal: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="backend is 'tensorrt'; it is one of torch, onnx, vllm"):
         load_verifier(causal, backend="tensorrt")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="a base URL goes with the backend vllm"):
+    with pytest.raises(UsageError, match="--base-url needs --backend vllm"):
         load_verifier(causal, base_url="http://127.0.0.1:1")
-    with pytest.raises(CriticPrmError, match="no vLLM answers at"):
+    with pytest.raises(CriticPrmError, match="no vLLM server answers at"):
         load_verifier(causal, backend="vllm", base_url="http://127.0.0.1:9")
     linear = distill(training_set(tmp_path / "data"), tmp_path / "linear").folder
-    with pytest.raises(UsageError, match="a linear verifier is opened in one way only"):
+    with pytest.raises(UsageError, match="a linear verifier has no --backend"):
         load_verifier(linear, backend="onnx")
     with pytest.raises(UsageError, match="only transformer verifiers are exported"):
         export_onnx(linear, ITEMS)
@@ -205,7 +205,7 @@ def test_the_dev_split_is_where_it_was(causal: Path, monkeypatch: pytest.MonkeyP
     trust = [causal / "verifier.json"]
     assert len(items_to_check(causal, None, 7, trust)) == 7
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="the verifier's dev split is not there; name solutions to compare scores on"):
+    with pytest.raises(InputError, match="the verifier's dev split does not exist; name a file of solutions"):
         items_to_check(causal, None, 7, trust)
 
 
@@ -213,7 +213,7 @@ def test_nothing_was_exported(causal: Path, tmp_path: Path) -> None:
     import shutil
 
     bare = Path(shutil.copytree(causal, tmp_path / "bare", ignore=shutil.ignore_patterns("*.onnx")))
-    with pytest.raises(InputError, match="it contains no ONNX model; make one with: critic-prm export"):
+    with pytest.raises(InputError, match="it contains no ONNX model; export one with: critic-prm export"):
         load_verifier(bare, backend="onnx")
 
 

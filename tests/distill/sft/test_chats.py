@@ -201,7 +201,7 @@ async def test_the_command_prints_what_each_filter_left_out(
 def test_a_training_set_is_no_label_file(tmp_path: Path) -> None:
     row = {"prompt": "p", "completions": ["a"], "labels": [1.0]}
     (tmp_path / "train.jsonl").write_bytes(orjson.dumps(row) + b"\n")
-    with pytest.raises(InputError, match="keeps labels, not critiques"):
+    with pytest.raises(InputError, match="contains labels, not critiques"):
         build_chats([tmp_path / "train.jsonl"], tmp_path / "c")
 
 

@@ -97,8 +97,8 @@ def test_an_answer_ends_with_eos_where_the_template_has_no_end_of_its_own(
 
 def test_a_conversation_that_cannot_be_learned_says_where_it_stands(made: SimpleNamespace, texts: list[str]) -> None:
     tokenizer = made.tokenizer_of(texts, made.chatml)
-    with pytest.raises(InputError, match=r"chats.jsonl:3: no assistant says anything"):
+    with pytest.raises(InputError, match=r"chats.jsonl:3: it has no assistant message"):
         sequences(tokenizer, TALK[:2], "chats.jsonl:3")
     tokenizer.chat_template = "{{ raise_exception('no system message, please') }}"
-    with pytest.raises(InputError, match="refuses a conversation of"):
+    with pytest.raises(InputError, match="rejects a conversation of"):
         sequences(tokenizer, TALK)
