@@ -187,7 +187,7 @@ def _asking(name: str, info: Mapping[str, Any]) -> list[str]:
         "```",
         "",
         f"Its prompts have the style `{style['name']}` (fingerprint {style['fingerprint']}); the template is in this",
-        f"folder, so that prompts are the same as in training. Its context is {info['context']:,} tokens, prompt and answer together.",
+        f"folder, so that prompts are the same as in training. Its context is {info['context']:,} tokens (prompt and answer).",
     ]
 
 

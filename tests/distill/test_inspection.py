@@ -93,7 +93,7 @@ def test_files_that_are_not_what_they_should_be(change: Callable[[Path], None], 
     [
         ({"student": ["linear"]}, '"student" is'),
         ({"student": 5}, '"student" is'),
-        ({"student": "../linear"}, "does not know"),
+        ({"student": "../linear"}, "does not support"),
         ({"calibration": []}, "it is damaged"),
         ({"calibration": {"method": ["beta"], "parameters": {}}}, "it is damaged"),
         (
