@@ -208,7 +208,7 @@ def test_every_format_marks_its_images_as_data(format: str, folder: Path) -> Non
     path.write_bytes(orjson.dumps(ROWS[format]))
     (found,) = read_trajectories(path)
     for same in (found, replace(found, label=0), deepcopy(found), pickle.loads(pickle.dumps(found))):
-        with pytest.raises(ImageError, match=r"in\.jsonl:1: the image '\.\./private\.key' lies outside"):
+        with pytest.raises(ImageError, match=r"in\.jsonl:1: the image '\.\./private\.key' is outside"):
             data_url(same.images[0])
     assert orjson.loads(orjson.dumps(found.images)) == ["../private.key"]
 

@@ -192,7 +192,7 @@ BENCH = b"".join(
 
 STOPPED = {
     "label": (("label", "in.jsonl", "--judge", "rules", "-o", "out.jsonl"), True),
-    "score": (("score", "rules", "in.jsonl", "-o", "out.jsonl"), False),
+    "score": (("score", "rules", "in.jsonl", "-o", "out.jsonl"), True),
     "evaluate --save": (("evaluate", "rules", "bench.jsonl", "--save", "out.jsonl", "--resamples", "100"), False),
 }
 
@@ -202,7 +202,7 @@ STOPPED = {
 def test_a_run_that_was_stopped_goes_on_without_being_asked(
     name: str, how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`score` and `evaluate --save` left their rows and no run.json when they were interrupted, and a run killed between the
+    """`evaluate --save` left its rows and no run.json when it was interrupted, and a run killed between the
     renaming of its output and the writing of run.json left an output that it would not touch again."""
     given, reports = STOPPED[name]
     Path("bench.jsonl").write_bytes(BENCH)
@@ -241,10 +241,12 @@ def test_a_run_that_was_stopped_goes_on_without_being_asked(
 
 
 def test_a_run_json_does_not_describe_another_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """After `score --overwrite` on a label file, the label run's run.json stayed beside it, and `report` read its cost."""
+    """After `evaluate --save --overwrite` on a label file, `report` read the cost from the label run's run.json beside it."""
+    Path("bench.jsonl").write_bytes(BENCH)
     assert run(capsys, "label", "in.jsonl", "--judge", "rules", "-o", "out.jsonl")[0] == 0
     assert Path("out.jsonl.run.json").exists()
-    assert run(capsys, "score", "rules", "in.jsonl", "-o", "out.jsonl", "--overwrite")[0] == 0
+    evaluation = ("evaluate", "rules", "bench.jsonl", "--save", "out.jsonl", "--resamples", "100")
+    assert run(capsys, *evaluation, "--overwrite")[0] == 0
     assert not Path("out.jsonl.run.json").exists()
 
 

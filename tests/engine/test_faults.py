@@ -45,7 +45,7 @@ def provider(road: str, judge: Judge, key: str = "sk-the-key-of-this-test") -> P
 
 
 def critic(road: str, judge: Judge, db: Path, **judging: Any) -> LLMCritic:
-    given = {"connections": 32, "timeout": 20.0, "follow_ups": 0, "force": False, **judging}
+    given = {"max_connections": 32, "timeout": 20.0, "follow_ups": 0, "force": False, **judging}
     return with_provider(provider(road, judge), JudgeOptions(db=db, **given))
 
 

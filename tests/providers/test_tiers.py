@@ -56,7 +56,7 @@ BILLED: list[tuple[str, Mapping[str, Any], float | None]] = [
     ("openai/gpt-5.4-mini-2026-03-17", chat("flex"), 2.625),
     ("openai/gpt-5.4-mini", chat("flex", prompt_tokens_details={"cached_tokens": MILLION}), (0.075 + 4.5) / 2),
     ("openai/gpt-5.5", chat("priority"), 87.5),
-    ("openai/gpt-5.6-luna", chat("priority"), 2.8),
+    ("openai/gpt-5.6-luna", chat("priority"), 4.4),  # twice $0.40 and $1.80: the prompt is longer than 272,000 tokens
     ("openai/gpt-5.6-luna", chat("flex"), None),
     ("openai/gpt-5.4-nano", chat("priority"), None),
     ("openai/gpt-5.4-mini", chat("scale"), None),

@@ -63,8 +63,8 @@ def test_the_limit_goes_by_the_name_that_the_server_knows(base_url: str | None, 
 @pytest.mark.parametrize(
     ("model", "sampling", "problem"),
     [
-        ("o3", Sampling(temperature=0.0), "takes no temperature"),
-        ("gpt-6-luna", Sampling(logprobs=5), "takes no logprobs"),
+        ("o3", Sampling(temperature=0.0), "does not accept temperature"),
+        ("gpt-6-luna", Sampling(logprobs=5), "does not accept logprobs"),
         ("gpt-5.5", Sampling(top_p=0.5), "set --effort none"),
         ("gpt-5.2", Sampling(temperature=0.5, effort="high"), "set --effort none"),
     ],
