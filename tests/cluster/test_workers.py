@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import pickle
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from critic_prm.engine.options import RayOptions
 from critic_prm.engine.ray import workers
-from critic_prm.engine.ray.workers import WorkerActor, failure, result_of
+from critic_prm.engine.ray.workers import Pool, Worker, WorkerActor, WorkerLost, failure, result_of
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, InputError, ProviderError
 from tests.effort import until_async
 
@@ -105,3 +107,23 @@ def test_other_errors_say_that_it_was_a_worker_and_where() -> None:
         outcome = failure(error)
     with pytest.raises(CriticPrmError, match=r"a worker failed: KeyError: 'x' \(test_workers.py:\d+\)"):
         result_of(outcome)
+
+
+async def test_a_worker_that_died_is_not_chosen_again() -> None:
+    """Before its keeper heard of its death, the idle dead worker was chosen for every item that it had lost."""
+    exceptions = pytest.importorskip("ray").exceptions
+
+    def actor(outcome: object) -> Any:
+        async def do(ticket: int, item: object) -> object:
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        return SimpleNamespace(do=SimpleNamespace(remote=do))
+
+    pool = Pool(RayOptions(workers=2), Doubling)
+    pool.workers = {0: Worker(actor(exceptions.ActorDiedError())), 1: Worker(actor(("ok", 2)), in_flight=3)}
+    with pytest.raises(WorkerLost):
+        await pool.do(1)
+    assert await pool.do(1) == 2
+    assert list(pool.workers) == [1]

@@ -251,6 +251,7 @@ class Worker:
     actor: Any
     in_flight: int = 0
     answers: int = 0
+    died: bool = False
     _tickets: count[int] = field(default_factory=count)
 
     async def do(self, item: Any) -> Any:
@@ -264,6 +265,7 @@ class Worker:
             ray.cancel(call)
             raise
         except ray.exceptions.RayError as error:
+            self.died = isinstance(error, ray.exceptions.ActorDiedError)
             raise WorkerLost(str(error).strip().split("\n")[0]) from error
         finally:
             self.in_flight -= 1
@@ -297,7 +299,13 @@ class Pool:
         """
         while not self.workers:
             await self.ready()
-        return await min(self.workers.values(), key=lambda worker: worker.in_flight).do(item)
+        slot, worker = min(self.workers.items(), key=lambda entry: entry[1].in_flight)
+        try:
+            return await worker.do(item)
+        except WorkerLost:
+            if worker.died and self.workers.get(slot) is worker:
+                self._remove(slot)  # at once: its keeper may hear of it later, and an idle dead worker would be chosen again
+            raise
 
     async def ready(self) -> None:
         """Wait until a worker is available. Raises ConfigError when none can be started."""
@@ -361,9 +369,7 @@ class Pool:
             except Exception as error:  # the cluster itself is lost or cannot run such a worker
                 self._give_up(ConfigError(f"the cluster cannot be used: {type(error).__name__}: {error}"))
             finally:
-                self.workers.pop(slot, None)
-                if not self.workers and self._failed is None:
-                    self._available.clear()
+                self._remove(slot)
                 with suppress(Exception):
                     ray.kill(actor)
             self.lost += worker is not None
@@ -371,6 +377,11 @@ class Pool:
             if self._stillborn >= STILLBORN * self.options.workers:
                 self._give_up(ConfigError(f"workers are lost as soon as they begin ({_free()}); see the logs of Ray"))
             await asyncio.sleep(0.2 if worker is not None else 1.0)
+
+    def _remove(self, slot: int) -> None:
+        self.workers.pop(slot, None)
+        if not self.workers and self._failed is None:
+            self._available.clear()
 
     def _new_actor(self) -> Any:
         options: dict[str, Any] = {
