@@ -6,8 +6,8 @@ server sees (an upload, a creation that arrives, one that was accepted but not c
 random moments after them. Then it is started again, until it was killed `--kills` times. Checks that the labels equal those
 of an undisturbed run, that no request was run in two batches, and that every batch of the server was imported.
 
-Then a job that is begun online, goes on by batch and is finished through files, stopped between: one reply a
-key, the same labels.
+Then one job starts online, continues by batch and ends through files, with a stop in between. Checks that there is one reply
+per key and that the labels are the same.
 """
 
 from __future__ import annotations

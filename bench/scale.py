@@ -34,14 +34,14 @@ MODELS = (
 )
 
 GPU_TOKENS, GPU_USD = 34_470.0, 3.0
-"""Tokens a second, prompt and output together, that one H100 is published to do with Qwen3.5-9B in vLLM (GPUStack's performance
-lab, "throughput profile"); and a round price of an hour of it, which is nobody's in particular."""
+"""Published throughput of one H100 with Qwen3.5-9B in vLLM, in tokens per second, prompt and output together (GPUStack's
+performance lab, "throughput profile"), and a round price per hour in USD, an assumption."""
 
 DRIVER_CPU, WORKER_BYTES = 0.95e-3, 5_200
-"""Seconds of the driver's CPU a request on the cluster's road, and bytes that it sends and gets (bench/ray.py wire)."""
+"""Driver CPU in seconds and bytes transferred per request through a cluster (bench/ray.py wire)."""
 
 ROW_BYTES, ROWS = 5_700, 4_700
-"""Of our cache, a row of such a label, and rows a second written (the part `cache`)."""
+"""Bytes per cache row of such a label, and rows written per second (the part `cache`)."""
 
 TIERS = (("500 requests a minute", 500 / 60), ("10,000 requests a minute", 10_000 / 60), ("30,000 requests a minute", 500.0))
 

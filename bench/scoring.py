@@ -130,7 +130,7 @@ def candidates(scorer: TransformerScorer, items: Sequence[Item], repeats: int) -
 
 
 def growing(scorer: TransformerScorer, items: Sequence[Item], repeats: int) -> None:
-    """A solution that is scored after each of its steps, as in search: remembered, against anew."""
+    """Score a solution after each of its steps, as in search: with the prefix cache, and from scratch."""
     assert scorer.machine is not None
     machine = scorer.machine
 

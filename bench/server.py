@@ -50,7 +50,7 @@ STATUSES: dict[str, tuple[int, str]] = {
 FINISHES = ("length", "refusal", "filter", "blank", "misshapen")
 BROKEN = ("reset", "reset-middle", "stall", "truncated", "html", "empty-choices", "event-stream")
 FAULTS = (*STATUSES, *FINISHES, *BROKEN)
-"""What may go wrong with an answer: a status, a reply that is no judgement, a connection or body that breaks."""
+"""Faults of an answer: an error status, an unusable reply, a broken connection or body."""
 
 
 @dataclass(frozen=True)

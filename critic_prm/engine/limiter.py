@@ -214,6 +214,10 @@ class AdaptiveLimiter:
         """Return the seconds until the cooldown ends; 0 if there is none."""
         return max(0.0, self.until - self._clock())
 
+    def waits(self) -> str:
+        """Return an empty text: requests wait for nothing but this limiter."""
+        return ""
+
     def shut(self, error: Exception) -> None:
         """Stop admitting requests: raise `error` in every current and future caller of `enter`. Slots can still be released."""
         self._shut = self._shut or error
@@ -313,6 +317,10 @@ class RateLimiter(Protocol):
 
     def waiting(self) -> float:
         """Return the seconds until the cooldown ends; 0 if there is none."""
+        ...
+
+    def waits(self) -> str:
+        """Return a status text about what else requests wait for, such as workers that have not started; empty if nothing."""
         ...
 
     def shut(self, error: Exception) -> None:

@@ -116,9 +116,8 @@ def _asking(client: Client, final: bool) -> list[str]:
 def _waits(client: Client) -> list[str]:
     """What the run is waiting for, and until when."""
     waits = []
-    elsewhere = getattr(client.gate, "waits", None)
-    if elsewhere is not None and (said := elsewhere()):
-        waits.append(said)
+    if elsewhere := client.gate.waits():
+        waits.append(elsewhere)
     if seconds := client.gate.waiting():
         until = datetime.now() + timedelta(seconds=seconds)
         waits.append(f"waiting {seconds:.0f} s for the rate limit, until {until:%H:%M:%S}")

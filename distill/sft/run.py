@@ -77,7 +77,7 @@ def distill_sft(
     from distill.sft.asking import Answerer, measure, sample_solutions, stop_ids
     from distill.sft.task import ChatTask, mean_loss, places_at_once
     from distill.sft.tokens import open_chat_tokenizer
-    from distill.students.transformer import open_team, require_room
+    from distill.students.transformer import open_team, require_room, require_vocabulary
     from distill.training.causal import open_policy, plain_policy
     from distill.training.loop import LOG, micro_tokens, train
     from distill.training.network import quiet
@@ -101,7 +101,7 @@ def distill_sft(
         for name, talks in (("train", material.train), ("dev", material.dev))
     }
     task, dev = ChatTask(policy, split["train"]), ChatTask(policy, split["dev"])
-    _require_vocabulary(base, policy.model, (*split["train"], *split["dev"]))
+    require_vocabulary(base, policy.model, (*split["train"], *split["dev"]))
     require_room(work_folder(target), task)
     places = settings.micro_tokens or min(micro_tokens(settings, policy.device), places_at_once(policy.model))
     work = work_folder(target)
@@ -189,16 +189,6 @@ def _tokens(
     if lost:
         say(f"{where}: {lost} of {len(every)} chats do not fit into {room} tokens and are dropped")
     return kept
-
-
-def _require_vocabulary(base: str, model: Any, chats: Sequence[Tokens]) -> None:
-    size, highest = model.get_input_embeddings().num_embeddings, max(int(chat.ids.max()) for chat in chats)
-    if highest >= size:
-        raise InputError(
-            base,
-            f"its tokenizer produces token {highest}, but its model has {size} embeddings",
-            "use the tokenizer of this model",
-        )
 
 
 def _limit(chats: Sequence[Tokens], context: int) -> int:

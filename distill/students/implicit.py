@@ -75,7 +75,7 @@ class Implicit:
         encoder = encoder_for(tokenizer, policy.model.config, True, settings)
         train, rows = prepare_rows(data.train, encoder, settings, f"{data.folder}/train", True, True, say)
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, True, say)
-        require_vocabulary(self.base, policy.model, (train, dev))
+        require_vocabulary(self.base, policy.model, (*train.encoded, *dev.encoded))
         say(f"{self.base}: log probabilities of the reference, {int(train.lengths.sum() + dev.lengths.sum()):,} tokens")
         # Before its first step, the policy equals the reference. Training needs only these log probabilities of the reference.
         reference_values = reference_log_probs(policy, train, [row.problem for row in rows], encoder)

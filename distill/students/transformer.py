@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from distill.types import Scorer, StudentType, Trained
 
 if TYPE_CHECKING:
     from distill.layouts import Encoded, Encoder
+    from distill.sft.tokens import Tokens
     from distill.training.batches import Prepared
     from distill.training.loop import ProcessGroup, TrainingTask
     from distill.training.network import Network
@@ -67,7 +68,7 @@ class Transformer:
             trusted, _ = prepare_rows(trusted_rows, encoder, settings, settings.trusted, True, network.causal, say)
             learner = DomainWeightLearner(domains, network, train, trusted, settings, seed)
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, network.causal, say)
-        require_vocabulary(self.base, network.model, (train, dev))
+        require_vocabulary(self.base, network.model, (*train.encoded, *dev.encoded))
         say(
             f"{self.base}: {sum(p.numel() for p in network.trainable().values()):,} of"
             f" {sum(p.numel() for p in network.model.parameters()):,} weights to train,"
@@ -126,10 +127,10 @@ def require_room(work: Path | None, network: Network | TrainingTask) -> None:
         )  # fmt: skip
 
 
-def require_vocabulary(base: str, model: Any, splits: Sequence[Prepared]) -> None:
+def require_vocabulary(base: str, model: Any, sequences: Iterable[Encoded | Tokens]) -> None:
     """Raise InputError if the tokenizer produces tokens that have no embedding in the model."""
     size = model.get_input_embeddings().num_embeddings
-    highest = max(int(e.ids.max()) for split in splits for e in split.encoded)
+    highest = max(int(sequence.ids.max()) for sequence in sequences)
     if highest >= size:
         raise InputError(
             base,
