@@ -137,7 +137,7 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
     from distill.settings import TrainingSettings
     from distill.students.transformer import encoder_for, prepare_rows
     from distill.training.loop import ProcessGroup, StepTask, fit, halves, make_optimizer, micro_tokens, one_step
-    from distill.training.network import open_network, open_tokenizer
+    from distill.training.network import open_network, open_tokenizer, trainable
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     with (folder / "rows.jsonl").open(encoding="utf-8") as lines:
@@ -157,7 +157,7 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
     marks: list[tuple[float, float, int]] = []
     if mode == "alike":
         task = StepTask(network, data, open_loss("ce"), halves(len(rows), 1, 0), settings)
-        optimizer = make_optimizer(task.trainable(), settings)
+        optimizer = make_optimizer(trainable(task.model), settings)
         network.model.train()
         for step in range(steps):
             batch = np.arange(step * BATCH, (step + 1) * BATCH)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from distill.sft.tokens import Tokens
 from distill.training.batches import Indices, micro
@@ -42,9 +42,6 @@ class ChatTask:
     def lengths(self) -> Indices:
         """The number of tokens of each chat."""
         return np.array([len(chat.ids) for chat in self.chats], dtype=np.int64)
-
-    def trainable(self) -> dict[str, nn.Parameter]:
-        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def weight(self, rows: Indices) -> float:
         """Return the number of learned tokens in these rows."""

@@ -43,7 +43,7 @@ class Transformer:
         from distill.losses.loss import check_rows, check_settings, open_loss
         from distill.training.domains import DomainWeightLearner, domain_numbers, make_weights, split_trusted
         from distill.training.loop import evaluate_dev, fit
-        from distill.training.network import ensure_padding_token, open_network, open_tokenizer
+        from distill.training.network import ensure_padding_token, open_network, open_tokenizer, trainable
         from distill.training.progress import watching
 
         check_settings(self.settings)
@@ -70,7 +70,7 @@ class Transformer:
         dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, network.causal, say)
         require_vocabulary(self.base, network.model, (*train.encoded, *dev.encoded))
         say(
-            f"{self.base}: {sum(p.numel() for p in network.trainable().values()):,} of"
+            f"{self.base}: {sum(p.numel() for p in trainable(network.model).values()):,} of"
             f" {sum(p.numel() for p in network.model.parameters()):,} weights to train,"
             f" on {network.head.weight.device} in {str(network.dtype).removeprefix('torch.')}"
         )
@@ -116,8 +116,10 @@ def require_room(work: Path | None, network: Network | TrainingTask) -> None:
     """Raise InputError if the disk lacks room for the trained model and its best weights so far."""
     if work is None:
         return
+    from distill.training.network import trainable
+
     place = next(parent for parent in work.absolute().parents if parent.is_dir())
-    needed = sum(4 * p.numel() for p in (*network.model.parameters(), *network.trainable().values()))
+    needed = sum(4 * p.numel() for p in (*network.model.parameters(), *trainable(network.model).values()))
     free = shutil.disk_usage(place).free
     if free < needed:
         raise InputError(

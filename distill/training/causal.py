@@ -117,9 +117,6 @@ class ImplicitNetwork:
         nothing = torch.zeros(len(odds), 0, device=odds.device)
         return [Outputs(torch.stack([torch.zeros_like(odds), odds], dim=1), nothing, nothing)]
 
-    def trainable(self) -> dict[str, nn.Parameter]:
-        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-
 
 def open_policy(base: str, settings: TrainingSettings) -> Policy:
     """Load a causal language model. Raises InputError if the base is not one, ConfigError for a missing device."""

@@ -26,6 +26,7 @@ from distill.settings import TrainingSettings, default_lr
 from distill.training.batches import Batch, Indices, Prepared, in_order, micro, move, plan
 from distill.training.checkpoint import Checkpoints, State
 from distill.training.domains import DomainWeights
+from distill.training.network import trainable
 
 ANCHOR = 0.5
 """Strength of the pull of a head towards its initial weights: lambda of ActPRM (arXiv 2504.10559).
@@ -78,8 +79,6 @@ class TrainingTask(Protocol):
         """Number of tokens of each row, shape (rows,)."""
         ...
 
-    def trainable(self) -> dict[str, nn.Parameter]: ...
-
     def weight(self, rows: Indices) -> float:
         """Return the divisor of the loss of these rows."""
         ...
@@ -100,8 +99,6 @@ class StepNetwork(Protocol):
 
     @property
     def heads(self) -> int: ...
-
-    def trainable(self) -> dict[str, nn.Parameter]: ...
 
     def __call__(self, batch: Batch) -> list[Outputs]: ...
 
@@ -143,9 +140,6 @@ class StepTask:
     @property
     def lengths(self) -> Indices:
         return self.data.lengths
-
-    def trainable(self) -> dict[str, nn.Parameter]:
-        return self.network.trainable()
 
     def weight(self, rows: Indices) -> float:
         return float(counted_weight(self.objective, self.data.batch(rows)[1]).sum())
@@ -218,7 +212,7 @@ def train(
 
     Raises CriticPrmError if the loss becomes infinite or nan.
     """
-    parameters = task.trainable()
+    parameters = trainable(task.model)
     optimizer = make_optimizer(parameters, settings)
     epochs = [plan(task.lengths, settings.batch_tokens, np.random.default_rng([seed, e])) for e in range(settings.epochs)]
     schedule = [(epoch, number, rows) for epoch, steps in enumerate(epochs) for number, rows in enumerate(steps)]

@@ -80,9 +80,6 @@ class Network:
         logits, extra = outputs[:, : 2 * self.heads], outputs[:, 2 * self.heads :]
         return [Outputs(logits[:, 2 * h : 2 * h + 2], hidden, extra) for h in range(self.heads)]
 
-    def trainable(self) -> dict[str, nn.Parameter]:
-        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-
     def _inputs(self, batch: Batch) -> tuple[dict[str, Any], Tensor]:
         if not self.causal:
             return {"input_ids": batch.ids, "attention_mask": batch.mask}, batch.at
@@ -90,6 +87,11 @@ class Network:
             return {"input_ids": batch.ids, "attention_mask": batch.mask, "use_cache": False}, batch.at
         rows = pack(batch, ALIGN if self.dtype == torch.bfloat16 else 1)
         return {"input_ids": rows.ids, "position_ids": rows.positions, "spans": rows.spans, "use_cache": False}, rows.at
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the weights that are not frozen, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def open_tokenizer(base: str | Path) -> Any:

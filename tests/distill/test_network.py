@@ -20,7 +20,7 @@ from distill.layouts import Encoded
 from distill.scoring.attention import PackedAttention
 from distill.settings import TrainingSettings, parse_lora
 from distill.training.batches import Batch, collate
-from distill.training.network import Network, open_network, open_tokenizer, plain_model
+from distill.training.network import Network, open_network, open_tokenizer, plain_model, trainable
 from tests.distill.tiny import tiny_base
 
 FP32 = TrainingSettings(dtype="fp32", device="cpu")
@@ -70,7 +70,7 @@ def test_gradients_of_packed_rows_are_those_of_padded_ones(bases: dict[str, Path
     def gradients(network: Network) -> dict[str, Any]:
         (out,) = network(batch_of(True))
         out.logits.square().sum().backward()
-        return {name: p.grad for name, p in network.trainable().items()}
+        return {name: p.grad for name, p in trainable(network.model).items()}
 
     packed = open_network(str(bases["qwen2"]), FP32, seed=1)
     padded = open_network(str(bases["qwen2"]), FP32, seed=1)
@@ -97,30 +97,30 @@ def test_checkpointing_changes_no_number(bases: dict[str, Path]) -> None:
         network.model.train()
         (out,) = network(batch_of(True))
         out.logits.square().sum().backward()
-        found.append(torch.cat([p.grad.flatten() for p in network.trainable().values() if p.grad is not None]))
+        found.append(torch.cat([p.grad.flatten() for p in trainable(network.model).values() if p.grad is not None]))
     torch.testing.assert_close(found[0], found[1])
 
 
 def test_fewer_layers_and_what_is_frozen(bases: dict[str, Path]) -> None:
     for kind in ("qwen2", "bert"):
         network = open_network(str(bases[kind]), TrainingSettings(layers=2, freeze="1", device="cpu"))
-        names = set(network.trainable())
+        names = set(trainable(network.model))
         assert network.model.config.num_hidden_layers == 2
         assert not any(f".{place}." in name for name in names for place in ("layers.0", "layer.0", "layers.2", "layer.2"))
         assert any(".1." in name for name in names)
         assert not any("embed" in name and "weight" in name and "word" in name for name in names)
     heads = open_network(str(bases["llama"]), TrainingSettings(freeze="all", device="cpu"))
-    assert set(heads.trainable()) == {"score.weight", "score.bias"}
+    assert set(trainable(heads.model)) == {"score.weight", "score.bias"}
     with pytest.raises(UsageError, match="layers is 9, but the base has 3"):
         open_network(str(bases["qwen2"]), TrainingSettings(layers=9))
 
 
 def test_adapters_are_merged_into_a_plain_model(bases: dict[str, Path]) -> None:
     network = open_network(str(bases["qwen2"]), TrainingSettings(lora="r=4", dtype="fp32", device="cpu"), seed=1)
-    names = set(network.trainable())
+    names = set(trainable(network.model))
     assert all("lora_" in name or "score" in name for name in names)
     with torch.no_grad():
-        for name, p in network.trainable().items():
+        for name, p in trainable(network.model).items():
             if "lora_B" in name:
                 p.normal_(0, 0.1)
         batch = batch_of(True)
