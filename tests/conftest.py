@@ -1,9 +1,10 @@
-"""What several tests share: where the real data lies, when it is there."""
+"""What several tests share: one thread for each process, and where the real data lies, when it is there."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
+
+# OpenMP and the linear algebra libraries read these when they are first loaded, here and in every process that a test starts. With
+# their default, a thread for each core in each of several test processes, threads mostly wait for one another, and they burn a
+# core while they do: the small fits of the tests take ten times as long. `two_threads` is for tests of what threads change.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 with suppress(ImportError):  # a machine that runs the tests of one extra may lack it
     from hypothesis import settings
