@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 
-# OpenMP and the linear algebra libraries read these when they are first loaded, here and in every process that a test starts. With
-# their default, a thread for each core in each of several test processes, threads mostly wait for one another, and they burn a
-# core while they do: the small fits of the tests take ten times as long. `two_threads` is for tests of what threads change.
+# OpenMP and the linear algebra libraries read these when they are first loaded, here and in every process that a test starts.
+# Their default is a thread for each core. In several test processes at once these threads wait for one another, which also
+# costs processor time: small fits take ten times as long. A test of what threads change sets their number itself.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
