@@ -36,7 +36,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "provider": Kind("critic_prm.providers", "PROVIDER ="),
-    "format": Kind("critic_prm.data.formats", "FORMAT ="),
+    "format": Kind("critic_prm.data.formats", "FORMATS ="),
     "reader": Kind("critic_prm.styles.readers", "def read("),
     "family": Kind("critic_prm.generate.families", "def draw("),
     "check": Kind("critic_prm.generate.checks", "def examine("),

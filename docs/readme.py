@@ -66,15 +66,15 @@ def formats() -> str:
     """The table of formats, and a sample row of each."""
     from json import dumps
 
-    from critic_prm.data.formats.convert import described
+    from critic_prm.data.formats.convert import formats as all_formats
 
     head = ("format", "description", "reads", "writes", "label field", "first step number", "neutral", "after the first error")
     rows = (
-        f"| `{name}` | {what} | yes | {'no' if own.write is None else 'yes'} | {own.labels}"
+        f"| `{name}` | {own.about} | yes | {'no' if own.write is None else 'yes'} | {own.labels}"
         f" | {'' if own.index_base is None else own.index_base} | {own.neutral} | {own.after_error} |"
-        for name, what, own in described()
+        for name, own in all_formats().items()
     )
-    samples = (f"- `{name}`: `{dumps(own.sample, ensure_ascii=False)}`" for name, _, own in described())
+    samples = (f"- `{name}`: `{dumps(own.sample, ensure_ascii=False)}`" for name, own in all_formats().items())
     return "\n".join((f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows, "", "Sample rows:", "", *samples))
 
 

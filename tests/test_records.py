@@ -127,7 +127,7 @@ def test_lone_surrogates_and_huge_integers_pass_through(tmp_path: Path) -> None:
 
 def test_not_a_number_is_never_written(tmp_path: Path) -> None:
     assert encode({"p": math.nan, "q": math.inf}) == b'{"p":null,"q":null}\n'
-    with pytest.raises(InputError, match="JSON cannot say"):
+    with pytest.raises(InputError, match="JSON cannot represent"):
         encode({"p": math.nan, "n": 2**80})
 
 

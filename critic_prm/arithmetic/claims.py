@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -61,22 +62,11 @@ def explained(a: Term, b: Term, inner: bool) -> bool:
 
     `inner`: the left side is also the right side of an earlier relation.
     """
-    return (
-        a.side.doubtful
-        or b.side.doubtful
-        or a.side.tokens[-1].text == "!"
-        or _torn(a)
-        or _label(a, inner)
-        or _part(a, b)
-        or (a.plain and b.plain and bool(a.side.units or b.side.units))
-        or _conversion(a, b)
-        or _mixed_units(a)
-        or _mixed_units(b)
-        or _aside(a)
-        or _aside(b)
-        or _share(a)
-        or _share(b)
-    )
+    if a.side.tokens[-1].text == "!" or _torn(a) or _label(a, inner) or _part(a, b) or _conversion(a, b):
+        return True
+    if a.plain and b.plain and (a.side.units or b.side.units):
+        return True
+    return any(side.side.doubtful or _mixed_units(side) or _aside(side) or _share(side) for side in (a, b))
 
 
 def _near(a: Value, b: Value) -> bool:
@@ -91,9 +81,7 @@ def _equal(a: Term, b: Term) -> bool:
     if a.value == b.value or _near(a.value, b.value):
         return True
     off = distance(a.value, b.value)
-    if b.plain and off < _last_place(b, _inexact(a)):
-        return True
-    if a.plain and off < _last_place(a, _inexact(b)):
+    if any(one.plain and off < _last_place(one, _inexact(other)) for one, other in ((b, a), (a, b))):
         return True
     return _coarse(a, b) and off * 100 <= distance(b.value, 0)
 
@@ -195,10 +183,8 @@ def second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value]
 def _readings(side: Side, options: list[Reading], letters: Mapping[str, Value] | None) -> list[Term]:
     terms = []
     for option in options:
-        try:
+        with suppress(Unreadable):
             terms.append(term(side, option, letters))
-        except Unreadable:
-            continue
     return terms
 
 
@@ -351,18 +337,14 @@ def _term(side: Side, terms: dict[int, Term | None], known: Mapping[str, Value] 
     """Evaluate a side, once even if it belongs to two relations. None if it cannot be evaluated."""
     key = id(side)
     if key not in terms:
-        try:
+        terms[key] = None
+        with suppress(Unreadable):
             terms[key] = term(side, PLAIN, known)
-        except Unreadable:
-            terms[key] = None
     return terms[key]
 
 
 def _restated(
-    before: tuple[str, Side | None],
-    ends: Sequence[tuple[Side | None, Side | None]],
-    place: _Place,
-    claims: list[Claim],
+    before: tuple[str, Side | None], ends: Sequence[tuple[Side | None, Side | None]], place: _Place, claims: list[Claim]
 ) -> tuple[str, Side | None]:
     """Compare "Total = 84" with the preceding "Total = 22 + 19 + 43"; return what to compare the next chain with."""
     name, relations = place.chain.members[0], place.chain.relations

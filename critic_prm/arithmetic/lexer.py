@@ -130,6 +130,8 @@ _RULES = (
 
 Each pattern starts with a character or a set of characters, because `re` rejects such a pattern without trying it.
 """
+_PLAIN = {"pi": "v", "degree": "w", "label": "w", "ordinal": "w", "arrow": "b", "hash": "b"}
+"""The kind of the token for what needs no further look; all else makes its surroundings unreadable."""
 _KINDS = ("", "", *(kind for kind, _ in _RULES))
 _TOKEN = re.compile(r"[ \t\u00a0\u2009\u202f~]*()(?:" + "|".join(f"{rule}()" for _, rule in _RULES) + ")", re.DOTALL)
 """Spaces, then a token. The empty group before the token marks its start; the group after it tells which pattern matched."""
@@ -181,9 +183,7 @@ def lex(text: str) -> list[Token]:
                 push(Token("n", word, start, end, tight, value, places))
         elif kind == "relation":
             if word == "!=" and tight and tokens and tokens[-1].kind in "n)":
-                push(
-                    Token("o", "!", start, start + 1, True)
-                )  # 5!=120; `compare` considers whether 5!=6 was meant as "not equal"
+                push(Token("o", "!", start, start + 1, True))  # 5!=120; 5!=6 may be meant as "not equal", see `claims`
                 word = "="
             push(make((*_SYMBOLS[word], start, end, tight, 0, 0)))
         elif kind == "money":
@@ -216,29 +216,14 @@ def lex(text: str) -> list[Token]:
             continue  # 0.333... is 0.333
         elif kind == "equals":
             push(Token("r" if word != "equal" else "w", "=", start, end, tight, SPOKEN))
-        elif kind == "pi":
-            push(Token("v", word, start, end, tight))
-        elif kind in ("degree", "label", "ordinal"):
-            push(Token("w", word, start, end, tight))
-        elif kind == "arrow":
-            push(Token("b", word, start, end, tight))
         elif kind == "stars":
-            if (
-                tokens
-                and end < length
-                and tight
-                and not text[end].isspace()
-                and tokens[-1].kind in "n)v"
-                and text[end] in "0123456789(-"
-            ):
+            if tight and tokens and tokens[-1].kind in "n)v" and end < length and text[end] in "0123456789(-":
                 push(Token("o", "^", start, end, tight))
-        elif kind == "hash":
-            push(Token("b", word, start, end, tight))
         elif kind == "amp":
             tight = False
             continue
         else:
-            push(Token("x", word, start, end, tight))
+            push(Token(_PLAIN.get(kind, "x"), word, start, end, tight))
         tight = True
     for offset, inside in marks:
         push(Token("b", "<<", offset - 2, offset, False))
@@ -249,9 +234,7 @@ def lex(text: str) -> list[Token]:
 @lru_cache(maxsize=1024)
 def _number(word: str) -> tuple[Value, int]:
     """Return the value and the number of decimal places written."""
-    digits = word
-    if not word.isdigit():
-        digits = re.sub(r"[,{}\\!]", "", word)
+    digits = re.sub(r"[,{}\\!]", "", word)
     if digits.isdigit():
         return int(digits), 0
     mantissa, _, exponent = digits.lower().partition("e")
@@ -260,6 +243,7 @@ def _number(word: str) -> tuple[Value, int]:
     if abs(shift) > 300:
         return float("inf"), 0
     number = int(whole + part)
-    return (
-        Fraction(number, 10**-shift) if number % 10**-shift else number // 10**-shift
-    ) if shift < 0 else number * 10**shift, max(0, -shift)
+    if shift >= 0:
+        return number * 10**shift, 0
+    value = Fraction(number, 10**-shift)
+    return value if value.denominator > 1 else value.numerator, -shift

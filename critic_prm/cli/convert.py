@@ -43,7 +43,9 @@ def convert(
     if source is None:
         raise UsageError("name the file to convert, or - for stdin; --list shows the formats")
     if Path(out).is_file() and Path(source).exists() and Path(out).samefile(source):
-        raise UsageError(f"{out} is the input itself, and what the target cannot say would be lost; write to another file")
+        raise UsageError(
+            f"{out} is the input itself, and what the target cannot represent would be lost; write to another file"
+        )
     report = Report()
     trajectories = read_trajectories(
         source, from_, options, on_error="skip" if skip_bad else "stop", complain=_complain, report=report
@@ -63,13 +65,13 @@ def _complain(error: Exception) -> None:
 def _print_formats() -> None:
     from textwrap import wrap
 
-    from critic_prm.data.formats.convert import described
+    from critic_prm.data.formats.convert import formats
 
     # first the native format, then formats that can be read and written, then read-only ones
-    for name, what, own in sorted(described(), key=lambda row: (row[0] != "native", row[2].write is None, row[0])):
+    for name, own in sorted(formats().items(), key=lambda row: (row[0] != "native", row[1].write is None, row[0])):
         first = "" if own.index_base is None else f"first step {own.index_base}; "
         says = f"labels: {own.labels}; {first}neutral: {own.neutral}; after the first error: {own.after_error}"
         typer.echo(f"{name} ({'reads' if own.write is None else 'reads and writes'})")
-        for text in (what, says):
+        for text in (own.about, says):
             # do not break on hyphens, so that names of fields and formats stay whole
             typer.echo("\n".join(wrap(text, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)))

@@ -15,8 +15,9 @@ from critic_prm.data.formats.common import Options
 from critic_prm.datasets.build import DatasetOptions
 from critic_prm.datasets.consensus import ConsensusOptions
 from critic_prm.datasets.describe import About
-from critic_prm.datasets.duplicates import DedupeOptions, Thresholds
+from critic_prm.datasets.duplicates import DecontaminateOptions, DedupeOptions
 from critic_prm.datasets.filters import FilterOptions
+from critic_prm.datasets.mix import MixOptions
 from critic_prm.terminal import safe_console
 
 Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File to write; - is stdout.")]
@@ -144,11 +145,8 @@ def decontaminate(
     against: Annotated[
         list[str], typer.Option("--against", metavar="BENCH", help="Benchmark whose problems to remove; may be repeated.")
     ],
-    thresholds: Thresholds,
+    options: DecontaminateOptions,
     out: Out = "-",
-    literal: Annotated[
-        bool, typer.Option("--literal", help="Do not mask names and numbers; for benchmarks made from one template.")
-    ] = False,
     removed: Removed = None,
 ) -> None:
     """Remove problems of benchmarks: copies, near copies, and copies with other names and numbers.
@@ -160,7 +158,7 @@ def decontaminate(
     """
     from critic_prm.datasets.duplicates import decontaminate as run
 
-    report = run(source, against, out, thresholds, _listing(out, removed), literal=literal)
+    report = run(source, against, out, options, _listing(out, removed))
     problems, names = report["problems"], ", ".join(one["name"] for one in report["benchmarks"])
     among = f"are among the {report['benchmark_problems']:,} of {names}"
     _tell(report, out, [f"{problems['removed']:,} of {problems['distinct']:,} problems {among}"])
@@ -169,10 +167,8 @@ def decontaminate(
 @app.command()
 def mix(
     sources: Annotated[list[str], typer.Argument(metavar="FILE=WEIGHT...", help="Files of rows with their weights.")],
+    options: MixOptions,
     out: Out = "-",
-    total: Annotated[int | None, typer.Option("-n", min=1, help="Write N rows; default: as many as the weights allow.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of drawing and shuffling.", envvar="CRITIC_PRM_SEED")] = 0,
-    repeat: Annotated[bool, typer.Option("--repeat", help="Repeat rows of a source that is too small.")] = False,
 ) -> None:
     """Draw rows from several files in given proportions and shuffle them.
 
@@ -184,7 +180,7 @@ def mix(
     from critic_prm.datasets.mix import mix as run
     from critic_prm.datasets.mix import mix_lines, parse_sources
 
-    report = run(parse_sources(sources), out, total, seed, repeat)
+    report = run(parse_sources(sources), out, options)
     _tell(report, out, mix_lines(report))
 
 

@@ -314,7 +314,6 @@ def agent(
     from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.generate.agent import AgentStats, credited
 
-    options.check()
     runs, stats = Input(source, rows), AgentStats()
     write_records(out, map(trajectory_to_json, credited(runs, options, stats)))
     _say(stats.lines())

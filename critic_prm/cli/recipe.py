@@ -265,57 +265,50 @@ def _state(out: Path) -> dict[str, str]:
     return {str(name): str(mark) for name, mark in found.items()} if isinstance(found, dict) else {}
 
 
-KINDS: Mapping[str, type] = {
+_KINDS: Mapping[str, type] = {
     **dict.fromkeys(("about", "paper", "needs", "differs"), str),
     **dict.fromkeys(("parameters", "assumed"), dict),
     "stages": list,
 }
-STAGE_KINDS: Mapping[str, type] = {**dict.fromkeys(("name", "out", "asks"), str), **dict.fromkeys(("run", "requests"), list)}
-
+_STAGE_KINDS: Mapping[str, type] = {**dict.fromkeys(("name", "out", "asks"), str), **dict.fromkeys(("run", "requests"), list)}
 _CALLED: Mapping[type, str] = {str: "a text", dict: "a table", list: "a list"}
 
 
-def _check_kinds(row: Mapping[str, Any], kinds: Mapping[str, type], what: str, where: str) -> None:
+def _check_table(row: Any, required: Sequence[str], kinds: Mapping[str, type], what: str, where: str) -> None:
+    """Check a table of a recipe. Raises InputError, which calls the table `what`."""
+    if not isinstance(row, dict):
+        raise InputError(where, f"{what} is not a table", "write it as [[stages]]")
+    for key in required:
+        if not row.get(key):
+            raise InputError(where, f"{what} has no `{key}`")
     for key, kind in kinds.items():
         if key in row and (not isinstance(row[key], kind) or (kind is str and "\0" in row[key])):
-            raise InputError(where, f"{what}`{key}` is {row[key]!r:.100}", f"it is {_CALLED[kind]}")
+            raise InputError(where, f"{what}: `{key}` is {row[key]!r:.100}", f"it is {_CALLED[kind]}")
+    for key, choices in (("needs", get_args(Needs)), ("asks", get_args(Asks))):
+        if key in row and row[key] not in choices:
+            raise InputError(where, f"{what}: `{key}` is {row[key]!r}", f"it is {', '.join(choices)}")
 
 
 def _recipe(name: str, row: Mapping[str, Any], where: str, own: bool) -> Recipe:
-    for key in ("about", "paper", "needs", "stages"):
-        if not row.get(key):
-            raise InputError(where, f"`{key}` is missing")
-    if row["needs"] not in get_args(Needs):
-        raise InputError(where, f"`needs` is {row['needs']!r}", f"it is {', '.join(get_args(Needs))}")
-    _check_kinds(row, KINDS, "", where)
+    _check_table(row, ("about", "paper", "needs", "stages"), _KINDS, "the recipe", where)
     stages = []
     for number, stage in enumerate(row["stages"], 1):
-        if not isinstance(stage, dict):
-            raise InputError(where, f"stage {number} is not a table", "write it as [[stages]]")
-        for key in ("name", "run", "out"):
-            if not stage.get(key):
-                raise InputError(where, f"stage {number} has no `{key}`")
-        _check_kinds(stage, STAGE_KINDS, f"stage {number}: ", where)
-        if stage.get("asks", "nobody") not in get_args(Asks):
-            raise InputError(where, f"stage {number} asks {stage['asks']!r}", f"it is {', '.join(get_args(Asks))}")
-        run = tuple(str(part) for part in stage["run"])
-        stages.append(
-            Stage(str(stage["name"]), run, str(stage["out"]), stage.get("asks", "nobody"), tuple(stage.get("requests", ())))
-        )
-    return Recipe(
-        name=name,
-        about=row["about"],
-        paper=row["paper"],
-        needs=row["needs"],
-        differs=row.get("differs", ""),
-        parameters=row.get("parameters", {}),
-        assumed=row.get("assumed", {}),
-        stages=tuple(stages),
-        file=where if own else None,
-    )
+        _check_table(stage, ("name", "run", "out"), _STAGE_KINDS, f"stage {number}", where)
+        lists: dict[str, Any] = {"run": tuple(map(str, stage["run"])), "requests": tuple(stage.get("requests", ()))}
+        stages.append(Stage(**{key: stage[key] for key in ("name", "out", "asks") if key in stage}, **lists))
+    optional = {"differs": "", "parameters": {}, "assumed": {}}
+    known: dict[str, Any] = {key: row.get(key, optional.get(key)) for key in ("about", "paper", "needs", *optional)}
+    return Recipe(name=name, **known, stages=tuple(stages), file=where if own else None)
 
 
 Holds = Literal["reads", "writes", "critic", "policy", "style", "prompt", "word"]
+
+_WORDS = """
+after_error aggregation alternatives author backup balance bound by class_by class_weights layout critiques cut difficulty
+discount domain_weights dtype effort format freeze from_ human_steps k keep kept kind kinds language later license lora loss
+match method neutral objective pick preset prior progress reward salt samples schedule search sizes split stop subset target
+to values
+"""
 
 HOLDS: Mapping[str, Holds] = {
     **dict.fromkeys(("source", "data", "labels", "a", "b", "old", "new", "exclude", "answers", "judged"), "reads"),
@@ -324,30 +317,7 @@ HOLDS: Mapping[str, Holds] = {
     "policy": "policy",
     "style": "style",
     "prompt": "prompt",
-    **dict.fromkeys(
-        (
-            *("after_error", "aggregation", "alternatives", "author", "backup", "balance", "bound", "by", "class_by"),
-            *("class_weights", "layout", "critiques", "cut", "difficulty", "discount", "domain_weights", "dtype"),
-            *("effort", "format", "freeze", "from_", "human_steps", "k", "keep", "kept", "kind", "kinds", "language", "later"),
-            *("license", "lora", "loss", "match", "method", "neutral", "objective", "pick", "preset", "prior"),
-            *(
-                "progress",
-                "reward",
-                "salt",
-                "samples",
-                "schedule",
-                "search",
-                "sizes",
-                "split",
-                "stop",
-                "subset",
-                "target",
-                "to",
-            ),
-            "values",
-        ),
-        "word",
-    ),
+    **dict.fromkeys(_WORDS.split(), "word"),
 }
 """The kind of value of each option that is neither a flag nor a number. A recipe from a file may use no other such option: not
 --base-url, --db, --extra-body, --prices or --trust, nor options that take either a file or something else, and so on."""

@@ -86,9 +86,7 @@ class RolloutCritic(Critic):
 
 def connect(name: str, judging: JudgeOptions, how: RolloutOptions | None = None, prompt: str = "solve") -> RolloutCritic:
     """Open the Monte Carlo critic with the policy "provider/model". Raises UsageError and ConfigError."""
-    how = how or RolloutOptions()
-    how.check()
-    return RolloutCritic(open_policy(name, judging, prompt), how)
+    return RolloutCritic(open_policy(name, judging, prompt), how or RolloutOptions())
 
 
 def _pass_rate(trajectory: Trajectory) -> float | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from critic_prm.data.hashing import unit
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.datasets.balance import Propensity, Stratum, Tally, accepted, inverse_propensity, stratum
-from critic_prm.datasets.rows import DatasetStats, Row, Spool, class_of, read_rows, spool, write_report
+from critic_prm.datasets.rows import DatasetStats, Row, Spool, class_of, read_rows, spool
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import Option, check_fields
 
@@ -20,22 +20,15 @@ Probabilities: TypeAlias = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLabels:
-    """One source's labels of a solution: P(correct) per step, None if unlabelled, and the first error, None if unknown."""
+class StepLabels:
+    """The labels of a solution by one source, or those on which two agree: P(correct) per step, None if there is none, and the
+    first error, None if unknown."""
 
     p: tuple[float | None, ...]
     first_error: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Agreed:
-    """The labels two sources agree on: 1 or 0 per step, None where there is no agreement, and the first error."""
-
-    labels: tuple[float | None, ...]
-    first_error: int | None
-
-
-def labels_of(row: Row, threshold: float | None = None) -> SourceLabels:
+def labels_of(row: Row, threshold: float | None = None) -> StepLabels:
     """The labels of a row. With a threshold, the first error is the first step whose P(correct) is below it, regardless of the
     row's own.
 
@@ -43,16 +36,16 @@ def labels_of(row: Row, threshold: float | None = None) -> SourceLabels:
     completion reached the answer.
     """
     if threshold is None:
-        return SourceLabels(row.labels, row.first_error)
+        return StepLabels(row.labels, row.first_error)
     for step, p in enumerate(row.labels):
         if p is None:
-            return SourceLabels(row.labels, None)
+            return StepLabels(row.labels, None)
         if p < threshold:
-            return SourceLabels(row.labels, step)
-    return SourceLabels(row.labels, -1)
+            return StepLabels(row.labels, step)
+    return StepLabels(row.labels, -1)
 
 
-def same_first_error(a: SourceLabels, b: SourceLabels) -> Agreed | str:
+def same_first_error(a: StepLabels, b: StepLabels) -> StepLabels | str:
     """Exact agreement on the first error (Qwen's consensus filter, arXiv 2501.07301, keeps about 40%)."""
     for name, source in (("A", a), ("B", b)):
         if source.first_error is None:
@@ -61,11 +54,11 @@ def same_first_error(a: SourceLabels, b: SourceLabels) -> Agreed | str:
         return "another first error"
     first, steps = a.first_error, len(a.p)
     if first is None or first < 0:
-        return Agreed((1.0,) * steps, first)
-    return Agreed((*(1.0,) * first, 0.0, *(None,) * (steps - first - 1)), first)
+        return StepLabels((1.0,) * steps, first)
+    return StepLabels((*(1.0,) * first, 0.0, *(None,) * (steps - first - 1)), first)
 
 
-def same_on_confident(a: SourceLabels, b: SourceLabels, low: float, high: float) -> Agreed | str:
+def same_on_confident(a: StepLabels, b: StepLabels, low: float, high: float) -> StepLabels | str:
     """Agreement on the steps of which B is confident: correct if P >= `high`, incorrect if P <= `low` (VRPRM2: 0.125, 0.75).
 
     Steps in between get no label. Steps after A's first error are not compared because A does not judge them.
@@ -81,7 +74,7 @@ def same_on_confident(a: SourceLabels, b: SourceLabels, low: float, high: float)
     first = a.first_error if a.first_error >= 0 and sure[a.first_error] == 0.0 else None
     if None not in sure and a.first_error < 0:
         first = -1
-    return Agreed((*sure, *(None,) * (len(a.p) - end)), first)
+    return StepLabels((*sure, *(None,) * (len(a.p) - end)), first)
 
 
 Match = Literal["first-error", "confident"]
@@ -132,8 +125,8 @@ class _Other:
     first_error: int | None
     gold: int | None
 
-    def labels(self) -> SourceLabels:
-        return SourceLabels(tuple(None if p < 0 else p for p in self.p), self.first_error)
+    def labels(self) -> StepLabels:
+        return StepLabels(tuple(None if p < 0 else p for p in self.p), self.first_error)
 
 
 def consensus(
@@ -153,8 +146,7 @@ def consensus(
     account, tally = DatasetStats("consensus"), Tally()
     met: set[bytes] = set()
     with spool(out) as rows:
-        for row in read_rows(a):
-            account.take(row.kind)
+        for row in account.read(a):
             other = _partner(row, by_id, by_content)
             if isinstance(other, str):
                 tally.only_a += other == "only in A"
@@ -178,15 +170,12 @@ def consensus(
                 tally.agreed[class_of(agreed.first_error)] += 1
                 tally.right[class_of(agreed.first_error)] += agreed.first_error == gold
             rows.write([row.kind, row.content, strata, _agreed_row(row, agreed, mine, theirs, other)])
-        account.file(a, account.rows_in.total())
         account.file(b, others)
         view = _view(tally, options)
         propensity = inverse_propensity(tally.offered[view], tally.kept[view])
         written = _write(rows, out, view, propensity, options, account)
     more = accepted(tally, view, propensity, written, options.debias)
-    report = account.summary(asdict(options), {"only_in_b": len(by_content.keys() - met), **more})
-    write_report(out, report)
-    return report
+    return account.report(out, asdict(options), {"only_in_b": len(by_content.keys() - met), **more})
 
 
 def _index(path: str | Path, options: ConsensusOptions) -> tuple[dict[str, _Other], dict[bytes, _Other], int]:
@@ -213,20 +202,20 @@ def _partner(row: Row, by_id: Mapping[str, _Other], by_content: Mapping[bytes, _
     return "only in A" if named is None else "other steps under the same id in B"
 
 
-def _compare(a: SourceLabels, b: SourceLabels, options: ConsensusOptions) -> Agreed | str:
+def _compare(a: StepLabels, b: StepLabels, options: ConsensusOptions) -> StepLabels | str:
     if options.match == "confident":
         return same_on_confident(a, b, options.low, options.high)
     return same_first_error(a, b)
 
 
-def _strata(row: Row, mine: SourceLabels, other: _Other) -> dict[str, Stratum]:
+def _strata(row: Row, mine: StepLabels, other: _Other) -> dict[str, Stratum]:
     """The stratum of a solution for each view that knows its class."""
     firsts = {"gold": row.gold if row.gold is not None else other.gold, "a": mine.first_error, "b": other.first_error}
     steps = len(row.trajectory.steps)
     return {view: stratum(class_of(first), first, steps) for view, first in firsts.items() if first is not None}
 
 
-def _pair(a: SourceLabels, b: SourceLabels) -> str:
+def _pair(a: StepLabels, b: StepLabels) -> str:
     if a.first_error is None or b.first_error is None:
         return "open"
     if a.first_error == b.first_error:
@@ -236,13 +225,13 @@ def _pair(a: SourceLabels, b: SourceLabels) -> str:
     return "one step apart" if abs(a.first_error - b.first_error) == 1 else "further apart"
 
 
-def _agreed_row(row: Row, agreed: Agreed, mine: SourceLabels, theirs: SourceLabels, other: _Other) -> dict[str, Any]:
+def _agreed_row(row: Row, agreed: StepLabels, mine: StepLabels, theirs: StepLabels, other: _Other) -> dict[str, Any]:
     came = {name: row.data[name] for name in ("label", "step_labels", "labels", "weight") if name in row.data}
     note = {"a": mine.first_error, "b": theirs.first_error, "b_p_correct": [p if p is None else round(p, 6) for p in theirs.p]}
     data = {**row.data, "weight": 1.0, "consensus": {**note, **({"before": came} if came else {})}}
     if row.shape == "training row":
-        return {**data, "labels": list(agreed.labels)}
-    return {**data, "label": agreed.first_error, "step_labels": list(agreed.labels)}
+        return {**data, "labels": list(agreed.p)}
+    return {**data, "label": agreed.first_error, "step_labels": list(agreed.p)}
 
 
 def _view(tally: Tally, options: ConsensusOptions) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from critic_prm.option import Option
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 LAST = 15
 """First errors at this step or later are counted together."""
@@ -57,9 +59,11 @@ def statistics(paths: Sequence[str | Path]) -> dict[str, Any]:
         "problems": len(tally.problems),
         "distinct_solutions": len(tally.contents),
         "classes": {kind: tally.classes[kind] for kind in CLASSES if tally.classes[kind]},
-        "sources": {name: _ordered(kinds) for name, kinds in sorted(tally.sources.items())},
+        "sources": {
+            name: {kind: kinds[kind] for kind in CLASSES if kinds[kind]} for name, kinds in sorted(tally.sources.items())
+        },
         "steps": {name: tally.labels[name] for name in ("good", "bad", "unlabelled")},
-        "first_error_at_step": {_place(step): tally.first_errors[step] for step in sorted(tally.first_errors)},
+        "first_error_at_step": {f"{step}{'+' * (step == LAST)}": n for step, n in sorted(tally.first_errors.items())},
         "p_correct": [tally.deciles[decile] for decile in range(10)],
         "length": {name: _quantiles(values) for name, values in tally.lengths.items()},
     }
@@ -104,14 +108,6 @@ def _count(tally: _Tally, row: Row, file: str) -> None:
         tally.weights.append(weight)
 
 
-def _place(step: int) -> str:
-    return f"{step}+" if step == LAST else str(step)
-
-
-def _ordered(kinds: Mapping[str, int]) -> dict[str, int]:
-    return {kind: kinds[kind] for kind in CLASSES if kinds.get(kind)}
-
-
 def _quantiles(values: Sequence[int]) -> dict[str, float]:
     """Mean, median, 95th percentile and maximum."""
     if not values:
@@ -127,26 +123,19 @@ def _quantiles(values: Sequence[int]) -> dict[str, float]:
 
 def print_statistics(summary: Mapping[str, Any], console: Console) -> None:
     """Print the statistics as tables that fit a terminal."""
-    from rich.table import Table
-
-    console.print(
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    say(
         f"{summary['rows']:,} rows, {summary['problems']:,} problems, {summary['distinct_solutions']:,} distinct solutions;"
-        f" steps: {', '.join(f'{n:,} {name}' for name, n in summary['steps'].items())}",
-        highlight=False,
-        soft_wrap=True,
+        f" steps: {', '.join(f'{n:,} {name}' for name, n in summary['steps'].items())}"
     )
     kinds = list(summary["classes"])
-    table = Table("source", box=None)
-    for kind in (*kinds, "rows"):
-        table.add_column(kind, justify="right")
+    sources = _table("source", *kinds, "rows")
     for name, counts in summary["sources"].items():
-        table.add_row(name, *(f"{counts.get(kind, 0):,}" for kind in kinds), f"{sum(counts.values()):,}")
+        sources.add_row(name, *(f"{counts.get(kind, 0):,}" for kind in kinds), f"{sum(counts.values()):,}")
     if len(summary["sources"]) > 1:
-        table.add_row("all", *(f"{n:,}" for n in summary["classes"].values()), f"{summary['rows']:,}")
-    console.print(table)
-    lengths = Table("length", box=None)
-    for name in ("mean", "median", "95%", "most"):
-        lengths.add_column(name, justify="right")
+        sources.add_row("all", *(f"{n:,}" for n in summary["classes"].values()), f"{summary['rows']:,}")
+    console.print(sources)
+    lengths = _table("length", "mean", "median", "95%", "most")
     units = {"steps": "steps", "characters": "characters of a solution", "problem": "characters of a problem"}
     units["critique"] = "characters of a critique"
     for name, values in summary["length"].items():
@@ -155,42 +144,38 @@ def print_statistics(summary: Mapping[str, Any], console: Console) -> None:
     console.print(lengths)
     for what, counts in (("first error at step", summary["first_error_at_step"]), ("status", summary.get("status"))):
         if counts:
-            console.print(f"{what}: {_said(counts.items())}", highlight=False, soft_wrap=True)
+            say(f"{what}: {', '.join(f'{name}: {n:,}' for name, n in counts.items())}")
     if weights := summary.get("weights"):
-        console.print(
-            f"weights: {weights['rows']:,} rows are worth {weights['effective_rows']:,.0f}, the heaviest weighs"
-            f" {weights['largest']:g}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        worth = f"{weights['rows']:,} rows are worth {weights['effective_rows']:,.0f}"
+        say(f"weights: {worth}, the heaviest weighs {weights['largest']:g}")
 
 
-def _said(counts: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(f"{name}: {n:,}" for name, n in counts)
+def _table(first: str, *others: str) -> Table:
+    """An empty table whose columns after the first hold numbers."""
+    from rich.table import Table
+
+    table = Table(first, box=None)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
 
 
 def print_dataset(summary: Mapping[str, Any], out: Path, console: Console) -> None:
     """Print a training set's contents, one table row per split, then the rows left out by reason and class, then
     the warnings."""
-    from rich.table import Table
-
-    console.print(f"{out}: kept {summary['kept']} of {summary['rows']} rows", highlight=False, soft_wrap=True)
-    table = Table(box=None)
-    table.add_column("split")
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    say(f"{out}: kept {summary['kept']} of {summary['rows']} rows")
     columns = ("problems", "rows", "erroneous", "correct", "partial", "good steps", "bad steps")
-    for name in columns:
-        table.add_column(name, justify="right")
+    table = _table("split", *columns)
     for name, split in summary["splits"].items():
         counts = {**split, "good steps": split["steps"]["good"], "bad steps": split["steps"]["bad"]}
         table.add_row(name, *(f"{counts[column]:,}" for column in columns))
     console.print(table)
     for reason, kinds in summary["dropped"].items():
         detail = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if kind != "unknown")
-        console.print(
-            f"left out: {sum(kinds.values())} {reason}" + (f" ({detail})" if detail else ""), highlight=False, soft_wrap=True
-        )
+        say(f"left out: {sum(kinds.values())} {reason}" + (f" ({detail})" if detail else ""))
     for warning in summary["warnings"]:
-        console.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True)
+        say(f"warning: {warning}", style="yellow")
 
 
 _COLOURS = {"erroneous": "#c44e52", "correct": "#4c9a6a", "partial": "#8c8c8c", "unlabelled": "#d0d0d0"}
@@ -238,7 +223,7 @@ FEATURES: tuple[tuple[str, str, str], ...] = (
     ("prompt", "dtype: string", "the problem"),
     ("completions", "list: string", "the steps of one solution, in order"),
     ("labels", "list: float64", "P(the step is correct) from 0 to 1 for each step; null where nothing is known of it"),
-    ("votes", "{list: {list: int64}}", "[k, n] for each step: k of n judgements called it correct; [0, 0] without any"),
+    ("votes", "list: {list: int64}", "[k, n] for each step: k of n judgements called it correct; [0, 0] without any"),
     ("weight", "dtype: float64", "what the row weighs in a loss"),
     ("id", "dtype: string", "which solution it is"),
     ("source", "dtype: string", "where it is from"),
@@ -274,7 +259,9 @@ def write_card(folder: str | Path, about: About | None = None) -> Path:
     counted = {split: statistics([file]) for split, file in found.items()}
     counted = {split: summary for split, summary in counted.items() if summary["rows"]}
     files = {split: found[split].relative_to(place).as_posix() for split in counted}
-    text = card(about or About(), files, counted, _accounts(place))
+    account = place / "dataset.json"
+    made = json.loads(account.read_text("utf-8")) if account.is_file() else None
+    text = card(about or About(), files, counted, made)
     path = place / "README.md"
     try:
         path.write_text(text, encoding="utf-8")
@@ -287,102 +274,27 @@ def card(
     about: About, files: Mapping[str, str], counted: Mapping[str, Mapping[str, Any]], made: Mapping[str, Any] | None = None
 ) -> str:
     """The card's text. `files` and `counted` are by split; `made` is the set's dataset.json, if known."""
+    from jinja2 import Environment, StrictUndefined
+
     rows = sum(summary["rows"] for summary in counted.values())
-    parts = [*_yaml(about, files, rows), f"# {about.name or 'Step-labelled solutions'}", ""]
-    parts += [
-        f"{rows:,} solutions, cut into steps, with a label for every step that was judged: P(the step is correct). Rows for a"
-        " process reward model.",
-        "",
-        "```python",
-        "from datasets import load_dataset",
-        "",
-        'splits = load_dataset("path/to/this/folder")',
-        "```",
-        "",
-        "| split | rows | problems | erroneous | correct | partly labelled | good steps | bad steps | unlabelled steps |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for split, one in counted.items():
-        classes, steps = one["classes"], one["steps"]
-        cells = (
-            *(one["rows"], one["problems"], classes.get("erroneous", 0), classes.get("correct", 0), classes.get("partial", 0)),
-            *(steps["good"], steps["bad"], steps["unlabelled"]),
-        )
-        parts.append(f"| {split} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
-    parts += [
-        "",
-        "A solution is erroneous when a step of it is labelled below 0.5, correct when all are labelled from 0.5 on, and partly"
-        " labelled otherwise. Steps after the first error carry no label.",
-        "",
-    ]
-    parts += ["| column | meaning |", "|---|---|", *(f"| `{name}` | {meaning} |" for name, _, meaning in FEATURES), ""]
-    sources: dict[str, int] = {}
-    for one in counted.values():
-        for name, kinds in one["sources"].items():
-            sources[name] = sources.get(name, 0) + sum(kinds.values())
-    parts += ["| source | rows |", "|---|---|", *(f"| {name} | {n:,} |" for name, n in sorted(sources.items())), ""]
-    parts += _made(made) if made else []
-    return "\n".join(parts)
-
-
-def _yaml(about: About, files: Mapping[str, str], rows: int) -> Iterator[str]:
-    yield "---"
-    if about.name:
-        yield f"pretty_name: {json.dumps(about.name, ensure_ascii=False)}"
-    if about.license:
-        yield f"license: {json.dumps(about.license)}"
-    if about.languages:
-        yield f"language: {json.dumps(list(about.languages))}"
-    yield f"size_categories: [{json.dumps(next((name for limit, name in _SIZES if rows < limit), 'n>10M'))}]"
-    yield "task_categories: [token-classification]"
-    yield "tags: [process-supervision, critic-prm]"
-    yield "configs:"
-    yield "- config_name: default"
-    yield "  default: true"
-    yield "  data_files:"
-    for split, file in files.items():
-        yield f"  - {{split: {split}, path: {json.dumps(file)}}}"
-    # Types are explicit because they cannot be inferred from a column that is null in the first rows. Sizes are omitted
-    # because a reader that checks them fails as soon as a row is added.
-    yield "dataset_info:"
-    yield "  features:"
-    for name, kind, _ in FEATURES:
-        yield f"  - name: {name}"
-        yield f"    {kind.strip('{}') if kind.count('{') < 2 else 'list: ' + kind[7:-1]}"
-    yield "---"
-    yield ""
-
-
-def _made(made: Mapping[str, Any]) -> Iterator[str]:
-    options = made["options"]
-    yield "## How it was made"
-    yield ""
-    inputs = ", ".join(f"{one['name']} ({one['rows']:,} rows)" for one in made["inputs"])
-    yield f"By critic-prm {made['version']} from {inputs}: {made['kept']:,} of {made['rows']:,} rows were kept."
-    yield ""
-    if options["gold"]:
-        yield "Labels are the gold labels of these files."
-    else:
-        kind = "the share or mean probability of its judgements" if options["soft"] else "1 or 0 by the voted first error"
-        agreed = f"{options['min_agreement']:.0%}"
-        yield f"Labels are a critic's: a step's label is {kind}."
-        yield f"Solutions were kept when at least {agreed} of the judgements named the same first error."
-    yield ""
-    for reason, kinds in made["dropped"].items():
-        yield f"- left out: {sum(kinds.values()):,} {reason}"
-    for kind, entry in made["acceptance"].items():
-        yield f"- {kind} solutions: {entry['accepted']:,} of {entry['offered']:,} accepted ({entry['rate']:.1%})"
-    if options["exclude"]:
-        yield f"- problems of these files were left out: {', '.join(options['exclude'])}"
-    yield ""
+    sources: Counter[str] = Counter()
+    for summary in counted.values():
+        sources.update({name: sum(kinds.values()) for name, kinds in summary["sources"].items()})
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined)
+    environment.filters |= {"json": partial(json.dumps, ensure_ascii=False), "count": "{:,}".format}
+    return environment.from_string(Path(__file__).with_name("card.md.jinja").read_text("utf-8")).render(
+        about=about,
+        files=files,
+        counted=counted,
+        made=made,
+        rows=rows,
+        size=next((name for limit, name in _SIZES if rows < limit), "n>10M"),
+        sources=sorted(sources.items()),
+        features=FEATURES,
+    )
 
 
 def _splits(folder: Path) -> Iterator[tuple[str, Path]]:
     for name, split in SPLITS.items():
         for pattern in (f"{name}.jsonl", f"{name}.parquet", f"data/{name}-*"):
             yield from ((split, path) for path in sorted(folder.glob(pattern))[:1] if path.stat().st_size)
-
-
-def _accounts(folder: Path) -> dict[str, Any] | None:
-    path = folder / "dataset.json"
-    return json.loads(path.read_text("utf-8")) if path.is_file() else None

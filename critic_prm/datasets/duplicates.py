@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.records.reading import RecordWriter, read_records
-from critic_prm.datasets.rows import DatasetStats, Row, read_rows, spool, write_report
+from critic_prm.datasets.rows import DatasetStats, Row, read_rows, spool
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import Option, check_fields
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
-    """Thresholds of the three approximate signs, above 0 and at most 1."""
+class DecontaminateOptions:
+    """What counts as a problem of a benchmark: the thresholds of the three approximate signs, above 0 and at most 1."""
 
     near: float = 0.5
     """Minimum similarity of a match, with names and numbers masked (weighted Jaccard similarity of word 3-grams)."""
@@ -30,6 +30,8 @@ class Thresholds:
     """Minimum share of one problem that the other contains (weighted word 3-grams)."""
     passage: float = 0.5
     """Minimum share of the shorter problem in shared runs of 10 words."""
+    literal: bool = False
+    """Do not mask names and numbers; for benchmarks made from one template."""
 
     def __post_init__(self) -> None:
         for name in ("near", "contained", "passage"):
@@ -37,7 +39,6 @@ class Thresholds:
                 raise UsageError(f"--{name} is {value:g}; it must be above 0 and at most 1")
 
 
-DEFAULT = Thresholds()
 _PROBLEM = ("problem", "question", "prompt", "query")
 
 
@@ -45,17 +46,14 @@ def decontaminate(
     source: str | Path,
     against: Sequence[str | Path],
     out: str | Path,
-    thresholds: Thresholds = DEFAULT,
+    options: DecontaminateOptions = DecontaminateOptions(),
     removed: str | Path | None = None,
-    *,
-    literal: bool = False,
 ) -> dict[str, Any]:
     """Write the rows of `source` whose problem is not in `against` to `out`, list the others in `removed`, and return the
     report.
 
-    Benchmarks are held in memory (about 1 KB per problem). Rows are streamed, and each distinct problem is compared once. With
-    `literal`, neither names nor numbers are masked (see Benchmark). Raises InputError for unreadable files and UsageError for
-    thresholds out of range.
+    Benchmarks are held in memory (about 1 KB per problem). Rows are streamed, and each distinct problem is compared once.
+    Raises InputError for unreadable files.
     """
     from critic_prm.datasets.similarity import Benchmark
 
@@ -70,15 +68,10 @@ def decontaminate(
     for entry in problems:
         distinct.setdefault(problem_key(entry[2]), entry)
     named = list(distinct.values())
-    benchmark = Benchmark((text for _, _, text in named), thresholds, literal=literal)
+    benchmark = Benchmark((text for _, _, text in named), options)
     found: dict[bytes, Match | None] = {}
-    rows_read = 0
-    with ExitStack() as stack:
-        writer = stack.enter_context(RecordWriter(out))
-        listing = None if removed is None else stack.enter_context(RecordWriter(removed))
-        for row in read_rows(source):
-            rows_read += 1
-            account.take(row.kind)
+    with RecordWriter(out) as writer, _listing(removed) as list_removed:
+        for number, row in enumerate(account.read(source), 1):
             key = bytes.fromhex(problem_key(row.trajectory.problem))
             if key not in found:
                 found[key] = benchmark.match(row.trajectory.problem)
@@ -87,30 +80,27 @@ def decontaminate(
                 writer.write(row.data)
                 continue
             account.drop(match.sign, row.kind)
-            if listing is not None:
-                file, identity, text = named[match.number]
-                listing.write(
-                    {
-                        "id": row.id,
-                        "row": rows_read,
-                        "problem": row.trajectory.problem,
-                        "sign": match.sign,
-                        "similarity": match.similarity,
-                        "benchmark": file,
-                        "match_id": identity,
-                        "match": text,
-                    }
-                )
-    account.file(source, rows_read)
+            file, identity, text = named[match.number]
+            entry = {"id": row.id, "row": number, "problem": row.trajectory.problem, "sign": match.sign}
+            found_in = {"similarity": match.similarity, "benchmark": file, "match_id": identity, "match": text}
+            list_removed(entry | found_in)
     more = {
         "benchmarks": benchmarks,
         "benchmark_problems": len(benchmark),
         "problems": {"distinct": len(found), "removed": sum(match is not None for match in found.values())},
         "removed_list": None if removed is None else Path(removed).name,
     }
-    report = account.summary({**asdict(thresholds), "literal": literal}, more)
-    write_report(out, report)
-    return report
+    return account.report(out, asdict(options), more)
+
+
+@contextmanager
+def _listing(removed: str | Path | None) -> Iterator[Callable[[Any], None]]:
+    """What adds a row to the list of removed rows, if there is to be one."""
+    if removed is None:
+        yield lambda row: None
+    else:
+        with RecordWriter(removed) as writer:
+            yield writer.write
 
 
 def _problems(path: str | Path) -> Iterator[tuple[str, str]]:
@@ -171,8 +161,7 @@ def dedupe(
     gone: dict[int, tuple[int, str, float]] = {}
     signatures = Signatures()
     with spool(out) as rows:
-        for number, row in enumerate(read_rows(source)):
-            account.take(row.kind)
+        for number, row in enumerate(account.read(source)):
             rows.write([row.kind, row.data])
             ids.append(row.id)
             firsts.append(row.first_error)
@@ -183,7 +172,6 @@ def dedupe(
             if options.near is not None:
                 texts = [row.trajectory.problem, *(row.trajectory.texts if options.by == "solution" else ())]
                 signatures.add(shingles(words("\n".join(texts)), SHINGLE))
-        account.file(source, len(ids))
         kept_apart = 0
         if options.near is not None and ids:
             table = signatures.table()
@@ -198,38 +186,21 @@ def dedupe(
                 if matches:
                     value, other = max(matches, key=lambda pair: (pair[0], -pair[1]))
                     gone[number] = (other, "near copy", round(value, 3))
-        _write(rows.rows(), out, removed, ids, gone, account)
+        with RecordWriter(out) as writer, _listing(removed) as list_removed:
+            for number, (kind, data) in enumerate(rows.rows()):
+                if number not in gone:
+                    account.keep(kind)
+                    writer.write(data)
+                    continue
+                other, reason, value = gone[number]
+                account.drop(reason, kind)
+                entry = {"id": ids[number], "row": number + 1, "reason": reason, "similarity": value}
+                list_removed({**entry, "copy_of": ids[other], "copy_of_row": other + 1})
     more = {
         "near_copies_with_another_first_error_kept": kept_apart,
         "removed_list": None if removed is None else Path(removed).name,
     }
-    report = account.summary(asdict(options), more)
-    write_report(out, report)
-    return report
-
-
-def _write(
-    rows: Iterable[Any],
-    out: str | Path,
-    removed: str | Path | None,
-    ids: list[str],
-    gone: dict[int, tuple[int, str, float]],
-    account: DatasetStats,
-) -> None:
-    with ExitStack() as stack:
-        writer = stack.enter_context(RecordWriter(out))
-        listing = None if removed is None else stack.enter_context(RecordWriter(removed))
-        for number, (kind, data) in enumerate(rows):
-            if number not in gone:
-                account.keep(kind)
-                writer.write(data)
-                continue
-            other, reason, value = gone[number]
-            account.drop(reason, kind)
-            if listing is None:
-                continue
-            entry = {"id": ids[number], "row": number + 1, "reason": reason, "similarity": value}
-            listing.write({**entry, "copy_of": ids[other], "copy_of_row": other + 1})
+    return account.report(out, asdict(options), more)
 
 
 def _key(row: Row, by: By) -> bytes:

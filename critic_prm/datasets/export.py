@@ -17,7 +17,7 @@ from critic_prm.data.records.writing import new_folder
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.datasets.build import Targets, from_gold, from_label
 from critic_prm.datasets.describe import FEATURES, SPLITS, About, card, statistics
-from critic_prm.datasets.rows import DatasetStats, Row, read_rows, write_report
+from critic_prm.datasets.rows import DatasetStats, Row
 from critic_prm.errors import InputError, UsageError
 
 Samples = Literal["first", "all"]
@@ -62,9 +62,7 @@ def export(
     job = _Job(to, options, samples)
     if not whole and to != FOLDER:
         job.part(folder, Path(out))
-        report = job.report()
-        write_report(out, report)
-        return report
+        return job.account.report(out, *job.outcome())
     if str(out) == "-":
         raise UsageError("a folder cannot go to stdout; name it with -o")
     with new_folder(out, MARK, "export") as work:
@@ -79,7 +77,7 @@ def export(
                 files[SPLITS[name]] = file
             else:
                 (work / file).unlink(missing_ok=True)
-        report = job.report()
+        report = job.account.summary(*job.outcome())
         if to == FOLDER:
             made = orjson.loads((folder / "dataset.json").read_bytes()) if whole else None
             counted = {split: statistics([work / file]) for split, file in files.items()}
@@ -106,28 +104,25 @@ class _Job:
 
     def part(self, path: Path, target: Path) -> int:
         """Export one file of rows to one file. Returns the number of rows written."""
-        before = self.account.rows_in.total()
         file = path.name.partition(".")[0]
         with RecordWriter(target) as writer:
-            for row in read_rows(path):
-                self.account.take(row.kind)
+            for row in self.account.read(path):
                 try:
                     for made in self._training(row, file) if self.to in (FOLDER, TABLE) else self._converted(row):
                         writer.write(made)
                         self.account.keep(row.kind)
                 except Dropped as reason:
                     self.account.drop(str(reason), row.kind)
-        self.account.file(path, self.account.rows_in.total() - before)
         return writer.rows
 
-    def report(self) -> dict[str, Any]:
-        """The report. Raises InputError if no row could be exported."""
+    def outcome(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The options and the lost content, for the report. Raises InputError if no row could be exported."""
         if not self.account.rows_out:
             left = ", ".join(f"{sum(kinds.values())} {reason}" for reason, kinds in self.account.dropped.items())
             name = self.account.files[0]["name"]
             raise InputError(name, f"no row of it can be exported to {self.to}", f"left out: {left}" if left else "it is empty")
         more = {"to": self.to, "cannot_say": dict(self.conversion.unsaid), "hidden": dict(self.conversion.hidden)}
-        return self.account.summary({**asdict(self.options), "samples": self.samples}, more)
+        return {**asdict(self.options), "samples": self.samples}, more
 
     def _training(self, row: Row, file: str) -> Iterator[dict[str, Any]]:
         from critic_prm.datasets.build import training_row
@@ -172,6 +167,6 @@ def _targets(row: Row) -> Targets:
 
 def export_lines(report: Mapping[str, Any]) -> list[str]:
     """What the target could not represent, as text."""
-    parts = ((f"{report['to']} cannot say", report["cannot_say"]), ("hidden by the options", report["hidden"]))
+    parts = ((f"{report['to']} cannot represent", report["cannot_say"]), ("hidden by the options", report["hidden"]))
     ranked = ((what, sorted(some.items(), key=lambda item: -item[1])) for what, some in parts if some)
     return [f"{what}: {', '.join(f'{n:,} {name}' for name, n in some)}" for what, some in ranked]

@@ -13,7 +13,7 @@ from critic_prm.data.judgement import Judgement, Label, Prior, combine
 from critic_prm.data.label_rows import label_to_json, labelled_from_json
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.datasets.balance import Thinning
-from critic_prm.datasets.rows import CLASSES, DatasetStats, Row, read_rows, spool, write_report
+from critic_prm.datasets.rows import CLASSES, DatasetStats, Row, spool
 from critic_prm.datasets.words import words
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import Option, check_fields
@@ -259,8 +259,7 @@ def filter_rows(
     bare, estimated = Counter[str](), 0
     thinning = Thinning("first-error" if options.balance else "none", options.seed)
     with spool(out) as rows:
-        for row in read_rows(source):
-            account.take(row.kind)
+        for row in account.read(source):
             judgements = _judgements(row)
             if not judgements:
                 bare[row.kind] += 1
@@ -272,7 +271,6 @@ def filter_rows(
             thinning.note(row.kind, (), row.content)
             keep = {number for number, _ in ok}
             rows.write([row.kind, row.content, _without(row, judgements, keep)])
-        account.file(source, account.rows_in.total())
         thinning.decide()
         with RecordWriter(out) as writer:
             for kind, content, data in rows.rows():
@@ -287,8 +285,7 @@ def filter_rows(
     }
     if options.max_tokens is not None:
         more["replies_with_estimated_tokens"] = estimated
-    report = account.summary(asdict(options), more)
-    write_report(out, report)
+    report = account.report(out, asdict(options), more)
     if judging and bare.total():
         names = ", ".join(judging)
         say(f"{bare.total():,} of {account.rows_in.total():,} rows have no judgements; {names} do not apply to them")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from critic_prm.data.hashing import unit
 from critic_prm.data.records.reading import RecordWriter
-from critic_prm.datasets.rows import DatasetStats, read_rows, spool, write_report
+from critic_prm.datasets.rows import DatasetStats, spool
 from critic_prm.errors import InputError, UsageError
+from critic_prm.option import Option, check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,21 @@ class Source:
 
     path: str
     weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class MixOptions:
+    """How many rows to draw."""
+
+    total: Annotated[int | None, Option(("-n",), min=1)] = None
+    """Write N rows; default: as many as the weights allow."""
+    seed: Annotated[int, Option(envvar="CRITIC_PRM_SEED")] = 0
+    """Random seed of drawing and shuffling."""
+    repeat: bool = False
+    """Repeat rows of a source that is too small."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 def parse_sources(words: Sequence[str]) -> list[Source]:
@@ -39,12 +55,10 @@ def parse_sources(words: Sequence[str]) -> list[Source]:
     return sources
 
 
-def mix(
-    sources: Sequence[Source], out: str | Path, total: int | None = None, seed: int = 0, repeat: bool = False
-) -> dict[str, Any]:
-    """Write `total` rows to `out`, drawn from the sources in proportion to their weights, and return the report.
+def mix(sources: Sequence[Source], out: str | Path, options: MixOptions = MixOptions()) -> dict[str, Any]:
+    """Write rows to `out`, drawn from the sources in proportion to their weights, and return the report.
 
-    The default `total` is the largest for which every source has enough rows. Rows are drawn without replacement. If a source
+    The default total is the largest for which every source has enough rows. Rows are drawn without replacement. If a source
     is too small, InputError is raised, or with `repeat` its rows are repeated with new ids. Each row gets its `source`, unless
     it has one. An id that occurs in two sources is prefixed with the source's name. The draw and its order depend only on seed,
     source and position. Rows are spooled to disk.
@@ -54,19 +68,17 @@ def mix(
         offsets: list[array[int]] = []
         for source in sources:
             own = array("Q")
-            for row in read_rows(source.path):
-                account.take(row.kind)
+            for row in account.read(source.path):
                 own.append(rows.write([row.kind, row.id, row.data]))
-            account.file(source.path, len(own))
             offsets.append(own)
-        counts = _counts(sources, [len(own) for own in offsets], total, repeat)
+        counts = _counts(sources, [len(own) for own in offsets], options)
         drawn: list[tuple[float, int, int, int]] = []
         for number, (source, own, count) in enumerate(zip(sources, offsets, counts, strict=True)):
             name = Path(source.path).name
-            lots = sorted((unit("mix", seed, name, place), place) for place in range(len(own)))
+            lots = sorted((unit("mix", options.seed, name, place), place) for place in range(len(own)))
             for turn in range(count):
                 again, place = turn // len(own), lots[turn % len(own)][1]
-                drawn.append((unit("order", seed, name, place, again), number, place, again))
+                drawn.append((unit("order", options.seed, name, place, again), number, place, again))
         drawn.sort()
         used: set[str] = set()
         with RecordWriter(out) as writer:
@@ -79,19 +91,18 @@ def mix(
         source["name"]: {"rows": source["rows"], "drawn": count, "share": count / max(1, len(drawn))}
         for source, count in zip(account.files, counts, strict=True)
     }
-    options = {"weights": {Path(s.path).name: s.weight for s in sources}, "total": total, "seed": seed, "repeat": repeat}
-    report = account.summary(options, {"sources": shares})
-    write_report(out, report)
-    return report
+    weights = {Path(source.path).name: source.weight for source in sources}
+    return account.report(out, {"weights": weights, **asdict(options)}, {"sources": shares})
 
 
-def _counts(sources: Sequence[Source], rows: Sequence[int], total: int | None, repeat: bool) -> list[int]:
+def _counts(sources: Sequence[Source], rows: Sequence[int], options: MixOptions) -> list[int]:
     """The number of rows drawn from each source, rounded by the largest-remainder method."""
     whole = sum(source.weight for source in sources)
     shares = [source.weight / whole for source in sources]
     for source, n in zip(sources, rows, strict=True):
         if not n:
             raise InputError(source.path, "the file contains no rows", "leave it out")
+    total = options.total
     if total is None:
         total = int(min(n / share for n, share in zip(rows, shares, strict=True)) + 1e-9)
     counts = [int(total * share) for share in shares]
@@ -99,7 +110,7 @@ def _counts(sources: Sequence[Source], rows: Sequence[int], total: int | None, r
     for i in left[: total - sum(counts)]:
         counts[i] += 1
     for source, n, count in zip(sources, rows, counts, strict=True):
-        if count > n and not repeat:
+        if count > n and not options.repeat:
             fix = "request fewer with -n, give it a smaller weight, or repeat rows with --repeat"
             raise InputError(source.path, f"it holds {n} rows, but {count} of {total} are its share", fix)
     return counts

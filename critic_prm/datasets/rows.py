@@ -189,9 +189,13 @@ class DatasetStats:
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
     files: list[dict[str, Any]] = field(default_factory=list)
 
-    def take(self, kind: str) -> None:
-        """Count a row read."""
-        self.rows_in[kind] += 1
+    def read(self, path: str | Path) -> Iterator[Row]:
+        """Read and count the rows of an input file, which is listed in the report when it has been read."""
+        before = self.rows_in.total()
+        for row in read_rows(path):
+            self.rows_in[row.kind] += 1
+            yield row
+        self.file(path, self.rows_in.total() - before)
 
     def keep(self, kind: str) -> None:
         """Count a row written."""
@@ -205,7 +209,21 @@ class DatasetStats:
         """Record an input file with its row count and SHA-256."""
         self.files.append({"name": Path(path).name, "rows": rows, "sha256": fingerprint(path)})
 
-    def summary(self, options: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def report(self, out: str | Path, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the report of the step to `<out>.report.json`, with the SHA-256 of the output, and return it. No file is
+        written for stdout. Raises InputError."""
+        report = self.summary(options, more)
+        if str(out) != "-":
+            path = Path(f"{out}.report.json")
+            output = {"output": {"name": Path(out).name, "sha256": fingerprint(out)}}
+            try:
+                path.write_bytes(orjson.dumps(report | output, option=orjson.OPT_INDENT_2) + b"\n")
+            except OSError as error:
+                problem = f"cannot be written: {error.strerror or error}"
+                raise InputError(str(path), problem, "choose another folder") from None
+        return report
+
+    def summary(self, options: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         """The report: the options of the step and its counts."""
         from importlib.metadata import version
 
@@ -223,20 +241,8 @@ class DatasetStats:
                 if self.rows_in[kind] or self.rows_out[kind]
             },
             "left_out": {reason: dict(sorted(kinds.items())) for reason, kinds in sorted(self.dropped.items())},
-            **(more or {}),
+            **more,
         }
-
-
-def write_report(out: str | Path, report: Mapping[str, Any]) -> None:
-    """Write the report to `<out>.report.json` with the SHA-256 of the output; no report for stdout. Raises InputError."""
-    if str(out) == "-":
-        return
-    path = Path(f"{out}.report.json")
-    whole = {**report, "output": {"name": Path(out).name, "sha256": fingerprint(out)}}
-    try:
-        path.write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2) + b"\n")
-    except OSError as error:
-        raise InputError(str(path), f"cannot be written: {error.strerror or error}", "choose another folder") from None
 
 
 def lines(report: Mapping[str, Any], out: str | Path) -> Iterable[str]:

@@ -7,16 +7,14 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from critic_prm.data.hashing import problem_key
+from critic_prm.datasets.duplicates import DecontaminateOptions
 from critic_prm.datasets.words import masked, words
-
-if TYPE_CHECKING:
-    from critic_prm.datasets.duplicates import Thresholds
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 """64-bit hashes of shingles, sorted and unique."""
@@ -142,16 +140,14 @@ class Benchmark:
     """An index of the problems of one or more benchmarks, about 1 KB per problem.
 
     Numbers, names and single letters are masked before comparison, so that problems with changed names and numbers are found.
-    Shingles are weighted by their rarity in the benchmark, so set phrases ("find the remainder when") count little. With
-    `literal` nothing is masked: if all problems of a benchmark share one template, masking would match every problem of that
-    template.
+    Shingles are weighted by their rarity in the benchmark, so set phrases ("find the remainder when") count little. With the
+    option `literal` nothing is masked: if all problems of a benchmark share one template, masking would match every problem of
+    that template.
     """
 
-    def __init__(self, problems: Iterable[str], thresholds: Thresholds | None = None, *, literal: bool = False) -> None:
-        from critic_prm.datasets.duplicates import Thresholds
-
-        self._thresholds = thresholds or Thresholds()
-        self._forms = words if literal else masked
+    def __init__(self, problems: Iterable[str], options: DecontaminateOptions | None = None) -> None:
+        self._options = options or DecontaminateOptions()
+        self._forms = words if self._options.literal else masked
         self._keys: dict[str, int] = {}
         self._masked: dict[str, int] = {}
         sets: list[Hashes] = []
@@ -199,13 +195,13 @@ class Benchmark:
         shared, total = self._near.shared(own, weight), weight.sum()
         jaccard = shared / (total + self._weights - shared)
         best = int(jaccard.argmax())
-        if jaccard[best] >= self._thresholds.near:
+        if jaccard[best] >= self._options.near:
             return Match("near", best, round(float(jaccard[best]), 3))
         inner = np.where(self._lengths >= LONG_ENOUGH, shared / self._weights, 0.0)
         if len(mask) >= LONG_ENOUGH:
             inner = np.maximum(inner, shared / total)
         best = int(inner.argmax())
-        return Match("contained", best, round(float(inner[best]), 3)) if inner[best] >= self._thresholds.contained else None
+        return Match("contained", best, round(float(inner[best]), 3)) if inner[best] >= self._options.contained else None
 
     def _passage(self, problem: str) -> Match | None:
         plain = words(problem)
@@ -219,7 +215,7 @@ class Benchmark:
         best = int(covered.argmax())
         return (
             Match("shared passage", best, min(1.0, round(float(covered[best]), 3)))
-            if covered[best] >= self._thresholds.passage
+            if covered[best] >= self._options.passage
             else None
         )
 

@@ -106,7 +106,6 @@ def credited(runs: Iterable[Trajectory], credit: CreditOptions, account: AgentSt
 
     meta["agent"] holds the fields of `Shares`, the reward and the method. Raises InputError for invalid rewards or values.
     """
-    credit.check()
     account = account or AgentStats()
     known: list[tuple[Trajectory, float]] = []
     for run in runs:

@@ -5,21 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.stopping import Enough
-from critic_prm.option import Option
+from critic_prm.option import Option, check_fields
 
 _BAND = re.compile(r"(\d*\.?\d+)-(\d*\.?\d+)")
-
-
-def require_choices(options: object) -> None:
-    """Raise UsageError if a field that is a Literal has another value."""
-    for name, hint in get_type_hints(type(options)).items():
-        value = getattr(options, name)
-        if get_args(hint) and all(isinstance(choice, str) for choice in get_args(hint)) and value not in get_args(hint):
-            raise UsageError(f"--{name} is {value!r}; it is {' or '.join(get_args(hint))}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +32,7 @@ class SampleOptions:
     """Random seed for choosing among surplus solutions."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         low, high = self.pass_rates
         if not 0 <= low <= high <= 1:
             raise UsageError(f"--keep is {self.keep!r}; write mixed, all, or a band of pass rates as in 0.1-0.9")
@@ -80,8 +73,7 @@ class TreeOptions:
     """Drop solutions of at most this many words, as MM-PRM does."""
 
     def __post_init__(self) -> None:
-        if min(self.rollouts, self.searches, self.budget, self.length) < 1:
-            raise UsageError("rollouts, searches, budget and length of a tree must be 1 or more")
+        check_fields(self)
         if not (0 < self.alpha <= 1 and 0 < self.beta <= 1):
             raise UsageError(f"alpha is {self.alpha} and beta {self.beta}; both must be above 0 and at most 1")
 
@@ -108,9 +100,8 @@ class RolloutOptions:
     table: Annotated[tuple[tuple[float, int], ...], Option(hidden=True)] = ()
     """Rollouts per prefix by pass rate of the problem, as (least pass rate, rollouts). Replaces `enough.most`."""
 
-    def check(self) -> None:
-        """Raise UsageError for an unknown or inconsistent option."""
-        require_choices(self)
+    def __post_init__(self) -> None:
+        check_fields(self)
         if self.target in NEEDS_ALL and self.search != "every":
             raise UsageError(f"the target {self.target!r} compares every step with the one before it; it needs --search every")
         if self.target in ("soft", *NEEDS_ALL) and self.enough.rule == "curtailed":
@@ -168,7 +159,7 @@ class PerturbOptions:
         from critic_prm.generate.perturb import written_kinds
         from critic_prm.generate.planting import KINDS
 
-        require_choices(self)
+        check_fields(self)
         for kind, weight in self.weights.items():
             if kind not in KINDS and kind not in written_kinds():
                 available = f"{', '.join(KINDS)}; written by a model: {', '.join(written_kinds())}"
@@ -199,33 +190,27 @@ class CreditOptions:
 
     method: Literal["td", "returns"] = "td"
     """td: promise and progress by TD(lambda); returns: discounted returns."""
-    gamma: float = 1.0
+    gamma: Annotated[float, Option(min=0, max=1)] = 1.0
     """Discount factor per step."""
-    lam: Annotated[float, Option(("--lambda",))] = 0.95
+    lam: Annotated[float, Option(("--lambda",), min=0, max=1)] = 0.95
     """Lambda of TD: 1 uses only the run's return, 0 only the next value."""
     discount: Literal["to-go", "elapsed"] = "to-go"
     """With returns: weight a step by gamma^(steps after it), or by gamma^(steps before it) as in the paper's code."""
     values: Literal["table", "labels"] = "table"
     """With td: state values from a table (mean outcome of runs with the same history) or labels (p_correct of a critic)."""
-    prior: float = 1.0
+    prior: Annotated[float, Option(min=0)] = 1.0
     """Pseudo-runs at the task's mean, added to each history in the table."""
     progress: Literal["diff", "gae"] = "diff"
     """Progress: diff (change of the promise) or gae (the advantage; only with td)."""
     labels: Literal["promise", "progress"] = "promise"
     """Step label: promise (a probability), or progress (1 if the progress is at least minus the tolerance, else 0)."""
-    tolerance: float = 0.0
+    tolerance: Annotated[float, Option(min=0)] = 0.0
     """With --labels progress: a good step may lose up to this."""
     reward: str | None = None
     """Field of the reward; default: detected."""
 
-    def check(self) -> None:
-        """Raise UsageError for an unknown or inconsistent option."""
-        require_choices(self)
-        for name in ("gamma", "lam"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
-        if self.prior < 0 or self.tolerance < 0:
-            raise UsageError(f"the prior is {self.prior} and the tolerance {self.tolerance}; neither can be below 0")
+    def __post_init__(self) -> None:
+        check_fields(self)
         if self.progress == "gae" and self.method != "td":
             raise UsageError("--progress gae needs --method td; with returns use --progress diff")
 

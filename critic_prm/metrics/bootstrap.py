@@ -115,6 +115,20 @@ def interval_of(values: Array, problems: int, redrawn: int = 0, level: float = L
     return Interval(low, high, float(np.std(values)), problems, redrawn)
 
 
+def bootstrap(
+    statistic: Statistic, problems: int, replicates: int = REPLICATES, seed: int = 0
+) -> tuple[Interval, Array | None]:
+    """The interval of a statistic and its replicates. If it cannot be computed, the interval has a reason instead."""
+    reason = too_few(problems)
+    if not reason:
+        try:
+            values, redrawn = replicate(statistic, problems, replicates, seed)
+            return interval_of(values, problems, redrawn), values
+        except ValueError as error:
+            reason = str(error)
+    return Interval(None, None, problems=problems, reason=reason), None
+
+
 def cluster_bootstrap(
     problems: Sequence[Hashable], rows: ArrayLike, statistic: Statistic, *, replicates: int = REPLICATES, seed: int = 0
 ) -> Interval:
@@ -125,14 +139,8 @@ def cluster_bootstrap(
     independent samples.
     """
     clusters = Clusters(problems)
-    if reason := too_few(clusters.count):
-        return Interval(None, None, problems=clusters.count, reason=reason)
     totals = clusters.sums(np.asarray(rows, dtype=np.float64))
-    try:
-        values, redrawn = replicate(of_sums(totals, statistic), clusters.count, replicates, seed)
-    except ValueError as error:
-        return Interval(None, None, problems=clusters.count, reason=str(error))
-    return interval_of(values, clusters.count, redrawn)
+    return bootstrap(of_sums(totals, statistic), clusters.count, replicates, seed)[0]
 
 
 def paired_bootstrap(
@@ -145,17 +153,21 @@ def paired_bootstrap(
     seed: int = 0,
 ) -> Difference:
     """The difference of a statistic between A and B on the same rows in the same order. Both use the same resamples."""
-    clusters = Clusters(problems)
+    return paired_replicates(Clusters(problems), rows_a, rows_b, statistic, replicates, seed)[0]
+
+
+def paired_replicates(
+    clusters: Clusters, rows_a: ArrayLike, rows_b: ArrayLike, statistic: Statistic, replicates: int, seed: int
+) -> tuple[Difference, Array | None]:
+    """The difference of `paired_bootstrap` and its replicates, None without an interval."""
     a, b = (clusters.sums(np.asarray(rows, dtype=np.float64)) for rows in (rows_a, rows_b))
-    difference = float(statistic(a.sum(axis=0)) - statistic(b.sum(axis=0)))
-    if reason := too_few(clusters.count):
-        return Difference(difference, Interval(None, None, problems=clusters.count, reason=reason), None)
 
     def resampled(draws: Array) -> Array:
         return statistic(draws @ a) - statistic(draws @ b)
 
-    values, redrawn = replicate(resampled, clusters.count, replicates, seed)
-    return Difference(difference, interval_of(values, clusters.count, redrawn), two_sided(values))
+    difference = float(statistic(a.sum(axis=0)) - statistic(b.sum(axis=0)))
+    interval, values = bootstrap(resampled, clusters.count, replicates, seed)
+    return Difference(difference, interval, None if values is None else two_sided(values)), values
 
 
 def ratio(sums: Array) -> Array:

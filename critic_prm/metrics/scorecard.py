@@ -19,12 +19,13 @@ from critic_prm.metrics.bootstrap import (
     Difference,
     Interval,
     Statistic,
+    bootstrap,
     interval_of,
     of_auroc,
     of_sums,
+    paired_replicates,
     ratio,
     replicate,
-    too_few,
     two_sided,
 )
 from critic_prm.metrics.scores import (
@@ -239,15 +240,13 @@ def _with_interval(
 ) -> Metric:
     if value is None:
         return Metric(None, reason="not defined here")
-    if reason := too_few(problems):
-        return Metric(value, reason=reason)
-    if metric not in values:
-        try:
-            values[metric] = replicate(statistic, problems, replicates, seed)[0]
-        except ValueError as error:
-            return Metric(value, reason=str(error))
-    interval = interval_of(values[metric], problems)
-    return Metric(value, interval.low, interval.high)
+    if metric in values:
+        interval = interval_of(values[metric], problems)
+    else:
+        interval, drawn = bootstrap(statistic, problems, replicates, seed)
+        if drawn is not None:
+            values[metric] = drawn
+    return Metric(value, interval.low, interval.high, interval.reason)
 
 
 def _mean(metric: str, scores: Sequence[SubsetScore], values: Sequence[Array | None]) -> Metric:
@@ -345,27 +344,19 @@ def compare(
         gold = [a.gold for a, _ in pairs if a.gold is not None]
         a = first_error_rows(gold, [a.predicted(threshold) for a, _ in pairs])
         b = first_error_rows(gold, [b.verdict for _, b in pairs])
-        point = number(official_f1(a.sum(axis=0)) - official_f1(b.sum(axis=0)))
-        if point is None:
+        if number(official_f1(a.sum(axis=0))) is None:  # there are no erroneous solutions, or no correct ones
             continue
         clusters = Clusters([case.problem for case, _ in pairs])
-        if reason := too_few(clusters.count):
-            differences[name] = Difference(point, Interval(None, None, problems=clusters.count, reason=reason), None)
-            continue
-        values, redrawn = replicate(_difference(clusters.sums(a), clusters.sums(b)), clusters.count, replicates, seed + place)
-        resampled.append(values)
-        differences[name] = Difference(point, interval_of(values, clusters.count, redrawn), two_sided(values))
+        differences[name], values = paired_replicates(clusters, a, b, official_f1, replicates, seed + place)
+        if values is not None:
+            resampled.append(values)
     if not differences:
         raise UsageError("they share no subset with erroneous and correct solutions of the same ids and gold labels")
     mean = sum(d.difference for d in differences.values()) / len(differences)
     if len(resampled) < len(differences):
         whole = Difference(mean, Interval(None, None, reason="a subset has no interval"), None)
     else:
-        values = np.mean(resampled, axis=0)
+        means = np.mean(resampled, axis=0)
         problems = sum(d.interval.problems for d in differences.values())
-        whole = Difference(mean, interval_of(values, problems), two_sided(values))
+        whole = Difference(mean, interval_of(means, problems), two_sided(means))
     return Comparison(differences, whole, matched, total - matched)
-
-
-def _difference(a: Array, b: Array) -> Statistic:
-    return lambda draws: official_f1(draws @ a) - official_f1(draws @ b)

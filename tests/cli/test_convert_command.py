@@ -39,7 +39,7 @@ def test_a_conversion_says_what_it_did_and_what_got_lost(source: Path, tmp_path:
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
         f"read 2 rows (native), wrote 2 (trl) to {out}",
-        "trl cannot say: 2 gold_answer, 1 steps without a label",
+        "trl cannot represent: 2 gold_answer, 1 steps without a label",
     ]
     assert [record.data for record in read_records(out)] == [
         {"prompt": "6*7?", "completions": ["6*7=42", "So 42"], "labels": [True, True], "id": "a"},
@@ -81,7 +81,7 @@ def test_wrong_words_are_usage_errors(source: Path) -> None:
         Options(neutral="blue")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="name the file to convert"):
         run()
-    with pytest.raises(UsageError, match="step 1 is neutral, which trl cannot say; choose --neutral good"):
+    with pytest.raises(UsageError, match="step 1 is neutral, which trl cannot represent; choose --neutral good"):
         run(source, "--to", "trl")
 
 

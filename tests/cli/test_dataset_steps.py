@@ -170,7 +170,7 @@ def test_card_and_export(labels: Path, tmp_path: Path) -> None:
     out = tmp_path / "trl"
     result = run("export", folder, "--to", "trl", "-o", out)
     assert result.stderr.splitlines()[0] == f"export: 30 rows in, 30 out to {out} (erroneous 5 of 5, correct 25 of 25)"
-    assert result.stderr.splitlines()[1].startswith("trl cannot say: 30 ")
+    assert result.stderr.splitlines()[1].startswith("trl cannot represent: 30 ")
     out = tmp_path / "chains.jsonl"
     run("export", labels, "--to", "thinkprm", "-o", out)
     assert len(read(out)) == 30 - 1

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 import critic_prm.data.formats
 from critic_prm import registry
 from critic_prm.cli import main
+from critic_prm.data.formats import convert
 from critic_prm.data.formats.convert import (
     Format,
     Options,
     Report,
-    described,
     detect,
+    formats,
     names,
     open_format,
     read_trajectories,
@@ -193,15 +194,14 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the folder with one more format."""
     monkeypatch.setattr(critic_prm.data.formats, "__path__", [*critic_prm.data.formats.__path__, str(TOY)])
     monkeypatch.setattr(registry, "_packaged", registry._packaged.__wrapped__)
+    monkeypatch.setattr(convert, "formats", convert.formats.__wrapped__)
     monkeypatch.setattr(critic_prm.data.formats.__spec__, "submodule_search_locations", critic_prm.data.formats.__path__)
 
 
 @pytest.mark.usefixtures("toy")
 def test_a_new_format_is_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "marked" in names()
-    assert ("marked", "Marked lines: a question, the lines of an answer, and the first wrong line from 1, or 0.") in [
-        (name, what) for name, what, _ in described()
-    ]
+    assert formats()["marked"].about.startswith("Marked lines: a question")
     row = {"question": "What is 6 * 7?", "lines": ["6 * 7 = 41.", "So 41."], "wrong_line": 1}
     source = written(tmp_path / "marked.jsonl", row)
     native, back, labels = tmp_path / "native.jsonl", tmp_path / "back.jsonl", tmp_path / "labels.jsonl"

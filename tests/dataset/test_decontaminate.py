@@ -13,7 +13,7 @@ import pytest
 
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.records.reading import read_records, write_records
-from critic_prm.datasets.duplicates import Thresholds, decontaminate
+from critic_prm.datasets.duplicates import DecontaminateOptions, decontaminate
 from critic_prm.datasets.rows import read_rows
 from critic_prm.datasets.similarity import Benchmark
 from critic_prm.errors import InputError, UsageError
@@ -153,7 +153,7 @@ def test_problems_of_one_template_are_compared_as_they_are_where_that_is_asked_f
     problems = [f"Evaluate: (({rng.randrange(99)} + {rng.randrange(99)}) * {rng.randrange(99)}) =" for _ in range(300)]
     masked = Benchmark(problems[:150])
     assert sum(masked.match(problem) is not None for problem in problems[150:]) == 150
-    literal = Benchmark(problems[:150], literal=True)
+    literal = Benchmark(problems[:150], DecontaminateOptions(literal=True))
     assert sum(literal.match(problem) is not None for problem in problems[150:]) == 0
     assert all(literal.match(problem.upper()) for problem in problems[:150])
 
@@ -198,4 +198,4 @@ def test_a_benchmark_may_be_in_any_format_or_problems_alone(tmp_path: Path) -> N
     with pytest.raises(InputError, match=r'bench\.jsonl:2: "question" is missing'):
         decontaminate(tmp_path / "in.jsonl", [tmp_path / "bench.jsonl"], tmp_path / "o.jsonl")
     with pytest.raises(UsageError, match="--near is 0; it must be above 0"):
-        decontaminate(tmp_path / "in.jsonl", [tmp_path / "bench.jsonl"], tmp_path / "o.jsonl", Thresholds(near=0))
+        decontaminate(tmp_path / "in.jsonl", [tmp_path / "bench.jsonl"], tmp_path / "o.jsonl", DecontaminateOptions(near=0))

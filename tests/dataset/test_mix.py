@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from critic_prm.data.records.reading import read_records, write_records
-from critic_prm.datasets.mix import Source, mix, parse_sources
+from critic_prm.datasets.mix import MixOptions, Source, mix, parse_sources
 from critic_prm.errors import InputError, UsageError
 
 
@@ -23,7 +23,7 @@ def files(tmp_path: Path, made: Any) -> list[Path]:
 
 def run(files: list[Path], tmp_path: Path, *weights: float, **options: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     sources = [Source(str(path), weight) for path, weight in zip(files, weights, strict=True)]
-    report = mix(sources, tmp_path / "out.jsonl", **options)
+    report = mix(sources, tmp_path / "out.jsonl", MixOptions(**options))
     return report, [record.data for record in read_records(tmp_path / "out.jsonl")]
 
 

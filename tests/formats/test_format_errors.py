@@ -55,6 +55,14 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], dict[str, Any]], str]] = [
         "a rating of step 0 is 5; it must be one of 1, 0, -1, null",
     ),
     ("mrben", lambda row: {"u": [{**row["u"][0], "Model_Solution_First_Error_Step": "two"}]}, "is 'two'"),
+    ("mrben", lambda row: {"u": [{**row["u"][0], "Model_Solution_First_Error_Step": "0"}]}, "the steps are counted from 1"),
+    ("reasoneval", lambda row: {**row, "model_output_solution_first_error_step": 0}, "the steps are counted from 1"),
+    ("bigbench-mistake", lambda row: {**row, "mistake_index": -2}, "is -2, but the steps are counted from 0; -1 or null means"),
+    (
+        "parc",
+        lambda row: {**row, "error_annotation": {"error_annotations": {"step_level": [{"step_number": 0, "has_error": True}]}}},
+        "a step_number is 0, but there are 1 steps",
+    ),
     ("agentprocessbench", lambda row: {**row, "step_labels": {"0": 1}}, "step label '0' belongs to no assistant message"),
     ("agentprocessbench", lambda row: {**row, "step_labels": {"1": 2}}, "the label of message 1 is 2"),
     ("chat", lambda row: {"messages": [{"role": "user", "content": "p"}]}, "has no assistant turn"),
@@ -97,6 +105,13 @@ def test_a_bad_row_names_line_field_and_fix_and_can_be_skipped(
     found = list(read_trajectories(path, name, on_error="skip", complain=complaints.append, report=report))
     assert len(found) == 2
     assert len(complaints) == report.dropped["unreadable"] == 1
+
+
+@pytest.mark.parametrize("name", ["native", "processbench"])
+def test_step_0_is_refused_when_steps_are_counted_from_1(tmp_path: Path, name: str) -> None:
+    path = rows(tmp_path / "x.jsonl", {**GOOD[name], "id": "a", "label": 1}, {**GOOD[name], "id": "b", "label": 0})
+    with pytest.raises(InputError, match=r'x.jsonl:2: "label" is 0, but the steps are counted from 1; .*--index-base 0'):
+        list(read_trajectories(path, name, Options(index_base=1)))
 
 
 def test_steps_that_no_annotation_names_leave_the_row_out(tmp_path: Path) -> None:

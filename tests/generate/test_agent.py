@@ -98,9 +98,9 @@ def test_where_the_reward_is_found() -> None:
     assert reward_of(run("a", "x", None, final_answer="3", gold_answer="3.0")) == 1.0
     with pytest.raises(InputError, match="from 0 to 1"):
         reward_of(run("a", "x", 7))
-    for credit in (CreditOptions(gamma=2), CreditOptions(method="returns", progress="gae"), CreditOptions(discount="never")):  # type: ignore[arg-type]
+    for wrong in ({"gamma": 2}, {"prior": -1}, {"method": "returns", "progress": "gae"}, {"discount": "never"}):
         with pytest.raises(UsageError):
-            credit.check()
+            CreditOptions(**wrong)  # type: ignore[arg-type]
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

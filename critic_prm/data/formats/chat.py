@@ -1,4 +1,4 @@
-"""Chat messages (OpenAI, Anthropic, ShareGPT): each assistant turn with its tool calls is a step; no labels."""
+"""Chat messages, in which each assistant turn with its tool calls is a step; also with the labels of AgentProcessBench."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from critic_prm.data.formats.common import Format, Source, Target, describe
-from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.data.formats.common import RATINGS, Format, Source, Target, describe, rating
+from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
 _LISTS = ("messages", "conversations", "conversation")
 
 
-def score(row: Mapping[str, Any]) -> int:
+def _score_chat(row: Mapping[str, Any]) -> int:
     """A row has a list of messages."""
     messages = row.get(_list_of(row))
     return 2 if isinstance(messages, list) and messages and isinstance(messages[0], dict) else 0
 
 
-def read(source: Source) -> Iterable[Trajectory]:
+def _read_chat(source: Source) -> Iterable[Trajectory]:
     """Read one trajectory. Tool results become the observation of the step that called the tool. Messages that cannot be
     rebuilt from the texts are kept as an extra field."""
     messages = source.get(_list_of(source.row))
@@ -31,7 +31,7 @@ def read(source: Source) -> Iterable[Trajectory]:
     yield chat.trajectory(source, messages)
 
 
-def write(target: Target) -> dict[str, Any]:
+def _write_chat(target: Target) -> dict[str, Any]:
     """Write messages and tools. The format cannot represent labels."""
     trajectory = target.trajectory
     row: dict[str, Any] = {"id": trajectory.id, "messages": messages_of(trajectory)}
@@ -44,16 +44,6 @@ def write(target: Target) -> dict[str, Any]:
 def _list_of(row: Mapping[str, Any]) -> str:
     return next((key for key in _LISTS if key in row), "")
 
-
-FORMAT = Format(
-    sample={"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}]},
-    read=read,
-    write=write,
-    score=score,
-    labels="none",
-    step_labels=(None,),
-    keeps=("id", "observation", "tools", "images", "messages", "meta.system"),
-)
 
 _ROLES = {
     "system": "system",
@@ -192,3 +182,84 @@ def _images(content: Any) -> Iterator[str]:
         url = link.get("url") if isinstance(link, dict) else link
         if isinstance(url, str):
             yield url
+
+
+def _read_agentprocessbench(source: Source) -> Iterable[Trajectory]:
+    """Read one trajectory. Its id is the record id used by the benchmark's label files."""
+    row = source.row
+    messages = source.get("messages")
+    chat = conversation(messages, source.where)
+    question, answer, target = source.get("question"), source.get("answer_text"), row.get("ground_truth")
+    own, names = source.id(), [row.get(key) for key in ("data_source", "query_index", "sample_index")]
+    golds = target.get("target") if isinstance(target, dict) else None
+    yield chat.trajectory(
+        source,
+        messages,
+        id=own or ("" if None in names else ":".join(map(str, names))),
+        problem=question if isinstance(question, str) and question.strip() else chat.problem,
+        final_answer=None if answer is None else str(answer),
+        gold_answer=golds[0] if isinstance(golds, list) and golds and isinstance(golds[0], str) else None,
+        step_labels=_turn_labels(source, chat.turns),
+    )
+
+
+def _turn_labels(source: Source, turns: tuple[int, ...]) -> tuple[StepLabel, ...]:
+    """One label per assistant turn, None if the file has none. Raises InputError for invalid indices and values."""
+    labels = source.get("step_labels")
+    if not isinstance(labels, dict):
+        raise source.error("step_labels", "it must be an object from message index to 1, 0 or -1")
+    if unknown := labels.keys() - {str(turn) for turn in turns}:
+        raise InputError(
+            source.where, f"step label {min(unknown)!r} belongs to no assistant message", f"those are {list(turns)}"
+        )
+    return tuple(source.label(labels.get(str(turn)), {**RATINGS, None: None}, f"the label of message {turn}") for turn in turns)
+
+
+def _write_agentprocessbench(target: Target) -> dict[str, Any]:
+    """Write one row; unlabelled steps are omitted from `step_labels`. Raises Dropped if no step has a label."""
+    trajectory, gold, own = target.trajectory, target.labels(), target.own
+    messages = messages_of(trajectory)
+    turns = conversation(messages, trajectory.id).turns
+    if trajectory.gold_answer is not None:
+        own.setdefault("ground_truth", {"target": [trajectory.gold_answer]})
+    return {
+        "id": trajectory.id,
+        **own,
+        "question": trajectory.problem,
+        "answer_text": trajectory.final_answer,
+        "messages": messages,
+        "tools": list(trajectory.tools),
+        "step_labels": {str(turn): rating(label) for turn, label in zip(turns, gold, strict=True) if label is not None},
+    }
+
+
+FORMATS = {
+    "chat": Format(
+        about="Chat messages (OpenAI, Anthropic, ShareGPT): each assistant turn with its tool calls is a step; no labels.",
+        sample={"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}]},
+        read=_read_chat,
+        write=_write_chat,
+        score=_score_chat,
+        labels="none",
+        step_labels=(None,),
+        keeps=("id", "observation", "tools", "images", "messages", "meta.system"),
+    ),
+    "agentprocessbench": Format(
+        about="AgentProcessBench (RUCBM): tool-using agent runs as chat messages, with a label 1, 0 or -1 per assistant turn.",
+        sample={
+            "question": "p",
+            "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}],
+            "step_labels": {"1": 1},
+        },
+        read=_read_agentprocessbench,
+        write=_write_agentprocessbench,
+        fields=("messages", "step_labels"),
+        certainty=3,
+        labels="`step_labels`: 1, 0 or -1 under the index of each assistant message",
+        neutral="0",
+        after_error="labelled",
+        step_labels=(1.0, 0.0, "neutral", None),
+        keeps=("id", "observation", "tools", "images", "messages", "final_answer", "gold_answer", "meta.system"),
+        own=("total_index", "query_index", "sample_index", "data_source", "ground_truth", "tool_metrics", "final_label"),
+    ),
+}

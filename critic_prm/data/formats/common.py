@@ -18,6 +18,8 @@ Alternatives = Literal["chosen", "all"]
 HumanSteps = Literal["null", "good"]
 
 NUMBER = "a number from 0 to 1"
+RATINGS: Mapping[Any, StepLabel] = {1: 1.0, 0: "neutral", -1: 0.0}
+"""The labels that annotators' ratings stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +97,21 @@ class Source:
         value = self.get(key)
         return "" if value is None else str(value)
 
-    def first_error(self, key: str, base: int, steps: int) -> int:
-        """The 0-based first error from a step number counted from `base`; -1 for null or a number below the base.
+    def first_error(self, key: str, base: int, steps: int, correct: int = -1) -> int:
+        """The 0-based first error from a step number counted from `base`; -1 for null or `correct`.
 
         Raises InputError for a value that is not a number and for a step that does not exist.
         """
         value, base = self.get(key), self.base(base)
-        if value is None:
-            return -1
         if isinstance(value, str) and value.strip().lstrip("-").isdigit():
             value = int(value)
+        if value is None or (value == correct and not isinstance(value, bool)):
+            return -1
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.error(key, "it must be the number of the first wrong step")
         if value < base:
-            return -1
+            fix = "are they counted from 0? (--index-base 0)" if value == 0 else f"{correct} or null means that none is wrong"
+            raise InputError(self.where, f'"{key}" is {value}, but the steps are counted from {base}', fix)
         if value - base >= steps:
             fix = "are its steps counted from 1? (--index-base 1)" if base == 0 and value == steps else "check the steps"
             raise InputError(self.where, f'"{key}" is {value}, but there are {steps} steps counted from {base}', fix)
@@ -232,7 +235,7 @@ class Target:
     def _checked(self, labels: tuple[StepLabel, ...], neutral: bool) -> tuple[StepLabel, ...]:
         if not neutral and "neutral" in labels:
             raise UsageError(
-                f"{self.trajectory.id}: step {labels.index('neutral')} is neutral, which {self.name} cannot say;"
+                f"{self.trajectory.id}: step {labels.index('neutral')} is neutral, which {self.name} cannot represent;"
                 " choose --neutral good, --neutral bad or --neutral drop"
             )
         self.count("soft labels (rounded at 0.5)", sum(label not in (0.0, 1.0, "neutral", None) for label in labels))
@@ -256,8 +259,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One dataset format. Each module of this package with a `FORMAT` is one; its docstring's first line describes it."""
+    """One dataset format. The modules of this package hold them by name in `FORMATS`."""
 
+    about: str
+    """Description in one line, for the list of formats."""
     sample: Mapping[str, Any]
     """A valid row, for the documentation and the tests."""
     read: Callable[[Source], Iterable[Trajectory]]
@@ -315,7 +320,7 @@ class Report:
         parts = (
             ("left out", self.dropped),
             ("hidden by the options", self.hidden),
-            (f"{self.target} cannot say", self.unsaid),
+            (f"{self.target} cannot represent", self.unsaid),
         )
         counts = [f"{what}: {', '.join(f'{n} {name}' for name, n in some.most_common())}" for what, some in parts if some]
         source = self.source or "no records"
@@ -330,6 +335,13 @@ def has(row: Mapping[str, Any], *keys: str) -> int:
 def is_good(label: StepLabel) -> bool:
     """Whether a label, rounded at 0.5, says that the step is correct."""
     return isinstance(label, float) and label >= 0.5
+
+
+def rating(label: StepLabel) -> int | None:
+    """The rating that stands for a label."""
+    if label is None or label == "neutral":
+        return None if label is None else 0
+    return 1 if is_good(label) else -1
 
 
 def settle(trajectory: Trajectory, options: Options, hidden: Counter[str]) -> Trajectory:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from critic_prm import registry
 from critic_prm.data.formats import text
@@ -23,8 +24,8 @@ __all__ = [
     "Format",
     "Options",
     "Report",
-    "described",
     "detect",
+    "formats",
     "names",
     "open_format",
     "read_trajectories",
@@ -34,24 +35,28 @@ __all__ = [
 ]
 
 
+@cache
+def formats() -> Mapping[str, Format]:
+    """All formats by name."""
+    modules = (registry.load("format", module) for module in registry.names("format"))
+    return dict(sorted(item for module in modules for item in module.FORMATS.items()))
+
+
 def names() -> list[str]:
     """Names of all formats."""
-    return registry.names("format")
+    return list(formats())
 
 
 def open_format(name: str) -> Format:
     """The format called `name`. Raises UsageError, listing the names, if there is none."""
-    return cast(Format, registry.load("format", name).FORMAT)
+    if format := formats().get(name.replace("_", "-")):
+        return format
+    raise UsageError(f"there is no format {name!r}; available: {', '.join(names())}")
 
 
 def writable() -> list[str]:
     """Names of the formats that can be written."""
-    return [name for name in names() if open_format(name).write is not None]
-
-
-def described() -> list[tuple[str, str, Format]]:
-    """For each format: its name, its one-line description, and the format."""
-    return [(name, str(registry.load("format", name).__doc__).split("\n")[0], open_format(name)) for name in names()]
+    return [name for name, format in formats().items() if format.write is not None]
 
 
 def detect(path: str | Path) -> str:

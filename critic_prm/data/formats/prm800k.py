@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from critic_prm.data.formats.common import Dropped, Format, Source, Target, describe, has, is_good
+from critic_prm.data.formats.common import RATINGS, Dropped, Format, Source, Target, describe, has, rating
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
-_RATINGS: Mapping[Any, StepLabel] = {1: 1.0, 0: "neutral", -1: 0.0, None: None}
+_RATINGS: Mapping[Any, StepLabel] = {**RATINGS, None: None}
 _ANSWER = re.compile(r"# Answer\s+(.+?)\s*$", re.DOTALL)
 _ROW = ("labeler", "timestamp", "generation", "is_quality_control_question", "is_initial_screening_question")
 _QUESTION = ("ground_truth_solution", "pre_generated_verifier_score")
@@ -111,7 +111,7 @@ def write(target: Target) -> dict[str, Any]:
     last = max(index for index, label in enumerate(gold) if label is not None)
     steps = [
         {
-            "completions": [{"text": step.text, "rating": _rating(label), "flagged": False}],
+            "completions": [{"text": step.text, "rating": rating(label), "flagged": False}],
             "human_completion": None,
             "chosen_completion": 0,
         }
@@ -133,24 +133,21 @@ def write(target: Target) -> dict[str, Any]:
     }
 
 
-def _rating(label: StepLabel) -> int | None:
-    if label is None or label == "neutral":
-        return None if label is None else 0
-    return 1 if is_good(label) else -1
-
-
-FORMAT = Format(
-    sample={
-        "question": {"problem": "p"},
-        "label": {"steps": [{"completions": [{"text": "s", "rating": 1}], "chosen_completion": 0}]},
-    },
-    read=read,
-    write=write,
-    score=score,
-    labels="`rating`: 1, 0 or -1 for each candidate of a step, null if unrated",
-    neutral="rating 0",
-    after_error="phase 2 ends there; phase 1 continues from a better candidate",
-    step_labels=(1.0, 0.0, "neutral", None),
-    keeps=("final_answer", "gold_answer"),
-    own=(*_ROW, *_QUESTION, *_LABEL),
-)
+FORMATS = {
+    "prm800k": Format(
+        about="PRM800K (openai/prm800k), phases 1 and 2: steps with alternative candidates, each rated 1, 0 (neutral) or -1.",
+        sample={
+            "question": {"problem": "p"},
+            "label": {"steps": [{"completions": [{"text": "s", "rating": 1}], "chosen_completion": 0}]},
+        },
+        read=read,
+        write=write,
+        score=score,
+        labels="`rating`: 1, 0 or -1 for each candidate of a step, null if unrated",
+        neutral="rating 0",
+        after_error="phase 2 ends there; phase 1 continues from a better candidate",
+        step_labels=(1.0, 0.0, "neutral", None),
+        keeps=("final_answer", "gold_answer"),
+        own=(*_ROW, *_QUESTION, *_LABEL),
+    ),
+}

@@ -97,4 +97,12 @@ def _divide(text: str, where: str) -> tuple[str, str]:
     return _TITLE.sub("", problem.strip()).strip(), solution
 
 
-FORMAT = Format(sample={"problem": "p", "solution": "s\n\nt"}, read=read, score=score, labels="none")
+FORMATS = {
+    "text": Format(
+        about="Plain text, or records with a problem and a solution text, which is split at step markers or blank lines.",
+        sample={"problem": "p", "solution": "s\n\nt"},
+        read=read,
+        score=score,
+        labels="none",
+    ),
+}

@@ -62,19 +62,6 @@ def write(target: Target) -> dict[str, Any]:
     }
 
 
-FORMAT = Format(
-    sample={"problem": "p", "cot": "Step 1: fine", "prefix_steps": ["s", "t"], "gt_step_labels": ["+", "-"]},
-    read=read,
-    write=write,
-    fields=("problem", "cot", "prefix_steps", "gt_step_labels"),
-    certainty=2,
-    labels='`gt_step_labels`: "+" or "-" per step; `cot` is the verification chain',
-    after_error="labelled, all -",
-    step_labels=(1.0, 0.0),
-    keeps=("id", "meta.cot"),
-)
-
-
 def _chain(trajectory: Trajectory, neutral: Neutral) -> tuple[str, bool | None]:
     """The critiques of a judgement as one text, and whether it says the solution is correct (None: unknown). Raises Dropped.
 
@@ -113,3 +100,19 @@ def _written(judgement: Judgement, neutral: Neutral) -> str:
         if not right:
             break
     return "\n\n".join(parts)
+
+
+FORMATS = {
+    "thinkprm": Format(
+        about="ThinkPRM (launch/thinkprm-1K): solutions with gold labels and a verification chain of all step critiques.",
+        sample={"problem": "p", "cot": "Step 1: fine", "prefix_steps": ["s", "t"], "gt_step_labels": ["+", "-"]},
+        read=read,
+        write=write,
+        fields=("problem", "cot", "prefix_steps", "gt_step_labels"),
+        certainty=2,
+        labels='`gt_step_labels`: "+" or "-" per step; `cot` is the verification chain',
+        after_error="labelled, all -",
+        step_labels=(1.0, 0.0),
+        keeps=("id", "meta.cot"),
+    ),
+}

@@ -265,7 +265,7 @@ def encode(row: Any, name: str = "row") -> bytes:
     try:
         return json.dumps(row, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:
-        raise InputError(name, f"a row holds what JSON cannot say: {error}") from None
+        raise InputError(name, f"a row holds what JSON cannot represent: {error}") from None
 
 
 def write_records(path: str | Path, rows: Iterable[Any]) -> int:

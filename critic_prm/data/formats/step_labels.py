@@ -1,0 +1,186 @@
+"""Formats with a list of steps and labels for each of them: TRL, FoVer, PRMBench and PARC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from critic_prm.data.formats.common import Dropped, Format, Source, Target, describe, is_good
+from critic_prm.data.trajectory import StepLabel, Trajectory
+from critic_prm.errors import InputError
+
+
+def _read_trl(source: Source) -> Iterable[Trajectory]:
+    """Read one trajectory. Votes, weight and source of a training row become extra fields."""
+    steps = source.steps("completions")
+    labels = source.labels("labels", len(steps), {None: None}, numbers=True)
+    trajectory = source.trajectory(source.text("prompt"), steps, step_labels=labels)
+    yield replace(trajectory, extra=trajectory.meta, meta={})
+
+
+def _write_trl(target: Target) -> dict[str, Any]:
+    """Write the row with boolean labels, because TRL truncates fractions, for the labelled steps."""
+    trajectory, labels = target.trajectory, target.hard_labels()
+    return {
+        "prompt": trajectory.problem,
+        "completions": trajectory.texts[: len(labels)],
+        "labels": labels,
+        "id": trajectory.id,
+        **target.own,
+    }
+
+
+def _read_fover(source: Source) -> Iterable[Trajectory]:
+    """Read one trajectory. The chats are derived from the other fields, so they are not kept."""
+    source.drop("messages", "messages_for_prediction")
+    steps = source.steps("solution_steps")
+    labels = source.labels("error_labels", len(steps), {True: 1.0, False: 0.0, None: None})
+    yield source.trajectory(source.text("problem"), steps, step_labels=labels)
+
+
+def _write_fover(target: Target) -> dict[str, Any]:
+    """Write one row. `messages` holds the chat for the longest labelled prefix, one user turn per step answered
+    by its label."""
+    trajectory = target.trajectory
+    labels = [None if label is None else is_good(label) for label in target.labels(neutral=False)]
+    turns = []
+    for index, (text, label) in enumerate(zip(trajectory.texts, labels, strict=True)):
+        if label is None:
+            break
+        shown = text if index else f"{trajectory.problem}\n\n{text}"
+        turns += [{"role": "user", "content": shown}, {"role": "assistant", "content": "correct" if label else "incorrect"}]
+    return {
+        "id": trajectory.id,
+        "problem": trajectory.problem,
+        "solution_steps": trajectory.texts,
+        "error_labels": labels,
+        "messages": turns,
+        **target.own,
+    }
+
+
+def _read_prmbench(source: Source) -> Iterable[Trajectory]:
+    """Read one trajectory, the modified solution. The original goes to `meta`."""
+    steps = source.steps("modified_process")
+    base, wrong, row = source.base(1), source.get("error_steps"), source.row
+    if not isinstance(wrong, list) or not all(isinstance(n, int) and base <= n for n in wrong):
+        fix = f"it must list step numbers from {base} to {len(steps) + base - 1}"
+        raise InputError(source.where, f'"error_steps" is {describe(wrong)}, and there are {len(steps)} steps', fix)
+    if any(number - base >= len(steps) for number in wrong):  # the published files contain a few
+        raise Dropped("error_steps name a step that does not exist")
+    mark: StepLabel = "neutral" if row.get("classification") == "redundency" else 0.0
+    numbers = {number - base for number in wrong}
+    name = "" if row.get("idx") is None else str(row["idx"])
+    if name and row.get("classification"):  # the classes share the same question numbers
+        name = f"{row['classification']}-{name}"
+    source.drop("modified_question", "id")
+    problem = source.text("modified_question" if row.get("modified_question") else "question")
+    source.used.discard("question")
+    yield source.trajectory(
+        problem,
+        steps,
+        id=name or source.id(),
+        gold_answer=source.answer("ground_truth"),
+        step_labels=(mark if index in numbers else 1.0 for index in range(len(steps))),
+    )
+
+
+def _write_prmbench(target: Target) -> dict[str, Any]:
+    """Write a row for the labelled steps. Steps that are not listed count as correct, so unjudged steps are cut."""
+    trajectory, own, base = target.trajectory, target.own, target.base(1)
+    needless = own.get("classification") == "redundency" and 0.0 not in trajectory.gold()
+    labels = [label != "neutral" for label in trajectory.gold()] if needless else target.hard_labels()
+    row: dict[str, Any] = {
+        "idx": trajectory.id,
+        "modified_question": trajectory.problem,
+        "modified_process": trajectory.texts[: len(labels)],
+        "error_steps": [index + base for index, good in enumerate(labels) if not good],
+        **own,
+    }
+    return row if trajectory.gold_answer is None else {**row, "ground_truth": trajectory.gold_answer}
+
+
+def _read_parc(source: Source) -> Iterable[Trajectory]:
+    """Read one trajectory. Premises and error descriptions go to `meta`. A step without an annotation has no label."""
+    steps = source.steps()
+    wrong: dict[int, bool] = {}
+    try:
+        for note in source.row["error_annotation"]["error_annotations"]["step_level"]:
+            wrong[int(note["step_number"]) - source.base(1)] = bool(note["has_error"])
+    except (KeyError, TypeError, ValueError):
+        fix = 'it must hold error_annotations.step_level, a list of {"step_number", "has_error"}'
+        raise source.error("error_annotation", fix) from None
+    if outside := wrong.keys() - set(range(len(steps))):
+        problem = f"a step_number is {min(outside) + source.base(1)}, but there are {len(steps)} steps"
+        raise InputError(source.where, problem, f"they are counted from {source.base(1)}")
+    yield source.trajectory(
+        source.text("question"),
+        steps,
+        final_answer=source.answer("model_answer"),
+        gold_answer=source.answer("ground_truth_answer"),
+        step_labels=(None if index not in wrong else float(not wrong[index]) for index in range(len(steps))),
+    )
+
+
+FORMATS = {
+    "trl": Format(
+        about="TRL stepwise supervision, and critic-prm training rows: a prompt, completions, and one label per completion.",
+        sample={"prompt": "p", "completions": ["s", "t"], "labels": [True, False]},
+        read=_read_trl,
+        write=_write_trl,
+        fields=("prompt", "completions", "labels"),
+        labels="`labels`: true or false per step; P(correct) and null are read",
+        after_error="labelled",
+        step_labels=(1.0, 0.0),
+        keeps=("id",),
+        own=("source",),
+    ),
+    "fover": Format(
+        about="FoVer (psunlpgroup/FoVer): solutions with a true/false label per step, and a chat that asks for each label.",
+        sample={
+            "problem": "p",
+            "solution_steps": ["s"],
+            "error_labels": [True],
+            "messages": [{"role": "user", "content": "p\n\ns"}, {"role": "assistant", "content": "correct"}],
+        },
+        read=_read_fover,
+        write=_write_fover,
+        fields=("problem", "solution_steps", "error_labels"),
+        certainty=2,
+        labels="`error_labels`: true if the step is correct (sic), null if unknown",
+        after_error="labelled",
+        step_labels=(1.0, 0.0, None),
+        keeps=("id",),
+        own=("base_dataset", "hypothesis_formula", "facts_formula", "problem_witout_definition"),
+    ),
+    "prmbench": Format(
+        about="PRMBench (ssmisya/PRMBench): solutions modified to contain errors, with the 1-based list of incorrect steps.",
+        sample={"modified_question": "p", "modified_process": ["s"], "error_steps": [1], "classification": "circular"},
+        read=_read_prmbench,
+        write=_write_prmbench,
+        fields=("modified_process", "error_steps"),
+        certainty=2,
+        labels="`error_steps`: numbers of all incorrect steps; the others are correct",
+        index_base=1,
+        neutral="error_steps of the class `redundency` (redundant, not incorrect)",
+        after_error="labelled",
+        step_labels=(1.0, 0.0),
+        keeps=("id", "gold_answer"),
+        own=("idx", "classification", "reason", "original_question", "original_process", "modified_steps", "question"),
+    ),
+    "parc": Format(
+        about="PARC: solutions with an error annotation per step, identified by its 1-based number.",
+        sample={
+            "question": "p",
+            "steps": ["s"],
+            "error_annotation": {"error_annotations": {"step_level": [{"step_number": 1, "has_error": True}]}},
+        },
+        read=_read_parc,
+        fields=("question", "steps", "error_annotation"),
+        certainty=3,
+        labels="`error_annotations`: `has_error` under each step's number",
+        index_base=1,
+        after_error="labelled (accumulated errors)",
+    ),
+}
