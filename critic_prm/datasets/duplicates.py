@@ -81,9 +81,9 @@ def decontaminate(
                 continue
             account.drop(match.sign, row.kind)
             file, identity, text = named[match.number]
-            entry = {"id": row.id, "row": number, "problem": row.trajectory.problem, "sign": match.sign}
+            listed = {"id": row.id, "row": number, "problem": row.trajectory.problem, "sign": match.sign}
             found_in = {"similarity": match.similarity, "benchmark": file, "match_id": identity, "match": text}
-            list_removed(entry | found_in)
+            list_removed(listed | found_in)
     more = {
         "benchmarks": benchmarks,
         "benchmark_problems": len(benchmark),

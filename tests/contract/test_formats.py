@@ -20,7 +20,6 @@ from critic_prm.data.formats.convert import (
     Options,
     Report,
     detect,
-    formats,
     names,
     open_format,
     read_trajectories,
@@ -201,7 +200,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("toy")
 def test_a_new_format_is_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "marked" in names()
-    assert formats()["marked"].about.startswith("Marked lines: a question")
+    assert convert.formats()["marked"].about.startswith("Marked lines: a question")
     row = {"question": "What is 6 * 7?", "lines": ["6 * 7 = 41.", "So 41."], "wrong_line": 1}
     source = written(tmp_path / "marked.jsonl", row)
     native, back, labels = tmp_path / "native.jsonl", tmp_path / "back.jsonl", tmp_path / "labels.jsonl"

@@ -13,9 +13,8 @@ from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.datasets.balance import bin_name, inverse_propensity, stratum
 from critic_prm.datasets.build import DatasetOptions, build_dataset
 from critic_prm.datasets.consensus import (
-    Agreed,
     ConsensusOptions,
-    SourceLabels,
+    StepLabels,
     consensus,
     labels_of,
     same_first_error,
@@ -37,32 +36,32 @@ def kept(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        (SourceLabels((1.0, 1.0), -1), SourceLabels((0.9, 0.8), -1), Agreed((1.0, 1.0), -1)),
-        (SourceLabels((1.0, 0.0, None), 1), SourceLabels((0.9, 0.1, 0.0), 1), Agreed((1.0, 0.0, None), 1)),
-        (SourceLabels((1.0, 0.0), 1), SourceLabels((0.0, 0.0), 0), "another first error"),
-        (SourceLabels((1.0, 0.0), 1), SourceLabels((1.0, 1.0), -1), "another first error"),
-        (SourceLabels((None, None), None), SourceLabels((1.0, 1.0), -1), "A has no first error"),
-        (SourceLabels((1.0, 1.0), -1), SourceLabels((0.5, None), None), "B has no first error"),
+        (StepLabels((1.0, 1.0), -1), StepLabels((0.9, 0.8), -1), StepLabels((1.0, 1.0), -1)),
+        (StepLabels((1.0, 0.0, None), 1), StepLabels((0.9, 0.1, 0.0), 1), StepLabels((1.0, 0.0, None), 1)),
+        (StepLabels((1.0, 0.0), 1), StepLabels((0.0, 0.0), 0), "another first error"),
+        (StepLabels((1.0, 0.0), 1), StepLabels((1.0, 1.0), -1), "another first error"),
+        (StepLabels((None, None), None), StepLabels((1.0, 1.0), -1), "A has no first error"),
+        (StepLabels((1.0, 1.0), -1), StepLabels((0.5, None), None), "B has no first error"),
     ],
 )
-def test_the_first_error_is_agreed_on_exactly(a: SourceLabels, b: SourceLabels, expected: Agreed | str) -> None:
+def test_the_first_error_is_agreed_on_exactly(a: StepLabels, b: StepLabels, expected: StepLabels | str) -> None:
     assert same_first_error(a, b) == expected
 
 
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
-        (SourceLabels((1.0, 1.0, 1.0), -1), SourceLabels((0.9, 0.75, 1.0), -1), Agreed((1.0, 1.0, 1.0), -1)),
-        (SourceLabels((1.0, 1.0, 1.0), -1), SourceLabels((0.9, 0.5, 1.0), -1), Agreed((1.0, None, 1.0), None)),
-        (SourceLabels((1.0, 0.0, None), 1), SourceLabels((0.9, 0.125, 0.9), 1), Agreed((1.0, 0.0, None), 1)),
-        (SourceLabels((1.0, 0.0, None), 1), SourceLabels((0.9, 0.4, 0.0), 1), Agreed((1.0, None, None), None)),
-        (SourceLabels((1.0, 0.0, None), 1), SourceLabels((0.9, 0.8, 0.0), 2), "another verdict on a step B is sure of"),
-        (SourceLabels((1.0, 1.0), -1), SourceLabels((0.9, 0.1), 1), "another verdict on a step B is sure of"),
-        (SourceLabels((1.0, 1.0), -1), SourceLabels((0.5, 0.5), -1), "B is sure of no step"),
-        (SourceLabels((None,), None), SourceLabels((1.0,), -1), "A has no first error"),
+        (StepLabels((1.0, 1.0, 1.0), -1), StepLabels((0.9, 0.75, 1.0), -1), StepLabels((1.0, 1.0, 1.0), -1)),
+        (StepLabels((1.0, 1.0, 1.0), -1), StepLabels((0.9, 0.5, 1.0), -1), StepLabels((1.0, None, 1.0), None)),
+        (StepLabels((1.0, 0.0, None), 1), StepLabels((0.9, 0.125, 0.9), 1), StepLabels((1.0, 0.0, None), 1)),
+        (StepLabels((1.0, 0.0, None), 1), StepLabels((0.9, 0.4, 0.0), 1), StepLabels((1.0, None, None), None)),
+        (StepLabels((1.0, 0.0, None), 1), StepLabels((0.9, 0.8, 0.0), 2), "another verdict on a step B is sure of"),
+        (StepLabels((1.0, 1.0), -1), StepLabels((0.9, 0.1), 1), "another verdict on a step B is sure of"),
+        (StepLabels((1.0, 1.0), -1), StepLabels((0.5, 0.5), -1), "B is sure of no step"),
+        (StepLabels((None,), None), StepLabels((1.0,), -1), "A has no first error"),
     ],
 )
-def test_only_steps_that_b_is_sure_of_are_compared(a: SourceLabels, b: SourceLabels, expected: Agreed | str) -> None:
+def test_only_steps_that_b_is_sure_of_are_compared(a: StepLabels, b: StepLabels, expected: StepLabels | str) -> None:
     assert same_on_confident(a, b, 0.125, 0.75) == expected
 
 

@@ -100,7 +100,7 @@ def test_where_the_reward_is_found() -> None:
         reward_of(run("a", "x", 7))
     for wrong in ({"gamma": 2}, {"prior": -1}, {"method": "returns", "progress": "gae"}, {"discount": "never"}):
         with pytest.raises(UsageError):
-            CreditOptions(**wrong)  # type: ignore[arg-type]
+            CreditOptions(**wrong)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -318,7 +318,7 @@ async def test_what_cannot_be_rolled_out_says_why() -> None:
 def test_what_does_not_go_together_is_refused() -> None:
     for how in ({"target": "progress"}, {"enough": Enough(8, "curtailed")}, {"recheck": True}, {"search": "none"}):
         with pytest.raises(UsageError):
-            RolloutOptions(**how)  # type: ignore[arg-type]
+            RolloutOptions(**how)
     with pytest.raises(UsageError):
         Enough(0)
     with pytest.raises(UsageError):

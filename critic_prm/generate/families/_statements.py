@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from pathlib import Path
 from typing import NamedTuple
 
 ANYONE = -1
@@ -211,57 +213,88 @@ def witness(s: Statement, who: int) -> tuple[Statement, ...]:
     return tuple(one for one in said if one.words[0] != ANYONE or one.kind == "toward")
 
 
-def from_one(s: Statement, people: Sequence[int]) -> Iterator[Statement]:
-    """Yield what follows from a statement alone about these people."""
-    if s.kind == "one":
-        yield s._replace(kind="each")
-    if s.kind == "toward":
-        yield Statement("one", (*s.words, ANYONE))
-    if (s.kind, s.true) in (("some", True), ("all", False)):
-        yield s._replace(words=s.words[::-1])
-    if s.words[0] == ANYONE:
-        for who in people:
-            if s.kind == "each":
-                yield Statement("has", s.words[1:], (who,))
-            elif s.kind == "toward":
-                yield rel(s.words[1], who, s.who[0])
-            elif s.kind == "from":
-                yield rel(s.words[1], s.who[0], who)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of rules.toml. Indices refer to the words and individuals of the cited statements, one after the other, and
+    `ANYONE`."""
+
+    cites: tuple[str, ...]
+    """The kinds of the cited statements, with ~ if they are negated."""
+    equal: tuple[tuple[int, int], ...]
+    differ: tuple[tuple[int, int], ...]
+    """Pairs of indices whose values are equal, or differ."""
+    new: str
+    """The kind of the conclusion, with ~ if it is negated."""
+    words: tuple[int, ...]
+    who: tuple[int, ...]
+    """Indices of the words and individuals of the conclusion."""
+
+    def conclude(self, *cited: Statement) -> Statement | None:
+        """What follows from statements of the right kinds; None if they do not fit together."""
+        values = [number for s in cited for numbers in (s.words, s.who) for number in numbers]
+        values.append(ANYONE)
+        for one, other in self.equal:
+            if values[one] != values[other]:
+                return None
+        for one, other in self.differ:
+            if values[one] == values[other]:
+                return None
+        words, who = tuple([values[i] for i in self.words]), tuple([values[i] for i in self.who])
+        return Statement(self.new.removeprefix("~"), words, who, self.new[0] != "~")
 
 
-def from_two(s: Statement, t: Statement) -> Iterator[Statement]:
-    """Yield what follows from a statement and a second, more general one."""
-    if s.kind in GENERAL and t.kind == "all" and t.true and s.words[0] == t.words[1]:
-        yield s._replace(words=(t.words[0], *s.words[1:]))
-    match s.kind, t.kind:
-        case "fact", "all" if s.true and s.words[0] == t.words[0]:
-            yield fact(t.words[1], s.who[0], t.true)
-        case "fact", "all" if s.words[0] == t.words[1] and s.true != t.true:
-            yield fact(t.words[0], s.who[0], False)
-        case "fact", "each" if s.true and s.words[0] == t.words[0]:
-            yield Statement("has", t.words[1:], s.who)
-        case "fact", "toward" if s.true and s.words[0] == t.words[0]:
-            yield rel(t.words[1], s.who[0], t.who[0])
-        case "fact", "from" if s.true and s.words[0] == t.words[0]:
-            yield rel(t.words[1], t.who[0], s.who[0])
-        case (("all" | "some"), "all") if s.true and s.words[1] == t.words[0] and s.words[0] != t.words[1]:
-            yield Statement(s.kind, (s.words[0], t.words[1]), (), t.true)
-        case "all", "each" if s.true and s.words[1] == t.words[0]:
-            yield t._replace(words=(s.words[0], *t.words[1:]))
-        case (("each" | "one" | "has"), "all") if t.true and s.words[-1] == t.words[0]:
-            yield s._replace(words=(*s.words[:-1], t.words[1]))
-        case (("has" | "rel"), "subject") if s.true and s.words[0] == t.words[0]:
-            yield fact(t.words[1], s.who[0])
-        case "rel", "object" if s.true and s.words[0] == t.words[0]:
-            yield fact(t.words[1], s.who[1])
-        case "rel", "turn" if s.true and s.words[0] == t.words[0]:
-            yield rel(t.words[1], s.who[1], s.who[0])
-        case "rel", "along" if s.true and s.words[0] == t.words[0]:
-            yield rel(t.words[1], s.who[0], s.who[1])
-        case "rel", "fact" if s.true and t.true and s.who[1] == t.who[0]:
-            yield Statement("has", (s.words[0], t.words[0]), s.who[:1])
-        case "toward", "fact" if t.true and s.who == t.who:
-            yield Statement("one", (*s.words, t.words[0]))
+def _rule(line: str) -> Rule:
+    """Parse "fact Q a; all P Q => fact P a if P != Q"."""
+    cited, _, rest = line.partition(" => ")
+    conclusion, _, conditions = rest.partition(" if ")
+    patterns = [pattern.split() for pattern in cited.split("; ")]
+    letters = [*(letter for _, *letters in patterns for letter in letters), "*"]
+    new, *used = conclusion.split()
+    unlike = (condition.split(" != ") for condition in conditions.split(" and ") if condition)
+    return Rule(
+        tuple(kind for kind, *_ in patterns),
+        tuple((letters.index(letter), i) for i, letter in enumerate(letters) if letters.index(letter) < i),
+        tuple((letters.index(one), letters.index(other)) for one, others in unlike for other in others.split()),
+        new,
+        tuple(letters.index(letter) for letter in used if not letter.islower()),
+        tuple(letters.index(letter) for letter in used if letter.islower()),
+    )
+
+
+Rules = Mapping[tuple[str, ...], Sequence[tuple[str, Rule]]]
+"""Rules by the kinds of the statements that they cite, each with the kind of error that it is."""
+
+
+def _by_kinds(sections: Mapping[str, str]) -> Rules:
+    found: dict[tuple[str, ...], list[tuple[str, Rule]]] = {}
+    for error, lines in sections.items():
+        for rule in map(_rule, lines.strip().split("\n")):
+            found.setdefault(rule.cites, []).append((error, rule))
+    return found
+
+
+_RULES = tomllib.loads(Path(__file__).with_name("rules.toml").read_text("utf-8"))
+SOUND, UNSOUND = _by_kinds({"": _RULES["sound"]}), _by_kinds(_RULES["unsound"])
+
+
+def _conclusions(rules: Rules, known: Sequence[Statement], count: int) -> Iterator[tuple[str, Move]]:
+    """What rules conclude from `count` of the known statements, with the kind of error."""
+    kinds = [s.kind if s.true else f"~{s.kind}" for s in known]
+    for cited, names in zip(permutations(known, count), permutations(kinds, count), strict=True):
+        for error, rule in rules.get(names, ()):
+            if (new := rule.conclude(*cited)) is not None:
+                yield error, Move(cited, (new,))
+
+
+def _from_general(s: Statement, people: Sequence[int]) -> Iterator[Statement]:
+    """Yield what follows for these people from a statement about everyone."""
+    for who in people if s.words[0] == ANYONE else ():
+        if s.kind == "each":
+            yield Statement("has", s.words[1:], (who,))
+        elif s.kind == "toward":
+            yield rel(s.words[1], who, s.who[0])
+        elif s.kind == "from":
+            yield rel(s.words[1], s.who[0], who)
 
 
 def from_three(known: Sequence[Statement], rule: Statement) -> Iterator[tuple[Statement, Statement, Statement]]:
@@ -284,71 +317,19 @@ def moves(known: Sequence[Statement], people: Sequence[int], stranger: int) -> l
     """Return all sound inferences of something new. `stranger` is the name that an unnamed individual may get."""
     found = []
     for s in known:
-        found += [Move((s,), (new,)) for new in from_one(s, people)]
+        found += [move for _, move in _conclusions(SOUND, [s], 1)]
+        found += [Move((s,), (new,)) for new in _from_general(s, people)]
         if s.kind in ("some", "has", "one"):
             found.append(Move((s,), witness(s, stranger), stranger))
         found += [Move((a, b, s), (new,)) for a, b, new in from_three(known, s)]
-    found += [Move((s, t), (new,)) for s, t in permutations(known, 2) for new in from_two(s, t)]
+    found += [move for _, move in _conclusions(SOUND, known, 2)]
     return [move for move in found if not set(move.new) & set(known)]
 
 
 def mistakes(known: Sequence[Statement], people: Sequence[int]) -> list[tuple[str, Move]]:
     """Return the unsound inferences, each with its kind."""
-    found = [(kind, Move((s,), new)) for s in known for kind, new in _from_one_wrongly(s, people)]
-    found += [(kind, Move((s, t), (new,))) for s, t in permutations(known, 2) for kind, new in _from_two_wrongly(s, t)]
-    named = [(kind, move) for kind, move in found if kind != "witness"]
-    named += [(kind, move._replace(named=move.new[0].who[-1])) for kind, move in found if kind == "witness"]
-    return [(kind, move) for kind, move in named if not set(move.new) & set(known)]
-
-
-def _from_one_wrongly(s: Statement, people: Sequence[int]) -> Iterator[tuple[str, tuple[Statement, ...]]]:
-    if s.kind == "each":
-        yield "swap", (s._replace(kind="one"),)
-    if s.kind in ("some", "has") and s.words[-1] != ANYONE:
-        general = Statement("all", s.words, (), s.true) if s.kind == "some" else Statement("from", s.words[::-1], s.who)
-        yield "overreach", (general,)
-    if s.kind in ("some", "has", "one"):
-        for who in people:
-            if who not in s.who:
-                yield "witness", witness(s, who)
-    if s.kind == "all" and s.true:
-        yield "conversion", (s._replace(words=s.words[::-1]),)
-
-
-def _from_two_wrongly(s: Statement, t: Statement) -> Iterator[tuple[str, Statement]]:
-    """`s` is the particular statement and `t` the rule, as in from_two."""
-    if not s.true:
-        if s.kind == "fact" and t.kind == "all" and t.true and s.words[0] == t.words[0]:
-            yield "inverse", fact(t.words[1], s.who[0], False)
-        if s.kind == "rel" and t.kind in ("turn", "along") and s.words == t.words[:1]:
-            yield "inverse", rel(t.words[1], *(s.who[::-1] if t.kind == "turn" else s.who), true=False)
-        return
-    match s.kind, t.kind:
-        case "fact", "all" if t.true and s.words[0] == t.words[1]:
-            yield "converse", fact(t.words[0], s.who[0])
-        case "has", "each" if s.words == t.words[1:] and t.words[0] != ANYONE:
-            yield "converse", fact(t.words[0], s.who[0])
-        case "rel", ("turn" | "along") if s.words[0] == t.words[1]:
-            yield "converse", rel(t.words[0], *(s.who[::-1] if t.kind == "turn" else s.who))
-        case "rel", ("turn" | "along") if s.words[0] == t.words[0]:
-            yield "direction", rel(t.words[1], *(s.who if t.kind == "turn" else s.who[::-1]))
-        case "rel", ("subject" | "object") if s.words[0] == t.words[0]:
-            yield "direction", fact(t.words[1], s.who[t.kind == "subject"])
-        case "fact", "toward" if s.words[0] == t.words[0]:
-            yield "direction", rel(t.words[1], t.who[0], s.who[0])
-        case "fact", "from" if s.words[0] == t.words[0]:
-            yield "direction", rel(t.words[1], s.who[0], t.who[0])
-        case (("all" | "some"), "all") if t.true and s.words[1] == t.words[1] and s.words[0] != t.words[0]:
-            yield "middle", s._replace(words=(s.words[0], t.words[0]))
-        case (("has" | "each" | "one"), "all") if t.true and s.words[-1] == t.words[1]:
-            yield "middle", s._replace(words=(*s.words[:-1], t.words[0]))
-        case "fact", "both" if s.words[0] in t.words[:2]:
-            yield "missing", fact(t.words[2], s.who[0], t.true)
-    # a fact other than the one the rule requires
-    if s.kind == "fact" and s.words[0] not in t.words:
-        if t.kind == "all":
-            yield "missing", fact(t.words[1], s.who[0], t.true)
-        elif t.kind == "each" and t.words[0] != ANYONE:
-            yield "missing", Statement("has", t.words[1:], s.who)
-        elif t.kind in ("toward", "from") and t.words[0] != ANYONE:
-            yield "missing", rel(t.words[1], *((s.who[0], t.who[0]) if t.kind == "toward" else (t.who[0], s.who[0])))
+    found = [*_conclusions(UNSOUND, known, 1), *_conclusions(UNSOUND, known, 2)]
+    for s in known:
+        if s.kind in ("some", "has", "one"):  # the name of a known individual for the one that the statement says there is
+            found += [("witness", Move((s,), witness(s, who), who)) for who in people if who not in s.who]
+    return [(kind, move) for kind, move in found if not set(move.new) & set(known)]
