@@ -18,7 +18,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
@@ -79,6 +79,31 @@ class Judge(Critic):
         return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big") / 2**64
 
     async def close(self) -> None: ...
+
+
+@dataclass
+class Remembering(Critic):
+    """A critic that judges a solution once, however many judges it is combined with."""
+
+    critic: Critic
+    kept: dict[tuple[str, tuple[str, ...]], Judgement] = field(default_factory=dict)
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return self.critic.card
+
+    @property
+    def batch(self) -> int:
+        return self.critic.batch
+
+    async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
+        new = [one for one in trajectories if keyed(one) not in self.kept]
+        self.kept |= zip(map(keyed, new), await self.critic.judge(new), strict=True)
+        return [self.kept[keyed(one)] for one in trajectories]
+
+
+def keyed(trajectory: Trajectory) -> tuple[str, tuple[str, ...]]:
+    return trajectory.problem, tuple(trajectory.texts)
 
 
 def main() -> None:
@@ -155,10 +180,10 @@ def train(sides: Mapping[str, Sequence[dict[str, Any]]], scratch: Path, seed: in
     return load_verifier(scratch / "verifier")
 
 
-def first_of(verifier: Any) -> Mixture:
+def first_of(verifier: Any) -> Critic:
     """Arithmetic that can be checked need not be guessed: where the rules find a false equation, they have the last word."""
     parts = (MixturePart("verifier", verifier), MixturePart("rules", RuleCritic(), weight=0, gate=0.5))
-    return Mixture(parts, threshold=verifier.threshold)
+    return Remembering(Mixture(parts, threshold=verifier.threshold))
 
 
 def measure(rows: Sequence[dict[str, Any]], first: Critic, sensitivity: float, specificity: float, seed: int) -> TuningResult:

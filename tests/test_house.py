@@ -160,6 +160,15 @@ def test_starting_is_light(what: str) -> None:
     assert not AT_START & set(loaded)
 
 
+def test_the_cache_does_without_pandas_and_leaves_it_to_others(tmp_path: Path) -> None:
+    """sqlite-utils imports it where it is installed."""
+    (tmp_path / "pandas.py").write_text("class Timestamp: ...")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import critic_prm.engine.cache"
+    code += "; assert 'pandas' not in sys.modules; import pandas; print(pandas.Timestamp.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "Timestamp\n"
+
+
 def test_the_help_of_all_commands_imports_no_command() -> None:
     code = "from critic_prm.cli import main\ntry: main(['--help'])\nfinally: import sys; print(' '.join(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -12,6 +12,7 @@ from critic_prm.errors import UsageError
 SPLITS = ("train", "dev", "test")
 
 _LATEX = re.compile(r"\\[\[\]()]|\\(?:left|right|text|mathrm|mathbf)")
+_DROPPED = re.compile(r"[^\w<>\[\]()]|_")
 
 
 def problem_key(problem: str) -> str:
@@ -22,7 +23,7 @@ def problem_key(problem: str) -> str:
     share a key, they only end up in the same split, which is harmless; one problem in two splits would inflate every metric.
     """
     text = _LATEX.sub("", unicodedata.normalize("NFKC", problem).casefold())
-    kept = "".join(c for c in text if c.isalnum() or c in "<>[]()")
+    kept = _DROPPED.sub("", text)
     return hashlib.sha256((kept or text).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 

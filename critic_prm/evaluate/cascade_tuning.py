@@ -203,7 +203,7 @@ class CaseArrays:
         return np.where(found == _NONE, -1, found), calls
 
     def f1(self, predicted: Sequence[int | None] | NDArray[np.int64]) -> float:
-        value = number(official_f1(first_error_rows(self.gold.tolist(), list(predicted)).sum(axis=0)))
+        value = number(official_f1(first_error_rows(self.gold, predicted).sum(axis=0)))
         if value is None:
             raise InputError("the dev set", "F1 needs right and wrong solutions, and one kind is missing", "give both kinds")
         return value
@@ -287,14 +287,14 @@ def tune(
     predicted, calls = there.run(chosen.low, chosen.high)
     alone = [row.alone for row in second]
     keys = [row.problem for row in second]
-    pair = [first_error_rows(there.gold.tolist(), list(p)) for p in (predicted, alone)]
+    pair = [first_error_rows(there.gold, p) for p in (predicted, alone)]
     gap = paired_bootstrap(keys, pair[0], pair[1], official_f1, replicates=replicates, seed=seed)
     return TuningResult(
         chosen=chosen,
         curve=front(tried),
         target=target,
         budget=budget,
-        cascade=_measured(there, keys, list(predicted), float(calls.mean()), replicates, seed),
+        cascade=_measured(there, keys, predicted, float(calls.mean()), replicates, seed),
         student=_measured(there, keys, [row.first for row in second], 0.0, replicates, seed),
         judge=_measured(there, keys, alone, sum(row.calls for row in second) / len(second), replicates, seed),
         difference=(gap.difference, gap.interval.low, gap.interval.high),
@@ -303,8 +303,13 @@ def tune(
 
 
 def _measured(
-    flat: CaseArrays, keys: Sequence[str], predicted: Sequence[int | None], calls: float, replicates: int, seed: int
+    flat: CaseArrays,
+    keys: Sequence[str],
+    predicted: Sequence[int | None] | NDArray[np.int64],
+    calls: float,
+    replicates: int,
+    seed: int,
 ) -> Measured:
-    rows: Array = first_error_rows(flat.gold.tolist(), predicted)
+    rows: Array = first_error_rows(flat.gold, predicted)
     interval = cluster_bootstrap(keys, rows, official_f1, replicates=replicates, seed=seed)
     return Measured(number(official_f1(rows.sum(axis=0))), interval.low, interval.high, calls)

@@ -14,7 +14,6 @@ from critic_prm.data.critic import CriticStats
 from critic_prm.data.judgement import Label
 from critic_prm.errors import Failure
 from critic_prm.label.sampling import Samples
-from critic_prm.metrics.scores import cohen_kappa, fleiss_kappa
 
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
@@ -66,6 +65,8 @@ class Agreement(CriticStats):
         return lines
 
     def _of(self, items: Items) -> dict[str, Any]:
+        from critic_prm.metrics.scores import cohen_kappa, fleiss_kappa
+
         total = items.total()
         if not total:
             return {"judged_by_all": 0, "alike": None, "cohen_kappa": [], "fleiss_kappa": None}

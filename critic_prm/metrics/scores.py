@@ -30,11 +30,13 @@ class FirstError:
     n_correct: int
 
 
-def first_error_rows(gold: Sequence[int], predicted: Sequence[int | None]) -> Array:
+def first_error_rows(gold: Sequence[int] | NDArray[np.int64], predicted: Sequence[int | None] | NDArray[np.int64]) -> Array:
     """Indicator rows summed by `official_f1`, one per solution: (erroneous, first error found exactly, correct, accepted).
     Shape (n, 4)."""
-    pairs = zip(gold, predicted, strict=True)
-    return np.array([(g >= 0, g >= 0 and p == g, g < 0, g < 0 and p == -1) for g, p in pairs], dtype=np.float64).reshape(-1, 4)
+    g, p = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)  # None becomes nan, which equals nothing
+    if g.shape != p.shape:
+        raise ValueError(f"{len(g)} gold labels and {len(p)} predictions")
+    return np.stack([g >= 0, (g >= 0) & (p == g), g < 0, (g < 0) & (p == -1)], axis=-1).astype(np.float64)
 
 
 def official_f1(sums: Array) -> Array:

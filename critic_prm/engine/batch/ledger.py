@@ -19,11 +19,11 @@ from typing import Any, TextIO
 from uuid import uuid4
 
 import orjson
-from sqlite_utils import Database, Migrations
 
 from critic_prm.data.records.writing import LOCK_FILE
 from critic_prm.engine.cache import Attempt, Cache, Entry, connect
 from critic_prm.engine.entries import PendingRequest
+from critic_prm.engine.sqlite import Database, Migrations
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.batches import custom_id
