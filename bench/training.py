@@ -136,7 +136,7 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
     from distill.losses.loss import open_loss
     from distill.settings import TrainingSettings
     from distill.students.transformer import encoder_for, prepare_rows
-    from distill.training.loop import ProcessGroup, StepTask, fit, halves, make_optimizer, micro_tokens, one_step
+    from distill.training.loop import ProcessGroup, Run, StepTask, fit, halves, make_optimizer, micro_tokens, one_step
     from distill.training.network import open_network, open_tokenizer, trainable
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -152,7 +152,9 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
     )  # fmt: skip
     network = open_network(str(folder / "model"), settings, seed=0)
     encoder = encoder_for(open_tokenizer(folder / "model"), network.model.config, network.causal, settings)
-    data, _ = prepare_rows(rows, encoder, settings, "rows", False, network.causal, lambda line: None)
+    data = prepare_rows(
+        rows, "rows", encoder=encoder, settings=settings, causal=network.causal, say=lambda line: None, whole=False
+    )
     losses: list[float] = []
     marks: list[tuple[float, float, int]] = []
     if mode == "alike":
@@ -173,7 +175,7 @@ def train(folder: Path, mode: str, steps: int) -> dict[str, Any]:
         if "tokens" in record:
             marks.append((time.process_time(), time.perf_counter(), record["tokens"]))
 
-    fit(network, data, lambda: {"f1": 0.0, "loss": 0.0}, settings, watch=watch)
+    fit(network, data, lambda: {"f1": 0.0, "loss": 0.0}, settings, Run(watch=watch))
     cpu, clock, tokens = (last - first for last, first in zip(marks[-1], marks[WARM - 1], strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"losses": [], "tokens": tokens, "per_cpu_s": tokens / cpu, "per_s": tokens / clock, "peak_mb": peak}

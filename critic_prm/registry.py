@@ -5,12 +5,14 @@ Another package adds an implementation with an entry point in the group of its k
     [project.entry-points."critic_prm.providers"]
     mistral = "my_package.mistral"
 
-The module is what a file in `critic_prm/providers/` would be. The groups are `critic_prm.` and the last part of the packages in
-KINDS: `critic_prm.formats`, `critic_prm.critics`, `critic_prm.students`, `critic_prm.losses` and so on.
+The module is what a file in `critic_prm/providers/` would be. A search method or a loss is an object in a module, such as
+`my_package.losses:FOCAL`. The groups are `critic_prm.` and the last part of the packages in KINDS: `critic_prm.formats`,
+`critic_prm.critics`, `critic_prm.students`, `critic_prm.losses` and so on.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """An extensible kind: every module of `package` that defines `marker` is one implementation of it."""
+    """An extensible kind. `marker` matches the start of a line that defines an implementation in a module of `package`.
+
+    It is a regular expression. If it has a group, that is the name of the implementation, and a module may define several.
+    Otherwise the implementation is the module itself.
+    """
 
     package: str
     marker: str
@@ -37,16 +43,16 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "provider": Kind("critic_prm.providers", "PROVIDER ="),
     "format": Kind("critic_prm.data.formats", "FORMATS ="),
-    "reader": Kind("critic_prm.styles.readers", "def read("),
-    "family": Kind("critic_prm.generate.families", "def draw("),
-    "check": Kind("critic_prm.generate.checks", "def examine("),
+    "reader": Kind("critic_prm.styles.readers", r"def read\("),
+    "family": Kind("critic_prm.generate.families", r"def draw\("),
+    "check": Kind("critic_prm.generate.checks", r"def examine\("),
     "critic": Kind("critic_prm.critics", "CRITIC ="),
-    "search method": Kind("critic_prm.search.methods", "async def search("),
+    "search method": Kind("critic_prm.search.methods", r"async def (\w+)\(tree: SearchTree, settings: SearchSettings\)"),
     "analysis": Kind("critic_prm.evaluate.analyze", "NUMBERS"),
-    "loss": Kind("distill.losses", "LOSS ="),
+    "loss": Kind("distill.losses", r"([A-Z_]+) = Loss\("),
     "student": Kind("distill.students", "STUDENT ="),
 }
-"""Adding an implementation means adding one file to its package; nothing else lists them."""
+"""Adding an implementation means adding or changing one file of its package; nothing else lists them."""
 
 
 def names(kind: str) -> list[str]:
@@ -56,10 +62,11 @@ def names(kind: str) -> list[str]:
 
 @cache
 def load(kind: str, name: str) -> Any:
-    """Import the implementation called `name`: a module. Raises UsageError that lists the available names."""
+    """Import the implementation called `name`. Raises UsageError that lists the available names."""
     name = name.replace("_", "-")
     if name in _packaged(kind):
-        return import_module(f"{KINDS[kind].package}.{name.replace('-', '_')}")
+        module, defined = _packaged(kind)[name]
+        return vars(import_module(module))[defined] if defined else import_module(module)
     if name in _installed(kind):
         return _installed(kind)[name].load()
     raise UsageError(f"there is no {kind} {name!r}; available: {', '.join(names(kind))}")
@@ -72,11 +79,17 @@ def resource(name: str) -> Path:
 
 
 @cache
-def _packaged(kind: str) -> frozenset[str]:
-    spec = find_spec(KINDS[kind].package)
+def _packaged(kind: str) -> Mapping[str, tuple[str, str]]:
+    """Name -> the module that defines the implementation, and what it is called there ("" if it is the module)."""
+    package, marker = KINDS[kind].package, re.compile(f"^{KINDS[kind].marker}", re.MULTILINE)
+    spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None
-    found = (path for folder in folders or () for path in Path(folder).glob("[!_]*.py") if _defines(path, KINDS[kind].marker))
-    return frozenset(path.stem.replace("_", "-") for path in found)
+    found = {}
+    for path in (path for folder in folders or () for path in Path(folder).glob("[!_]*.py")):
+        for match in marker.finditer(path.read_text("utf-8")):
+            defined = match[1] if marker.groups else ""
+            found[(defined or path.stem).lower().replace("_", "-")] = (f"{package}.{path.stem}", defined)
+    return found
 
 
 @cache
@@ -96,7 +109,3 @@ def _entry_points() -> tuple[EntryPoint, ...]:
     from importlib.metadata import PathDistribution
 
     return tuple(entry for file in files for entry in PathDistribution(file.parent).entry_points)
-
-
-def _defines(path: Path, marker: str) -> bool:
-    return any(line.startswith(marker) for line in path.read_text("utf-8").splitlines())

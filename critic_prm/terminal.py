@@ -87,13 +87,13 @@ def safe_console(*, markup: bool = False, **given: Any) -> Console:
 
 
 def plain_table(headings: Iterable[str], rows: Iterable[Iterable[object]], gap: int = 2, no_wrap: bool = False) -> Table:
-    """Create a table without lines. The first column is left-aligned, the others are right-aligned."""
+    """Create a table without lines. The first column is left-aligned, the others are right-aligned; long words are broken."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, gap, 0, 0))
     for place, heading in enumerate(headings):
-        table.add_column(Text(heading), justify="right" if place else "left", no_wrap=no_wrap)
+        table.add_column(Text(heading), justify="right" if place else "left", no_wrap=no_wrap, overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
     return table

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.errors import UsageError
 from distill.settings import LayoutName
-
-if TYPE_CHECKING:
-    from distill.types import Item
+from distill.types import Item
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Runner(Protocol):
     """Computes scores: one backend, opened on one verifier."""
 
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
-        """Score all steps of all solutions, in order. A score does not depend on the other solutions of the call."""
+        """Score all steps of solutions with at least one step, in order. A score does not depend on the other solutions."""
         ...
 
 

@@ -79,19 +79,15 @@ def formats() -> str:
 
 
 def losses() -> str:
-    """The table of losses, from what their modules declare. They are parsed, not imported, because they import torch."""
-    from critic_prm.registry import names
-
+    """The table of losses. Their modules are parsed, not imported, because they import torch."""
+    calls = {}
+    for path in (ROOT / "distill" / "losses").glob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            match node:
+                case ast.Assign(targets=[ast.Name(name)], value=ast.Call(func=ast.Name("Loss")) as call):
+                    calls[name.lower().replace("_", "-")] = call
     rows = []
-    for name in names("loss"):
-        path = ROOT / "distill" / "losses" / f"{name.replace('-', '_')}.py"
-        if not path.is_file():
-            continue  # installed by another package
-        (call,) = (
-            node.value
-            for node in ast.parse(path.read_text("utf-8")).body
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LOSS" and isinstance(node.value, ast.Call)
-        )
+    for name, call in sorted(calls.items()):
         kind, objective = map(ast.literal_eval, call.args[2:4])
         source = next((ast.literal_eval(keyword.value) for keyword in call.keywords if keyword.arg == "source"), "")
         rows.append(

@@ -14,7 +14,8 @@ from critic_prm.cli.fields import Fields
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.settings import BiasSettings, CounterfactualSettings, CreditSettings, DriftSettings, RiskSettings
 from critic_prm.option import Option
-from critic_prm.terminal import safe_console
+from critic_prm.registry import load
+from critic_prm.terminal import plain_table, safe_console
 
 if TYPE_CHECKING:
     from critic_prm.data.label_rows import LabelledTrajectory
@@ -64,9 +65,7 @@ def counterfactual(
 
     Example: critic-prm analyze counterfactual verifier solutions.jsonl
     """
-    from critic_prm.evaluate.analyze.counterfactual import counterfactual as analysis
-
-    _run(analysis, critic, _read_solutions(source, format, limit), settings, output, judging)
+    _run("counterfactual", critic, _read_solutions(source, format, limit), settings, output, judging)
 
 
 @app.command()
@@ -87,9 +86,7 @@ def credit(
 
     Example: critic-prm analyze credit verifier solutions.jsonl --limit 50
     """
-    from critic_prm.evaluate.analyze.credit import credit as analysis
-
-    _run(analysis, critic, _read_solutions(source, format, limit), settings, output, judging)
+    _run("credit", critic, _read_solutions(source, format, limit), settings, output, judging)
 
 
 @app.command()
@@ -101,9 +98,7 @@ def risk(labels: Labels, *, settings: RiskSettings, output: Output) -> None:
 
     Example: critic-prm analyze risk labels.jsonl
     """
-    from critic_prm.evaluate.analyze.risk import risk as analysis
-
-    _finish(analysis(_read_labels(*labels), settings), output)
+    _finish(_analysis("risk")(_read_labels(*labels), settings), output)
 
 
 @app.command()
@@ -116,9 +111,7 @@ def bias(labels: Labels, *, settings: BiasSettings, output: Output) -> None:
 
     Example: critic-prm analyze bias gpt.labels.jsonl claude.labels.jsonl
     """
-    from critic_prm.evaluate.analyze.bias import bias as analysis
-
-    _finish(analysis(_read_labels(*labels), settings), output)
+    _finish(_analysis("bias")(_read_labels(*labels), settings), output)
 
 
 @app.command()
@@ -136,9 +129,7 @@ def drift(
 
     Example: critic-prm analyze drift old.labels.jsonl new.labels.jsonl
     """
-    from critic_prm.evaluate.analyze.drift import drift as analysis
-
-    _finish(analysis(_read_labels(old), _read_labels(new), settings), output)
+    _finish(_analysis("drift")(_read_labels(old), _read_labels(new), settings), output)
 
 
 @app.command()
@@ -189,9 +180,12 @@ def _read_solutions(source: str, format: str, limit: int) -> list[Trajectory]:
     return spread_out(solutions, limit)
 
 
-def _run(
-    analysis: Any, critic: str, solutions: Sequence[Trajectory], settings: Any, output: Output, judging: JudgeOptions
-) -> None:
+def _analysis(name: str) -> Any:
+    """The function of an analysis, which is called as its module."""
+    return vars(load("analysis", name))[name]
+
+
+def _run(name: str, critic: str, solutions: Sequence[Trajectory], settings: Any, output: Output, judging: JudgeOptions) -> None:
     """Run an analysis that asks a critic, with progress and cost on stderr; then print it and exit."""
     from critic_prm.critics.open import open_critic
     from critic_prm.label.progress import describe, run_with_progress
@@ -202,7 +196,8 @@ def _run(
     async def work(tally: RunStats) -> Analysis:
         nonlocal failed
         try:
-            result: Analysis = await analysis(solutions, opened, settings, workers=judging.max_connections, tally=tally)
+            workers = judging.max_connections
+            result: Analysis = await _analysis(name)(solutions, opened, settings, workers=workers, tally=tally)
         finally:
             print(describe(tally, opened.client, final=True), file=sys.stderr, flush=True)
         failed = bool(tally.labels["provider_error"])
@@ -247,19 +242,12 @@ def _print_analysis(analysis: Analysis) -> None:
 
 
 def _print_tables(tables: Sequence[Table], *, stderr: bool = False) -> None:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     console = safe_console(stderr=stderr)
     for table in tables:
-        console.print(Text(table.title, style="italic"))
-        shown = RichTable(box=None, padding=(0, 1, 0, 0))
-        for place, name in enumerate(table.columns):
-            texts = place < 2 and any(isinstance(row[place], str) and row[place] for row in table.rows)
-            left = place == 0 or (texts and not name)
-            shown.add_column(Text(name), justify="left" if left else "right", overflow="fold")
-        for row in table.rows:
-            shown.add_row(*(Text(_cell(cell)) for cell in row))
+        console.print(table.title, style="italic", highlight=False)
+        shown = plain_table(table.columns, (map(_cell, row) for row in table.rows), gap=1)
+        if not table.columns[1]:  # the text of a step
+            shown.columns[1].justify = "left"
         console.print(shown)
         console.print()
 

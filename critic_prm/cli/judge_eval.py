@@ -19,8 +19,7 @@ from critic_prm.terminal import percent, plain_table, safe_console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from critic_prm.evaluate.attacks import Outcome, Resistance
-    from critic_prm.evaluate.judges import ComparedPair, JudgeScore
+    from critic_prm.evaluate.judges import ComparedPair, JudgeScore, Outcome, Resistance
 
 COLUMNS = {
     "F1 [95%]": "f1",
@@ -65,10 +64,9 @@ def judge_eval(
     from critic_prm.cli.running import open_judges
     from critic_prm.data.records.writing import encode, write_records
     from critic_prm.errors import UsageError
-    from critic_prm.evaluate.attacks import attack as attack_judge
-    from critic_prm.evaluate.attacks import attacks
     from critic_prm.evaluate.benchmarks import open_benchmark, read_benchmarks
-    from critic_prm.evaluate.judges import JudgeCost, compare_pairs, judges_to_json, score_judge
+    from critic_prm.evaluate.judges import JudgeCost, attacks, compare_pairs, judges_to_json, score_judge
+    from critic_prm.evaluate.judges import attack as attack_judge
     from critic_prm.evaluate.run import evaluate
     from critic_prm.label.progress import run_with_progress
     from critic_prm.label.sampling import Samples

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from critic_prm.terminal import safe_console
+from critic_prm.terminal import percent, plain_table, safe_console
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,8 +106,6 @@ def _distill(console: Console, folder: Path, seed: int) -> None:
 
 
 def _evaluate(console: Console, folder: Path) -> None:
-    from rich.table import Table
-
     from critic_prm import signals
     from critic_prm.critics.open import open_critic
     from critic_prm.data.formats.convert import read_trajectories, write_trajectories
@@ -126,9 +124,7 @@ def _evaluate(console: Console, folder: Path) -> None:
     unseen = folder / "held-out.jsonl"
     write_trajectories(unseen, (t for t in read_trajectories(folder / "arithmetic.jsonl") if t.id in held_out))
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("", "critic", "F1 [95%]", "step AUROC"):
-        table.add_column(heading, justify="left" if heading in ("", "critic") else "right")
+    rows = []
     for what, path, critics in (
         ("arithmetic it never saw", unseen, ("rules", "verifier")),
         ("examples, another kind", resource("examples/trajectories.jsonl"), ("rules", "verifier", "the recorded judge")),
@@ -137,9 +133,11 @@ def _evaluate(console: Console, folder: Path) -> None:
             judge = _judge(folder) if "judge" in name else open_critic(str(folder / name) if name == "verifier" else name)
             scores = signals.run(scores_of(judge, path))
             f1, auroc = scores["f1"], scores["auroc"].value
-            cell = f"{100 * (f1.value or 0):.1f} [{100 * (f1.low or 0):.1f}, {100 * (f1.high or 0):.1f}]"
-            table.add_row(what, name, cell, "-" if auroc is None or name == "rules" else f"{auroc:.3f}")
+            shown = "-" if auroc is None or name == "rules" else f"{auroc:.3f}"
+            rows.append((what, name, percent(f1.value, f1.low, f1.high), shown))
             what = ""
+    table = plain_table(("", "critic", "F1 [95%]", "step AUROC"), rows)
+    table.columns[1].justify = "left"
     console.print(table)
     console.print(
         "[dim]F1 is ProcessBench's: the harmonic mean of first errors found exactly and of right solutions left alone."

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,12 +10,9 @@ import typer
 
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.search.settings import RankSettings
+from critic_prm.terminal import percent, plain_table, safe_console
 
 if TYPE_CHECKING:
-    from critic_prm.data.critic import Critic
-    from critic_prm.data.judgement import Label
-    from critic_prm.data.trajectory import Trajectory
-    from critic_prm.label.stats import RunStats
     from critic_prm.search.ranking import Choice, Point, Ranking
 
 
@@ -64,13 +60,15 @@ def rank(
     from critic_prm import signals
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import AGGREGATIONS
-    from critic_prm.data.records.reading import encode
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.label_rows import read_labels, without_labels
+    from critic_prm.data.records.writing import encode, write_records
     from critic_prm.errors import UsageError
+    from critic_prm.evaluate.run import predict
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.label.progress import watched
     from critic_prm.label.stats import RunStats
-    from critic_prm.search.ranking import group_candidates
-    from critic_prm.search.ranking import rank as rank_groups
+    from critic_prm.search import ranking as library
 
     if escalate and floor is None:
         raise UsageError("--escalate needs --floor: the score below which a candidate is escalated")
@@ -79,14 +77,21 @@ def rank(
     card: dict[str, Any] = {} if opened is None else dict(opened.card)
 
     async def run() -> Ranking:
-        rows = (
-            _stored(source, card)
-            if opened is None
-            else _judged(source, format, opened, samples, judging.max_connections, tally)
-        )
         try:
-            async with watched(opened, tally) if opened is not None else nullcontext():
-                return rank_groups(await group_candidates(rows, grader, settings.bound, (*AGGREGATIONS, settings.by)), settings)
+            if opened is None:
+                labels = list(read_labels(source))
+                rows = [(row.trajectory, row.label) for row in labels]
+                for row in labels:
+                    card.update(row.critic)
+            else:
+                # The gold labels are hidden: a judge that saw them would rank too well.
+                solutions = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, format))
+                workers = judging.max_connections
+                async with watched(opened, tally):
+                    judged = predict(opened, solutions, samples=samples, workers=workers, tally=tally)
+                    rows = [(trajectory, label) async for _, trajectory, label in judged]
+            groups = await library.group_candidates(rows, grader, settings.bound, (*AGGREGATIONS, settings.by))
+            return library.rank(groups, settings)
         finally:
             await grader.close()
 
@@ -94,14 +99,14 @@ def rank(
     messages = [line for stats in opened.stats for line in stats.lines()] if opened is not None else []
     for message in filter(None, (grader.note, *messages)):
         typer.echo(message, err=True)
-    below = [floor is not None and (choice.score is None or choice.score < floor) for choice in ranking.choices]
+    passed = [floor is None or (choice.score is not None and choice.score >= floor) for choice in ranking.choices]
     parts = {
-        "kept": [choice for choice, low in zip(ranking.choices, below, strict=True) if not low],
-        "escalated": [choice for choice, low in zip(ranking.choices, below, strict=True) if low],
+        "kept": [choice for choice, passes in zip(ranking.choices, passed, strict=True) if passes],
+        "escalated": [choice for choice, passes in zip(ranking.choices, passed, strict=True) if not passes],
     }
-    files = ((out, ranking.choices, None), (kept, parts["kept"], 1), (escalate, parts["escalated"], 1))
-    for path, choices, most in files:
-        _write(path, choices, most, card, settings.by)
+    for path, choices, most in ((out, ranking.choices, None), (kept, parts["kept"], 1), (escalate, parts["escalated"], 1)):
+        if path is not None:
+            write_records(path, (row for choice in choices for row in library.ranked_rows(choice, card, settings.by)[:most]))
     candidates = [candidate for choice in ranking.choices for candidate in choice.group.candidates]
     failed = sum(candidate.label.status == "provider_error" for candidate in candidates)
     row = {
@@ -127,47 +132,14 @@ def rank(
     raise typer.Exit(3 if failed else 0)
 
 
-async def _stored(source: str, card: dict[str, Any]) -> AsyncIterator[tuple[Trajectory, Label]]:
-    from critic_prm.data.label_rows import read_labels
-
-    for row in read_labels(source):
-        card.update(row.critic)
-        yield row.trajectory, row.label
-
-
-async def _judged(
-    source: str, format: str, critic: Critic, samples: int, workers: int, tally: RunStats
-) -> AsyncIterator[tuple[Trajectory, Label]]:
-    """Judge candidates with the gold labels hidden; a judge that saw them would rank too well."""
-    from critic_prm.data.formats.convert import read_trajectories
-    from critic_prm.data.label_rows import without_labels
-    from critic_prm.evaluate.run import predict
-
-    rows = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, format))
-    async for _, trajectory, label in predict(critic, rows, samples=samples, workers=workers):
-        tally.add(label)
-        yield trajectory, label
-
-
 def _accuracy(choices: Sequence[Choice]) -> float | None:
     """The share of chosen candidates that are correct, among those where it is known; None if it never is."""
     known = [choice.taken.right for choice in choices if choice.taken.right is not None]
     return sum(known) / len(known) if known else None
 
 
-def _write(path: str | None, choices: Sequence[Choice], most: int | None, card: Mapping[str, Any], by: str) -> None:
-    """Write the `most` best candidates of each problem, all if it is None."""
-    from critic_prm.data.records.reading import write_records
-    from critic_prm.search.ranking import ranked_rows
-
-    if path is not None:
-        write_records(path, (row for choice in choices for row in ranked_rows(choice, card, by)[:most]))
-
-
 def _print(ranking: Ranking, row: Mapping[str, Any]) -> None:
     """Print the curve of the chosen aggregation, all aggregations at the largest N, and warnings."""
-    from critic_prm.terminal import plain_table, safe_console
-
     console = safe_console(highlight=False)
     for line in _summary(row):
         console.print(line)
@@ -213,6 +185,4 @@ def _summary(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cell(rule: str, point: Point) -> str:
-    from critic_prm.terminal import percent
-
     return percent(point.accuracy, point.low, point.high) if rule.startswith("best") else percent(point.accuracy)

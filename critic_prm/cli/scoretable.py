@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from critic_prm.terminal import percent, plain_table
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -45,45 +47,35 @@ def print_evaluation(evaluation: Evaluation, console: Console, sizes: Mapping[st
 
 
 def _table(evaluation: Evaluation, columns: tuple[str, ...]) -> Table:
-    from rich.table import Table
-
-    scores = evaluation.scores
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("", overflow="fold")
-    table.add_column("n", justify="right", no_wrap=True)
-    for place, name in enumerate(columns):
-        heading = NAMES[name] + (" [95%]" if place == 0 else "")
-        table.add_column(heading, justify="right", min_width=18 if place == 0 else None)
-    table.add_column("unusable", justify="right", no_wrap=True)
+    scores, rows = evaluation.scores, []
     for subset in scores.subsets:
         share = sum(subset.unusable.values()) / subset.solutions
-        table.add_row(subset.name, f"{subset.solutions:,}", *_cells(subset.metrics, columns), f"{share:.1%}")
+        rows.append((subset.name, f"{subset.solutions:,}", *_cells(subset.metrics, columns), f"{share:.1%}"))
     if len(scores.subsets) > 1:
         solutions = sum(subset.solutions for subset in scores.subsets)
         unusable = sum(sum(s.unusable.values()) / s.solutions for s in scores.subsets) / len(scores.subsets)
-        table.add_row("mean", f"{solutions:,}", *_cells(scores.mean, columns), f"{unusable:.1%}", style="bold")
+        rows.append(("mean", f"{solutions:,}", *_cells(scores.mean, columns), f"{unusable:.1%}"))
+    first, *others = (NAMES[name] for name in columns)
+    table = plain_table(("", "n", f"{first} [95%]", *others, "unusable"), rows, gap=1)
+    table.columns[1].no_wrap = table.columns[-1].no_wrap = True
+    table.columns[2].min_width = 18
+    if len(scores.subsets) > 1:
+        table.rows[-1].style = "bold"
     return table
 
 
 def _cells(metrics: Mapping[str, Metric], columns: tuple[str, ...]) -> Iterator[str]:
-    for place, name in enumerate(columns):
-        metric = metrics[name]
-        cell = _number(name, metric.value)
-        if place == 0 and metric.value is not None and metric.low is not None:
-            cell += f" [{_number(name, metric.low)}, {_number(name, metric.high)}]"
-        yield cell
-
-
-def _number(name: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{100 * value:.1f}" if name in PERCENT else f"{value:.3f}"
+    first, *others = columns
+    yield percent(metrics[first].value, metrics[first].low, metrics[first].high)
+    for name in others:
+        value = metrics[name].value
+        yield percent(value) if name in PERCENT or value is None else f"{value:.3f}"
 
 
 def _notes(evaluation: Evaluation, sizes: Mapping[str, int]) -> Iterator[str]:
     scores = evaluation.scores
     binary = [scores.mean[f"binary_f1_{positive}"].value for positive in ("correct", "error")]
-    shown = [_number("f1", value) for value in binary]
+    shown = [percent(value) for value in binary]
     yield f"Binary F1 (any error or none; ThinkPRM's): {shown[0]} with correct, {shown[1]} with erroneous solutions as positive"
     samples = f", {evaluation.samples} samples" if evaluation.samples > 1 else ""
     yield f"First errors: {evaluation.threshold}{samples}. Intervals: bootstrap by problem, {scores.replicates:,} resamples"
@@ -108,21 +100,14 @@ def _notes(evaluation: Evaluation, sizes: Mapping[str, int]) -> Iterator[str]:
 
 def print_comparison(comparison: Comparison, other: str, console: Console) -> None:
     """Print the difference in F1 to the other run, one row per subset."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "F1 difference [95%]", "p"):
-        table.add_column(heading, justify="left" if not heading else "right", no_wrap=bool(heading))
-    rows = dict(comparison.subsets)
-    if len(rows) > 1:
-        rows["mean"] = comparison.mean
-    for name, difference in rows.items():
-        low, high = difference.interval.low, difference.interval.high
-        cell = f"{100 * difference.difference:+.1f}"
-        cell += f" [{100 * low:+.1f}, {100 * high:+.1f}]" if low is not None and high is not None else ""
-        table.add_row(name, cell, "-" if difference.p is None else f"{difference.p:.4f}")
+    differences = dict(comparison.subsets)
+    if len(differences) > 1:
+        differences["mean"] = comparison.mean
+    rows = []
+    for name, one in differences.items():
+        cell = percent(one.difference, one.interval.low, one.interval.high, "+")
+        rows.append((name, cell, "-" if one.p is None else f"{one.p:.4f}"))
     console.print(f"Compared with {other} on {comparison.matched:,} solutions that both have judged", highlight=False)
-    console.print(table)
+    console.print(plain_table(("", "F1 difference [95%]", "p"), rows))
     if comparison.unmatched:
         console.print(f"{comparison.unmatched:,} solutions have no counterpart with the same gold label", style="dim")

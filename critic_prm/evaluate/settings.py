@@ -43,28 +43,6 @@ class AnalysisSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _ScoreSettings(AnalysisSettings):
-    """Settings of the analyses that use a solution's score. Raises UsageError for an unknown aggregation."""
-
-    aggregation: str = "min"
-    """Aggregation of step scores into a solution's score."""
-    resamples: Annotated[int, Option(min=100)] = 2000
-    """Number of bootstrap resamples for the intervals."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        open_aggregation(self.aggregation)
-
-
-@dataclass(frozen=True, slots=True)
-class CounterfactualSettings(_ScoreSettings):
-    """Settings of the analysis `counterfactual`."""
-
-    each: Annotated[int, Option(min=1)] = 1
-    """Steps to change per solution."""
-
-
-@dataclass(frozen=True, slots=True)
 class CreditSettings(AnalysisSettings):
     """Settings of the analysis `credit`. Raises UsageError for an unknown aggregation."""
 
@@ -74,8 +52,33 @@ class CreditSettings(AnalysisSettings):
     """Permutations to sample for solutions of more than 6 steps, each used with its reverse."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        open_aggregation(self.aggregation)
+        _check(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoreSettings(AnalysisSettings):
+    """Settings of the analyses that use a solution's score. Raises UsageError for an unknown aggregation."""
+
+    aggregation: str = "min"
+    """Aggregation of step scores into a solution's score."""
+    resamples: Annotated[int, Option(min=100)] = 2000
+    """Number of bootstrap resamples for the intervals."""
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def _check(settings: CreditSettings | _ScoreSettings) -> None:
+    check_fields(settings)
+    open_aggregation(settings.aggregation)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterfactualSettings(_ScoreSettings):
+    """Settings of the analysis `counterfactual`."""
+
+    each: Annotated[int, Option(min=1)] = 1
+    """Steps to change per solution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,7 @@ class RiskSettings(_ScoreSettings):
     """A prefix that looks good is risky if its tail is below this."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        open_aggregation(self.aggregation)
+        _check(self)
         if not 0 < self.alpha <= 1:
             raise UsageError(f"--alpha is {self.alpha:g}; it must be above 0 and at most 1")
 

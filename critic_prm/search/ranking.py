@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
@@ -115,7 +115,7 @@ class Ranking:
 
 
 async def group_candidates(
-    candidates: AsyncIterable[tuple[Trajectory, Label]],
+    candidates: Iterable[tuple[Trajectory, Label]],
     grader: Grader,
     bound: str | None = None,
     by: Iterable[str] = AGGREGATIONS,
@@ -128,7 +128,7 @@ async def group_candidates(
     """
     aggregations = {name: open_aggregation(name) for name in dict.fromkeys((*by, "mean"))}
     problems: dict[str, list[tuple[Trajectory, Label]]] = {}
-    async for trajectory, label in candidates:
+    for trajectory, label in candidates:
         problems.setdefault(trajectory.problem.strip(), []).append((trajectory, label))
     groups = []
     for problem, rows in problems.items():

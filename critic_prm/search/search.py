@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Label
@@ -13,7 +13,7 @@ from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.metrics.bootstrap import mean_difference, mean_interval
 from critic_prm.registry import load
-from critic_prm.search.methods.best_of_n import spend
+from critic_prm.search.methods.beam import sample_within_budget
 from critic_prm.search.ranking import Choice, Group, choose, group_candidates
 from critic_prm.search.settings import SearchBudget, SearchSettings
 from critic_prm.search.stepper import Stepper
@@ -25,12 +25,8 @@ RULES = {"best": "best score", "vote": "weighted majority", "majority": "majorit
 """Selection rules, and how they are printed."""
 
 
-class Method(Protocol):
-    """A search method: a module in `methods/`."""
-
-    async def search(self, tree: SearchTree, settings: SearchSettings) -> list[Node]:
-        """Return the finished solutions, which are the candidates to choose from."""
-        ...
+Method: TypeAlias = Callable[[SearchTree, SearchSettings], Awaitable[list[Node]]]
+"""A search method: a function in `methods/`. It returns the finished solutions, which are the candidates to choose from."""
 
 
 def open_method(name: str) -> Method:
@@ -107,13 +103,13 @@ async def search(
     """
     method = open_method(settings.method)
     tree = SearchTree(task.problem, policy, critic, settings, budget, pricing)
-    solutions = await method.search(tree, settings)
+    solutions = await method(tree, settings)
     outcome = await _outcome(task, tree, solutions, grader, settings.by)
     baseline = None
     if settings.baseline and settings.method != "best-of-n":
         tokens = SearchBudget(max_written=outcome.spent.written)
         other = SearchTree(task.problem, policy, critic, settings, tokens, pricing)
-        baseline = await _outcome(task, other, await spend(other), grader, settings.by)
+        baseline = await _outcome(task, other, await sample_within_budget(other), grader, settings.by)
     came = "ok" if solutions else "unfinished"
     if tree.failed and len(tree.nodes) == 1:
         came = tree.failed.most_common(1)[0][0]
@@ -121,13 +117,12 @@ async def search(
 
 
 async def _outcome(task: SearchTask, tree: SearchTree, solutions: Sequence[Node], grader: Grader, by: str) -> Outcome:
-    async def rows() -> AsyncIterator[tuple[Trajectory, Label]]:
-        for node in solutions:
-            steps = tuple(map(Step, node.path))
-            label = Label(node.p, ((0, 0),) * len(steps), None, "ok", ())
-            yield Trajectory(str(node.number), task.problem, steps, gold_answer=task.gold), label
-
-    groups = await group_candidates(rows(), grader, by=(by,))
+    rows = []
+    for node in solutions:
+        steps = tuple(map(Step, node.path))
+        trajectory = Trajectory(str(node.number), task.problem, steps, gold_answer=task.gold)
+        rows.append((trajectory, Label(node.p, ((0, 0),) * len(steps), None, "ok", ())))
+    groups = await group_candidates(rows, grader, by=(by,))
     if not groups:
         return Outcome(Group(task.problem, (), ()), None, None, tree.spent)
     return Outcome(groups[0], choose(groups[0], by), choose(groups[0], by, "vote"), tree.spent)

@@ -11,8 +11,6 @@ from critic_prm.errors import UsageError
 from critic_prm.option import Option, check_fields
 
 Pick = Literal["best", "vote"]
-Prior = Literal["critic", "uniform"]
-Backup = Literal["mean", "max"]
 Cut = Literal["stop", "split"]
 
 LENGTH_DEPENDENT = ("product", "sum")
@@ -76,11 +74,11 @@ class SearchSettings:
     """For mcts: number of simulations per problem."""
     exploration: Annotated[float, Option(min=0)] = 0.25
     """For mcts: the exploration constant c of PUCT."""
-    prior: Prior = "critic"
+    prior: Literal["critic", "uniform"] = "critic"
     """For mcts: the prior of PUCT over siblings, from the critic's scores or uniform."""
     prior_temperature: float = 0.2
     """For mcts: temperature of the softmax that turns the critic's scores into a prior."""
-    backup: Backup = "mean"
+    backup: Literal["mean", "max"] = "mean"
     """For mcts: back up the mean or the maximum of the values."""
     rollout: Annotated[float, Option(min=0, max=1)] = 0.0
     """For mcts: weight of a full rollout's score in a leaf's value, 0 (no rollouts) to 1."""

@@ -13,7 +13,6 @@ from critic_prm.generate.policy.policy import (
     Came,
     Completion,
     LLMPolicy,
-    PolicyPrompt,
     continuation,
     marked,
     open_policy,
@@ -90,7 +89,7 @@ class LLMStepper:
         return replace(completion, steps=_without_markers(completion.steps))
 
     async def rewrite(self, problem: str, steps: Sequence[str], rejected: str, critique: str, sample: int = 0) -> Completion:
-        prompt = _feedback_prompt(self.options)
+        prompt = open_prompt(self.options.feedback_prompt, folder="refine")
         asked = Shown(len(steps) + 1, rejected, critique)
         request = Request(prompt.messages(problem, marked(steps), asked), self.policy.sampling)
         answer = await self.policy.client.ask(request, sample)
@@ -123,10 +122,6 @@ def without_marker(step: str) -> str:
     return re.sub(r"(?:\n\s*(?:\*\*|#+))+\s*$", "", unmarked(step)).strip()
 
 
-def _feedback_prompt(options: StepperOptions) -> PolicyPrompt:
-    return open_prompt(options.feedback_prompt, folder="refine")
-
-
 def open_stepper(name: str, judging: JudgeOptions, options: StepperOptions = DEFAULT_OPTIONS) -> LLMStepper:
     """Open the policy "provider/model" for sampling step by step. Its sampling parameters are those in `options`; `judging`
     says how requests are sent. Raises UsageError and ConfigError.
@@ -134,7 +129,7 @@ def open_stepper(name: str, judging: JudgeOptions, options: StepperOptions = DEF
     No sampling seed is sent: with it, a server could return the same answer for every sample. Samples are distinguished by
     their index, and the cache makes a run reproducible.
     """
-    _feedback_prompt(options)
+    open_prompt(options.feedback_prompt, folder="refine")  # raises if there is none
     sampling = replace(
         judging.sampling,
         temperature=options.policy_temperature,

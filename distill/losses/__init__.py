@@ -1,1 +1,1 @@
-"""Training losses, one per file."""
+"""Training losses: a function and a `Loss` for each, grouped by what they learn from."""

@@ -68,7 +68,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a module in `losses/` declares as LOSS. The loss is called as its file."""
+    """A training loss, which a module in `losses/` defines as `NAME = Loss(...)`: `BETA_BINOMIAL` is called beta-binomial."""
 
     loss: Callable[[Outputs, Targets, TrainingSettings], Tensor]
     """Return the loss, shape (n,), float32, before row weights; exactly 0, without gradient, where `mask` is false."""
@@ -88,7 +88,7 @@ class Loss:
 
 def open_loss(name: str) -> Loss:
     """Import the loss called `name`. Raises UsageError with the available names."""
-    return cast(Loss, registry.load("loss", name).LOSS)
+    return cast(Loss, registry.load("loss", name))
 
 
 def check_settings(settings: TrainingSettings) -> None:

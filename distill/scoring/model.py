@@ -99,7 +99,7 @@ def wrap_model(model: Any, more: Mapping[str, Tensor], causal: bool) -> ScoringM
 
     The model itself is not changed: it can still be saved and called as before.
     """
-    _, head = find_head(model)
+    head = getattr(*find_head(model))
     weight, bias = [head.weight.detach().float()], [_bias(head)]
     if "weight" in more:
         weight.append(more["weight"].flatten(0, 1).float().to(weight[0].device))
@@ -112,8 +112,8 @@ def wrap_model(model: Any, more: Mapping[str, Tensor], causal: bool) -> ScoringM
 def step_scores(outputs: Tensor) -> StepScores:
     """Compute P(correct) and the spread over heads from head outputs (n, 2 + 2 H)."""
     p = torch.sigmoid((outputs[:, 1] - outputs[:, 0]).double()).cpu().numpy()
-    if outputs.shape[1] == 2 or not len(outputs):
-        return StepScores(p, None if outputs.shape[1] == 2 else p)
+    if outputs.shape[1] == 2:
+        return StepScores(p)
     heads = outputs[:, 2:].unflatten(1, (-1, 2))
     return StepScores(p, spread((heads[..., 1] - heads[..., 0]).T).double().cpu().numpy())
 
@@ -159,17 +159,15 @@ class Packed:
     tokens: int
 
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
-        full = [n for n, e in enumerate(encoded) if len(e.ends)]
-        sequences = [encoded[n].ids[: encoded[n].ends[-1] + 1] for n in full]
-        out = [step_scores(self.machine.weight.new_zeros(0, len(self.machine.weight)))] * len(encoded)
+        sequences = [one.ids[: one.ends[-1] + 1] for one in encoded]
+        out: dict[int, StepScores] = {}
         for group in packs(sequences, self.tokens):
-            tree = grow([sequences[g] for g in group])
-            ends = [tree.places[k][encoded[full[g]].ends] for k, g in enumerate(group)]
+            tree = grow([sequences[n] for n in group])
+            ends = [tree.places[k][encoded[n].ends] for k, n in enumerate(group)]
             at, place = np.unique(np.concatenate(ends), return_inverse=True)
             outputs = self.machine.packed(tree.ids, tree.positions, pack_of(tree), at)[torch.from_numpy(place)]
-            for g, part in zip(group, outputs.split([len(e) for e in ends]), strict=True):
-                out[full[g]] = step_scores(part)
-        return out
+            out.update(zip(group, map(step_scores, outputs.split([len(e) for e in ends])), strict=True))
+        return [out[n] for n in range(len(encoded))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,18 +183,13 @@ class Rows:
     pad: int
 
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
-        full = np.array([n for n, e in enumerate(encoded) if len(e.ends)], dtype=np.int64)
-        out = [step_scores(self.machine.weight.new_zeros(0, len(self.machine.weight)))] * len(encoded)
-        for rows in micro(full, lengths(encoded), self.tokens):
+        lengths = np.array([len(one.ids) for one in encoded], dtype=np.int64)
+        out: dict[int, StepScores] = {}
+        for rows in micro(np.arange(len(encoded)), lengths, self.tokens):
             batch = collate([encoded[r] for r in rows], self.pad, causal=self.machine.causal).to(self.machine.device)
-            outputs = self.machine.plain(batch.ids, batch.mask, batch.at)
-            for r, part in zip(rows, outputs.split([len(encoded[r].ends) for r in rows]), strict=True):
-                out[r] = step_scores(part)
-        return out
-
-
-def lengths(encoded: Sequence[Encoded]) -> NDArray[np.int64]:
-    return np.array([len(e.ids) for e in encoded], dtype=np.int64)
+            outputs = self.machine.plain(batch.ids, batch.mask, batch.at).split([len(encoded[r].ends) for r in rows])
+            out.update(zip(rows.tolist(), map(step_scores, outputs), strict=True))
+        return [out[n] for n in range(len(encoded))]
 
 
 def runner_of(machine: ScoringModel, pad: int) -> Runner:
@@ -255,21 +248,20 @@ class PrefixCachedRunner:
             return self._run(encoded)
 
     def _run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
-        wanted = [e if not len(e.ends) else Encoded(e.ids[: e.ends[-1] + 1], e.ends) for e in encoded]
-        outputs: list[Tensor] = [self.machine.weight.new_zeros(0, len(self.machine.weight))] * len(wanted)
+        wanted = [Encoded(one.ids[: one.ends[-1] + 1], one.ends) for one in encoded]
         groups: dict[tuple[int, int], list[int]] = defaultdict(list)
         cached_trace: dict[int, Trace | None] = {}
         for n, sequence in enumerate(wanted):
-            if len(sequence.ends):
-                trace, reach = self._best_trace(sequence)
-                cached_trace[id(trace)] = trace
-                groups[id(trace), reach].append(n)
+            trace, reach = self._best_trace(sequence)
+            cached_trace[id(trace)] = trace
+            groups[id(trace), reach].append(n)
+        out: dict[int, StepScores] = {}
         for (trace_id, reach), members in groups.items():
             traces = self._grow(cached_trace[trace_id], reach, [wanted[n] for n in members])
             for n, trace in zip(members, traces, strict=True):
-                outputs[n] = torch.stack([trace.outputs[int(end)] for end in wanted[n].ends])
+                out[n] = step_scores(torch.stack([trace.outputs[int(end)] for end in wanted[n].ends]))
         self._evict()
-        return [step_scores(part) for part in outputs]
+        return [out[n] for n in range(len(wanted))]
 
     def _best_trace(self, wanted: Encoded) -> tuple[Trace | None, int]:
         best, reach = None, 0

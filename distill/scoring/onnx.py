@@ -37,15 +37,15 @@ class OnnxRunner:
     pad: int
 
     def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
-        out = [StepScores(np.empty(0))] * len(encoded)
-        order = sorted((n for n, e in enumerate(encoded) if len(e.ends)), key=lambda n: len(encoded[n].ids))
+        out: dict[int, StepScores] = {}
+        order = sorted(range(len(encoded)), key=lambda n: len(encoded[n].ids))
         for start, stop in _batches([len(encoded[n].ids) for n in order]):
             rows = order[start:stop]
             logits = self._logits([encoded[n] for n in rows])
             for row, n in zip(logits, rows, strict=True):
                 z = row[encoded[n].ends].astype(np.float64)
                 out[n] = StepScores(1.0 / (1.0 + np.exp(z[:, 0] - z[:, 1])))
-        return out
+        return [out[n] for n in range(len(encoded))]
 
     def _logits(self, encoded: Sequence[Encoded]) -> NDArray[np.float32]:
         length = max(len(e.ids) for e in encoded)
@@ -248,7 +248,7 @@ def measure_drift(verifier: Verifier, path: Path, items: Sequence[Item]) -> Drif
     scorer = verifier.scorer
     assert isinstance(scorer, TransformerScorer)
     other = OnnxRunner(open_session(path), scorer.encoder.tokenizer.pad_token_id)
-    encoded = scorer.encoder.encode_many(items)
+    encoded = [one for one in scorer.encoder.encode_many(items) if len(one.ends)]
     before, after = (
         verifier.calibration(np.concatenate([scores.p for scores in runner.run(encoded)])) for runner in (scorer.runner, other)
     )

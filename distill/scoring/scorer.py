@@ -1,20 +1,22 @@
-"""Open a transformer verifier with any backend, and score steps with P(correct) and spread."""
+"""Open a transformer verifier with any backend (torch, ONNX, vLLM), and score steps with P(correct) and spread."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import orjson
 
+from critic_prm.errors import ConfigError, CriticPrmError
+from distill.layouts import Encoded, Encoder, make_encoder
 from distill.settings import LoadOptions
-from distill.types import Floats, Item, Runner, Scorer
+from distill.types import Floats, Item, Runner, Scorer, StepScores
 
 if TYPE_CHECKING:
-    from distill.layouts import Encoder
     from distill.scoring.model import ScoringModel
 
 SCORING = "scoring.json"
@@ -23,25 +25,18 @@ SCORING = "scoring.json"
 
 def open_scorer(folder: Path, options: LoadOptions) -> TransformerScorer:
     """Open a verifier folder. Raises ValueError if it lacks a head or weights, ConfigError if a requirement is missing."""
-    from distill.layouts import make_encoder
     from distill.training.network import open_tokenizer
 
     stored = json.loads((folder / SCORING).read_text("utf-8"))
     tokenizer = open_tokenizer(folder)
     encoder = make_encoder(
-        tokenizer,
-        stored["layout"],
-        stored["max_length"],
-        chat_template=stored["chat_template"],
-        causal=stored["causal"],
+        tokenizer, stored["layout"], stored["max_length"], chat_template=stored["chat_template"], causal=stored["causal"]
     )
     if options.backend == "onnx":
         from distill.scoring.onnx import open_onnx
 
         return TransformerScorer(open_onnx(folder, tokenizer.pad_token_id), encoder, stored)
     if options.backend == "vllm":
-        from distill.scoring.vllm import open_engine, open_server
-
         runner = open_server(options.base_url) if options.base_url else open_engine(folder)
         return TransformerScorer(runner, encoder, stored)
     model, more = open_model(folder, options)
@@ -102,8 +97,12 @@ class TransformerScorer(Scorer):
         return [p for p, _ in self.score_and_spread(items)]
 
     def score_and_spread(self, items: Sequence[Item]) -> list[tuple[Floats, Floats | None]]:
+        encoded = self.encoder.encode_many(items)
+        scored = iter(self.runner.run([one for one in encoded if len(one.ends)]))
+        nothing = StepScores(np.empty(0), np.empty(0) if self.heads > 1 else None)
         out = []
-        for (_, steps), scores in zip(items, self.runner.run(self.encoder.encode_many(items)), strict=True):
+        for (_, steps), one in zip(items, encoded, strict=True):
+            scores = next(scored) if len(one.ends) else nothing
             out.append((_padded(scores.p, len(steps)), None if scores.spread is None else _padded(scores.spread, len(steps))))
         return out
 
@@ -115,17 +114,11 @@ class TransformerScorer(Scorer):
         return replace(self, runner=PrefixCachedRunner(self.machine))
 
     def save(self, folder: Path) -> None:
-        from safetensors import SafetensorError
-
         from distill.training.checkpoint import write
-        from distill.training.network import HEADS, quiet
+        from distill.training.network import HEADS, save_model
 
         assert self.machine is not None, "only a model in this process can be saved"
-        try:
-            with quiet():
-                self.machine.model.save_pretrained(folder)
-        except SafetensorError as error:  # how the library reports a full disk
-            raise OSError(str(error)) from None
+        save_model(self.machine.model, folder)
         self.encoder.tokenizer.save_pretrained(folder)
         if self.more:
             write(folder / HEADS, self.more)
@@ -134,3 +127,78 @@ class TransformerScorer(Scorer):
 
 def _padded(values: Floats, steps: int) -> Floats:
     return np.concatenate([values, np.full(steps - len(values), np.nan)])
+
+
+# vLLM's pooling runner, on a server or in this process.
+
+BATCH = 64
+"""Solutions per request."""
+
+TIMEOUT = 300.0
+"""Timeout of a request in seconds."""
+
+POOLER = {"tok_pooling_type": "ALL"}
+START = f"vllm serve FOLDER --runner pooling --pooler-config '{orjson.dumps(POOLER).decode()}'"
+
+
+@dataclass(frozen=True, slots=True)
+class VllmRunner:
+    """Scores solutions through `ask`, which maps token ids to P(incorrect) and P(correct) of every token, (tokens, 2) each."""
+
+    ask: Callable[[list[list[int]]], list[Floats]]
+
+    def run(self, encoded: Sequence[Encoded]) -> list[StepScores]:
+        out = []
+        for start in range(0, len(encoded), BATCH):
+            part = encoded[start : start + BATCH]
+            rows = self.ask([one.ids.tolist() for one in part])
+            out += [StepScores(scores[one.ends, 1]) for one, scores in zip(part, rows, strict=True)]
+        return out
+
+
+def open_server(base_url: str) -> VllmRunner:
+    """Connect to a server that serves the verifier folder. Raises ConfigError if none answers."""
+    import httpx2
+
+    address = base_url.rstrip("/").removesuffix("/v1")
+
+    def post(ids: list[list[int]]) -> list[Floats]:
+        try:
+            # A new connection per request is cheap compared with its many solutions, and none stays open.
+            body = {"model": model, "input": ids, "task": "token_classify"}
+            answer = httpx2.post(f"{address}/pooling", json=body, timeout=TIMEOUT)
+        except httpx2.HTTPError as error:
+            raise CriticPrmError(f"the vLLM server at {base_url} does not answer: {error}") from None
+        body_json = orjson.loads(answer.content) if answer.status_code == 200 else {}
+        rows = [np.array(row["data"], dtype=np.float64) for row in body_json.get("data", ())]
+        if [row.shape for row in rows] != [(len(sequence), 2) for sequence in ids]:
+            raise ConfigError(
+                f"the vLLM server at {base_url} returned no score per token (HTTP {answer.status_code}: {answer.text[:200]});"
+                f" start it with: {START}"
+            )
+        return rows
+
+    try:
+        model = orjson.loads(httpx2.get(f"{address}/v1/models", timeout=TIMEOUT).content)["data"][0]["id"]
+    except (httpx2.HTTPError, orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
+        raise ConfigError(f"no vLLM server answers at {base_url}: {error}; start it with: {START}") from None
+    return VllmRunner(post)
+
+
+def open_engine(folder: Path) -> VllmRunner:
+    """Open a vLLM engine in this process. Raises ConfigError if vLLM is not installed."""
+    try:
+        from vllm import LLM
+        from vllm.config import PoolerConfig
+    except ImportError:
+        raise ConfigError(
+            "the backend vllm needs vllm here (pip install 'critic-prm[vllm]'), or a server named with --base-url"
+        ) from None
+    engine: Any = LLM(model=str(folder), runner="pooling", pooler_config=PoolerConfig(**POOLER), dtype="float32")
+
+    def encode(ids: list[list[int]]) -> list[Floats]:
+        prompts = [{"prompt_token_ids": sequence} for sequence in ids]
+        rows = engine.encode(prompts, pooling_task="token_classify", use_tqdm=False)
+        return [row.outputs.data.double().cpu().numpy() for row in rows]
+
+    return VllmRunner(encode)

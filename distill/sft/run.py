@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +12,13 @@ from critic_prm.data.records.writing import check_replaceable, new_folder
 from critic_prm.errors import InputError, UsageError
 from distill.card import judge_card
 from distill.settings import DEFAULT_TRAINING, ChatOptions, TrainingSettings
+from distill.sft.chains import Stored
 from distill.sft.chats import Counting
 from distill.sft.material import Material, Talk, read_material, tally
+from distill.sft.tokens import Tokens, ending_of, open_chat_tokenizer, sequences
 
 if TYPE_CHECKING:
-    from distill.sft.asking import Answerer
-    from distill.sft.chains import Stored
-    from distill.sft.tokens import Tokens
+    from distill.sft.student import Answerer
     from distill.training.causal import Policy
 
 FORMAT = "critic-prm judge 1"
@@ -64,68 +62,53 @@ def distill_sft(
     UsageError for incompatible settings; `out` is then left unchanged.
     """
     from distill.store import work_folder
-    from distill.students.transformer import require_torch
+    from distill.students.transformer import require_room, require_torch, require_vocabulary
 
     target = Path(out)
     _check(settings, target)
     settings = settings.resolved(MAX_LENGTH)
     longest = settings.max_length or MAX_LENGTH
     require_torch()
-    import torch
-
     from distill.run import versions
-    from distill.sft.asking import Answerer, measure, sample_solutions, stop_ids
-    from distill.sft.task import ChatTask, mean_loss, places_at_once
-    from distill.sft.tokens import open_chat_tokenizer
-    from distill.students.transformer import open_team, require_room, require_vocabulary
+    from distill.sft.student import Answerer, ChatTask, mean_loss, measure, places_at_once, sample_solutions
     from distill.training.causal import open_policy, plain_policy
-    from distill.training.loop import LOG, micro_tokens, train
-    from distill.training.network import quiet
-    from distill.training.progress import watching
+    from distill.training.loop import LOG, micro_tokens, open_run, run_name, train
+    from distill.training.progress import draw
 
-    team = open_team(settings)
+    work = work_folder(target)
+    run = open_run(settings, seed, work, say)
     tokenizer = open_chat_tokenizer(base)
     chats = target.with_name(f"{target.name}-chats")
     counting = Counting(f"the tokenizer of {base}", lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]))
-    if team.size > 1 and Path(data).is_file():
+    if run.processes.size > 1 and Path(data).is_file():
         raise UsageError("several processes would all write the chats; write them first with: critic-prm dataset sft")
     material = read_material(data, chats, options or ChatOptions(), counting, stored, say)
-    torch.manual_seed(seed)
-    with quiet():
-        policy = open_policy(base, settings)
+    policy = open_policy(base, settings)
     context = int(getattr(policy.model.config, "max_position_embeddings", None) or longest)
-    room = min(longest, context)
-    report = say if team.rank == 0 else _silent
-    split = {
-        name: _tokens(tokenizer, talks, room, settings, f"{material.name}/{name}", report)
+    task, dev = (
+        ChatTask(policy, _tokens(tokenizer, talks, min(longest, context), settings, f"{material.name}/{name}", run.say))
         for name, talks in (("train", material.train), ("dev", material.dev))
-    }
-    task, dev = ChatTask(policy, split["train"]), ChatTask(policy, split["dev"])
-    require_vocabulary(base, policy.model, (*split["train"], *split["dev"]))
-    require_room(work_folder(target), task)
+    )
+    require_vocabulary(base, policy.model, (*task.chats, *dev.chats))
+    require_room(work, policy.model)
     places = settings.micro_tokens or min(micro_tokens(settings, policy.device), places_at_once(policy.model))
-    work = work_folder(target)
     last: dict[str, Any] = {}
-    with watching(report) as watch:
 
-        def evaluate_dev() -> dict[str, Any]:
-            return {"f1": None, "loss": mean_loss(dev, places, team)}
+    def evaluate_dev() -> dict[str, Any]:
+        return {"f1": None, "loss": mean_loss(dev, places, run.processes)}
 
-        def record_loss(record: Mapping[str, Any]) -> None:
-            last.update({"loss": record["loss"]} if "loss" in record else {"looks": last.get("looks", 0) + 1})
-            watch(record)
+    def record_loss(record: Mapping[str, Any]) -> None:
+        last.update({"loss": record["loss"]} if "loss" in record else {"looks": last.get("looks", 0) + 1})
 
-        run = _run_name(base, settings, material, seed)
-        summary = train(
-            task, evaluate_dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=record_loss, say=report
-        )
+    run = replace(run, name=run_name(["sft", base], settings, material.digest, seed), watch=record_loss)
+    summary = train(task, evaluate_dev, settings, run, places=places)
     student = plain_policy(policy)
     student.model.to(student.dtype)  # measure in the dtype in which it is saved
-    answerer = Answerer(student.model, tokenizer, _limit(split["train"], context))
+    answerer = Answerer(student.model, tokenizer, _limit(task.chats, context))
     metrics: dict[str, Any] = {"train_loss": last.get("loss"), "dev": {"loss": (summary["best"] or {}).get("loss")}}
     solutions = sample_solutions(material.solutions, measure_on, seed)
-    if solutions and material.style is not None and team.rank == 0:
-        report(f"judging {len(solutions)} solutions of dev")
+    if solutions and material.style is not None and run.leads:
+        run.say(f"judging {len(solutions)} solutions of dev")
         metrics["dev"]["judging"] = measure(answerer, material.style, solutions)
     info = {
         "format": FORMAT,
@@ -142,18 +125,16 @@ def distill_sft(
             "chats": len(task.chats),
             "learned_tokens": sum(int(chat.learn.sum()) for chat in task.chats),
             "looks": last.get("looks", 0),
-            "processes": team.size,
+            "processes": run.processes.size,
             **summary,
             "settings": {name: value for name, value in asdict(settings).items() if name not in SCORE_SETTINGS},
             "account": dict(material.account),
         },
         "versions": versions(),
     }
-    if team.rank == 0:
-        from distill.training.progress import draw
-
+    if run.leads:
         draw(work / LOG, work / "training.png")
-        _write(target, student, answerer, stop_ids(tokenizer), material, info, metrics, work)
+        _write(target, student, answerer, material, info, metrics, work)
     return Tuned(target, info, metrics)
 
 
@@ -172,8 +153,6 @@ def _tokens(
     tokenizer: Any, talks: Sequence[Talk], room: int, settings: TrainingSettings, where: str, say: Callable[[str], None]
 ) -> list[Tokens]:
     """Tokenize the conversations. Those that do not fit are dropped whole, since a truncated answer has no verdict."""
-    from distill.sft.tokens import ending_of, sequences
-
     ending = ending_of(tokenizer)
     every = [one for talk in talks for one in sequences(tokenizer, talk.messages, talk.where, ending)]
     kept = [one for one in every if len(one.ids) <= room]
@@ -198,18 +177,10 @@ def _limit(chats: Sequence[Tokens], context: int) -> int:
     return max(1, min(-(-answer * 5 // 4 // 64) * 64, context - prompt))
 
 
-def _run_name(base: str, settings: TrainingSettings, material: Material, seed: int) -> str:
-    """Return a fingerprint of everything that affects the result of a run."""
-    relevant = {one.name: getattr(settings, one.name) for one in fields(settings) if one.name not in ("save_minutes", "device")}
-    identity = json.dumps(["sft", base, relevant, material.digest, seed], sort_keys=True)
-    return hashlib.sha256(identity.encode()).hexdigest()[:16]
-
-
 def _write(
     target: Path,
     student: Policy,
     answerer: Answerer,
-    stops: list[int],
     material: Material,
     info: Mapping[str, Any],
     metrics: Mapping[str, Any],
@@ -217,16 +188,16 @@ def _write(
 ) -> None:
     from transformers import GenerationConfig
 
+    from distill.sft.student import stop_ids
     from distill.store import share, write_json
-    from distill.training.network import quiet
 
+    tokenizer = answerer.tokenizer
     student.model.generation_config = GenerationConfig(
-        bos_token_id=answerer.tokenizer.bos_token_id, eos_token_id=stops, pad_token_id=answerer.tokenizer.pad_token_id
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=stop_ids(tokenizer), pad_token_id=tokenizer.pad_token_id
     )
     with new_folder(target, MARK, "generative student") as folder:
-        with quiet():
-            student.save(folder)
-        answerer.tokenizer.save_pretrained(folder)
+        student.save(folder)
+        tokenizer.save_pretrained(folder)
         if material.style is not None:
             (folder / f"{material.style.name}.jinja").write_text(material.style.source, encoding="utf-8")
         for name in LOG_FILES:
@@ -237,7 +208,3 @@ def _write(
         (folder / "README.md").write_text(judge_card(target.absolute().name, info, metrics), encoding="utf-8")
         share(folder)
     shutil.rmtree(work, ignore_errors=True)
-
-
-def _silent(line: str) -> None:
-    """Discard progress lines in all processes but one."""

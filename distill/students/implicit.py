@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import InputError
 from distill.data import TrainingSet
+from distill.layouts import Encoded, Encoder, make_encoder
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
-from distill.types import Item, Scorer, StudentType, Trained, check_settings
+from distill.types import Floats, Item, Scorer, StudentType, Trained, check_settings
 
 if TYPE_CHECKING:
-    from distill.decision import Floats
-    from distill.layouts import Encoded, Encoder
     from distill.training.causal import Policy
 
 BETA = 0.05
@@ -39,54 +38,38 @@ class Implicit:
     beta: float = BETA
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-        """Train on the outcomes of `data.train`. `work` receives checkpoints and metrics; see `loop.fit`.
+        """Train on the outcomes of `data.train`. `work` receives checkpoints and metrics; see `loop.Run`.
 
         Raises ConfigError if torch or the requested device is missing, InputError for a base that is not a causal language
         model and for rows without outcomes of both kinds.
         """
-        from distill.students.transformer import (
-            encoder_for,
-            open_team,
-            prepare_rows,
-            require_torch,
-            require_vocabulary,
-            run_name,
-        )
+        from distill.students.transformer import digest_of, encoder_for, prepare_rows, require_torch, require_vocabulary
 
         require_torch()
-        import torch
-
         from distill.losses.loss import check_rows
         from distill.training.causal import ImplicitNetwork, open_policy, plain_policy, reference_log_probs
-        from distill.training.loop import evaluate_dev, fit
+        from distill.training.loop import evaluate_dev, fit, open_run, run_name
         from distill.training.network import ensure_padding_token, open_tokenizer
-        from distill.training.progress import watching
 
         check_settings("implicit", self.settings)
         settings = replace(self.settings.resolved(), loss="implicit")
         check_rows("implicit", data.train, f"{data.folder}/train.jsonl")
-        team = open_team(settings)
-        if team.rank:
-            say = _silent
-        torch.manual_seed(seed)
+        run = open_run(settings, seed, work, say)
         tokenizer = open_tokenizer(self.base)
         policy = open_policy(self.base, settings)
         ensure_padding_token(tokenizer, policy.model)
         encoder = encoder_for(tokenizer, policy.model.config, True, settings)
-        train, rows = prepare_rows(data.train, encoder, settings, f"{data.folder}/train", True, True, say)
-        dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, True, say)
+        train, dev = (
+            prepare_rows(rows, f"{data.folder}/{name}", encoder=encoder, settings=settings, causal=True, say=run.say)
+            for name, rows in (("train", data.train), ("dev", data.dev))
+        )
         require_vocabulary(self.base, policy.model, (*train.encoded, *dev.encoded))
-        say(f"{self.base}: log probabilities of the reference, {int(train.lengths.sum() + dev.lengths.sum()):,} tokens")
+        run.say(f"{self.base}: log probabilities of the reference, {int(train.lengths.sum() + dev.lengths.sum()):,} tokens")
         # Before its first step, the policy equals the reference. Training needs only these log probabilities of the reference.
-        reference_values = reference_log_probs(policy, train, [row.problem for row in rows], encoder)
-        reference_values |= reference_log_probs(policy, dev, [row.problem for row in dev_rows], encoder)
+        reference_values = reference_log_probs(policy, train, encoder) | reference_log_probs(policy, dev, encoder)
         network = ImplicitNetwork(policy, reference_values, self.beta)
-        with watching(say) as watch:
-            summary = fit(
-                network, train, lambda: evaluate_dev(network, dev, dev_rows, settings, team), settings,
-                seed=seed, team=team, work=work, say=say,
-                run=run_name(f"implicit {self.beta} {self.base}", settings, data, seed), watch=watch,
-            )  # fmt: skip
+        run = replace(run, name=run_name([f"implicit {self.beta} {self.base}"], settings, digest_of(data), seed))
+        summary = fit(network, train, lambda: evaluate_dev(network, dev, settings, run.processes), settings, run)
         stored = {
             "layout": settings.layout,
             "chat_template": settings.chat_template,
@@ -95,12 +78,9 @@ class Implicit:
         }
         reference = open_policy(self.base, replace(settings, lora="", freeze="none"))
         scorer = ImplicitScorer(plain_policy(policy), reference, encoder, stored)
-        counts = {
-            "outcomes": sum(row.outcome is not None for row in rows),
-            "processes": team.size,
-        }
-        more = {**counts, **summary, "settings": asdict(settings)}
-        return Trained(scorer, "implicit", len(rows), len(train.targets.p), self.base, more, team.rank == 0)
+        outcomes = sum(row.outcome is not None for row in train.rows)
+        more = {"outcomes": outcomes, "processes": run.processes.size, **summary, "settings": asdict(settings)}
+        return Trained(scorer, "implicit", len(train.rows), len(train.targets.p), self.base, more, run.leads)
 
 
 def load(folder: Path, loading: LoadOptions = DEFAULT) -> Scorer:
@@ -108,7 +88,6 @@ def load(folder: Path, loading: LoadOptions = DEFAULT) -> Scorer:
     from distill.students.transformer import require_torch
 
     require_torch()
-    from distill.layouts import make_encoder
     from distill.training.causal import open_policy
     from distill.training.network import open_tokenizer
 
@@ -165,10 +144,6 @@ class ImplicitScorer(Scorer):
         self.reference.save(folder / REFERENCE)
         self.encoder.tokenizer.save_pretrained(folder)
         (folder / SCORING).write_text(json.dumps(self.stored, indent=2) + "\n", encoding="utf-8")
-
-
-def _silent(line: str) -> None:
-    """Discard progress lines in all processes but one."""
 
 
 HEADS_ONLY = {"heads", "loss", "domain_weights", "trusted", "class_weights", "label_smoothing"}

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
 from distill.data import Row, TrainingSet
+from distill.layouts import Encoded, Encoder, make_encoder
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
+from distill.sft.tokens import Tokens
 from distill.types import Scorer, StudentType, Trained
 
 if TYPE_CHECKING:
-    from distill.layouts import Encoded, Encoder
-    from distill.sft.tokens import Tokens
     from distill.training.batches import Prepared
-    from distill.training.loop import ProcessGroup, TrainingTask
     from distill.training.network import Network
 
 
@@ -34,64 +33,59 @@ class Transformer:
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
         """Fine-tune on `data.train`, with early stopping on `data.dev`.
 
-        `work` receives checkpoints and metrics; see `loop.fit`. Raises ConfigError if torch or the requested device is missing,
+        `work` receives checkpoints and metrics; see `loop.Run`. Raises ConfigError if torch or the requested device is missing,
         and InputError for a base or rows that cannot be used.
         """
         require_torch()
-        import torch
-
         from distill.losses.loss import check_rows, check_settings, open_loss
         from distill.training.domains import DomainWeightLearner, domain_numbers, make_weights, split_trusted
-        from distill.training.loop import evaluate_dev, fit
+        from distill.training.loop import evaluate_dev, fit, open_run, run_name
         from distill.training.network import ensure_padding_token, open_network, open_tokenizer, trainable
-        from distill.training.progress import watching
 
         check_settings(self.settings)
         settings, loss = self.settings.resolved(), open_loss(self.settings.loss)
         train_rows, trusted_rows = split_trusted(data.train, settings.trusted)
         check_rows(settings.loss, train_rows, f"{data.folder}/train.jsonl")
-        team = open_team(settings)
-        if team.rank:
-            say = _silent
-        torch.manual_seed(seed)
+        run = open_run(settings, seed, work, say)
         tokenizer = open_tokenizer(self.base)
-        network = open_network(self.base, settings, extra=loss.extra_bias, seed=seed, say=say)
-        require_room(work, network)
+        network = open_network(self.base, settings, extra=loss.extra_bias, seed=seed, say=run.say)
+        require_room(work, network.model)
         ensure_padding_token(tokenizer, network.model)
         encoder = encoder_for(tokenizer, network.model.config, network.causal, settings)
-        train, rows = prepare_rows(
-            train_rows, encoder, settings, f"{data.folder}/train", loss.label_kind == "outcomes", network.causal, say
-        )
-        domains = make_weights(settings, domain_numbers(train_rows), trusted_rows, say)
+        prepared = partial(prepare_rows, encoder=encoder, settings=settings, causal=network.causal, say=run.say)
+        train = prepared(train_rows, f"{data.folder}/train", whole=loss.label_kind == "outcomes")
+        domains = make_weights(settings, domain_numbers(train_rows), trusted_rows, run.say)
         learner = None
         if domains is not None and domains.learned:
-            trusted, _ = prepare_rows(trusted_rows, encoder, settings, settings.trusted, True, network.causal, say)
-            learner = DomainWeightLearner(domains, network, train, trusted, settings, seed)
-        dev, dev_rows = prepare_rows(data.dev, encoder, settings, f"{data.folder}/dev", True, network.causal, say)
+            learner = DomainWeightLearner(domains, network, train, prepared(trusted_rows, settings.trusted), settings, seed)
+        dev = prepared(data.dev, f"{data.folder}/dev")
         require_vocabulary(self.base, network.model, (*train.encoded, *dev.encoded))
-        say(
+        run.say(
             f"{self.base}: {sum(p.numel() for p in trainable(network.model).values()):,} of"
             f" {sum(p.numel() for p in network.model.parameters()):,} weights to train,"
             f" on {network.head.weight.device} in {str(network.dtype).removeprefix('torch.')}"
         )
-        with watching(say) as watch:
-            summary = fit(
-                network, train, lambda: evaluate_dev(network, dev, dev_rows, settings, team), settings,
-                seed=seed, team=team, work=work, say=say,
-                run=run_name(f"{self.base} {trusted_rows}", settings, data, seed), watch=watch, domains=domains,
-                auxiliary=learner, heads=network.head.weight if network.heads > 1 else None,
-            )  # fmt: skip
+        summary = fit(
+            network,
+            train,
+            lambda: evaluate_dev(network, dev, settings, run.processes),
+            settings,
+            replace(run, name=run_name([f"{self.base} {trusted_rows}"], settings, digest_of(data), seed)),
+            domains=domains,
+            learner=learner,
+            heads=network.head.weight if network.heads > 1 else None,
+        )
         if domains is not None:
             summary["domain_weights"] = domains.by_name()
-        steps = sum(label is not None for row in rows for label in row.labels)
+        steps = sum(label is not None for row in train.rows for label in row.labels)
         return Trained(
             _scorer(network, encoder, settings),
             "transformer",
-            len(rows),
+            len(train.rows),
             steps,
             self.base,
-            {"processes": team.size, **summary, "settings": asdict(settings)},
-            team.rank == 0,
+            {"processes": run.processes.size, **summary, "settings": asdict(settings)},
+            run.leads,
         )
 
 
@@ -112,21 +106,21 @@ def require_torch() -> None:
         raise ConfigError(f"a transformer student needs {', '.join(missing)}; install it with: pip install 'critic-prm[train]'")
 
 
-def require_room(work: Path | None, network: Network | TrainingTask) -> None:
+def require_room(work: Path | None, model: Any) -> None:
     """Raise InputError if the disk lacks room for the trained model and its best weights so far."""
     if work is None:
         return
     from distill.training.network import trainable
 
     place = next(parent for parent in work.absolute().parents if parent.is_dir())
-    needed = sum(4 * p.numel() for p in (*network.model.parameters(), *trainable(network.model).values()))
+    needed = sum(4 * p.numel() for p in (*model.parameters(), *trainable(model).values()))
     free = shutil.disk_usage(place).free
     if free < needed:
         raise InputError(
             str(place),
             f"{free / 1e9:.1f} GB are free, and the verifier with its best weights so far takes {needed / 1e9:.1f} GB",
             "make room, or name a folder on another disk",
-        )  # fmt: skip
+        )
 
 
 def require_vocabulary(base: str, model: Any, sequences: Iterable[Encoded | Tokens]) -> None:
@@ -141,25 +135,8 @@ def require_vocabulary(base: str, model: Any, sequences: Iterable[Encoded | Toke
         )
 
 
-def open_team(settings: TrainingSettings) -> ProcessGroup:
-    """Return the processes that torchrun or accelerate launch started, or this one alone."""
-    import os
-
-    import torch
-    from accelerate import PartialState
-
-    from distill.training.loop import ProcessGroup
-
-    # By default, accelerate does not look for other processes without a GPU: each would train alone and write to one folder.
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    state = PartialState(cpu=settings.device == "cpu" or (several and not torch.accelerator.is_available()))
-    return ProcessGroup(state.process_index, state.num_processes)
-
-
 def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: TrainingSettings) -> Encoder:
     """Create the encoder of a base: the layout of the settings, and the lower of their maximum length and the base's."""
-    from distill.layouts import make_encoder
-
     longest = settings.resolved().max_length or 0
     limits = [longest, getattr(config, "max_position_embeddings", None) or longest]
     if not causal:
@@ -169,13 +146,14 @@ def encoder_for(tokenizer: Any, config: Any, causal: bool, settings: TrainingSet
 
 def prepare_rows(
     rows: Sequence[Row],
+    where: str,
+    *,
     encoder: Encoder,
     settings: TrainingSettings,
-    where: str,
-    whole: bool,
     causal: bool,
     say: Callable[[str], None],
-) -> tuple[Prepared, list[Row]]:
+    whole: bool = True,
+) -> Prepared:
     """Return the rows that can be learned from, with their encoded sequences.
 
     Unless `whole`, a causal model's sequences end at the last step with a label, since nothing after it affects the loss.
@@ -192,41 +170,30 @@ def prepare_rows(
     labels = sum(label is not None for row in rows for label in row.labels)
     lost = sum(label is not None for row, e in zip(rows, encoded, strict=True) for label in row.labels[len(e.ends) :])
     if lost > settings.allow_dropped * labels:
+        share = math.ceil(1000 * lost / labels) / 1000
         raise InputError(
             where,
             f"{lost} of {labels} labels are lost: their steps do not fit into {encoder.max_length} tokens",
-            "raise --max-length, split long steps, or allow it with"
-            f" --allow-dropped {math.ceil(1000 * lost / labels) / 1000:g}",
-        )  # fmt: skip
+            f"raise --max-length, split long steps, or allow it with --allow-dropped {share:g}",
+        )
     dropped = sum(e.dropped for e in encoded)
     if dropped:
         say(f"{where}: {dropped} steps, {lost} with a label, do not fit into {encoder.max_length} tokens and are dropped")
     kept: list[tuple[Row, Encoded]] = []
     for row, e in zip(rows, encoded, strict=True):
-        last = max(
-            (n + 1 for n in range(len(e.ends)) if row.labels[n] is not None or (row.votes and row.votes[n][1])), default=0
-        )
-        steps = len(e.ends) if whole else last
+        used = [n + 1 for n in range(len(e.ends)) if row.labels[n] is not None or (row.votes and row.votes[n][1])]
+        steps = len(e.ends) if whole else max(used, default=0)
         if steps:
             kept.append((row, e.cut(steps) if causal and not whole else e))
     if not kept:
         raise InputError(where, "no row has a step that fits", "raise --max-length, or use other rows")
-    domains = domain_numbers(rows)
-    pad = encoder.tokenizer.pad_token_id
-    return prepare([row for row, _ in kept], [e for _, e in kept], pad, causal=causal, domains=domains), [
-        row for row, _ in kept
-    ]
+    pad, domains = encoder.tokenizer.pad_token_id, domain_numbers(rows)
+    return prepare([row for row, _ in kept], [e for _, e in kept], pad, causal=causal, domains=domains)
 
 
-def run_name(base: str, settings: TrainingSettings, data: TrainingSet, seed: int) -> str:
-    """Return a fingerprint of everything that affects the result of a run."""
-    relevant = relevant_settings(settings)
-    digest = data.fingerprint or hashlib.sha256(repr((data.train, data.dev)).encode()).hexdigest()
-    return hashlib.sha256(json.dumps([base, relevant, digest, seed], sort_keys=True).encode()).hexdigest()[:16]
-
-
-def relevant_settings(settings: TrainingSettings) -> dict[str, Any]:
-    return {name: value for name, value in asdict(settings).items() if name not in ("save_minutes", "device")}
+def digest_of(data: TrainingSet) -> str:
+    """Return a digest of the rows, by which a run recognizes its checkpoints."""
+    return data.fingerprint or hashlib.sha256(repr((data.train, data.dev)).encode()).hexdigest()
 
 
 def _scorer(network: Network, encoder: Encoder, settings: TrainingSettings) -> Scorer:
@@ -243,10 +210,6 @@ def _scorer(network: Network, encoder: Encoder, settings: TrainingSettings) -> S
         "heads": settings.heads,
     }
     return scorer_of(model.eval(), {name: t.cpu() for name, t in more.items()}, encoder, stored)
-
-
-def _silent(line: str) -> None:
-    """Discard progress lines in all processes but one."""
 
 
 STUDENT = StudentType(

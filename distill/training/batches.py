@@ -169,9 +169,10 @@ def move(targets: Targets, device: torch.device) -> Targets:
 class Prepared:
     """A split ready for training.
 
-    It holds the sequences, the targets of all their step ends, and the index of each row's first target.
+    It holds the rows with their sequences, the targets of all their step ends, and the index of each row's first target.
     """
 
+    rows: tuple[Row, ...]
     encoded: tuple[Encoded, ...]
     targets: Targets
     begin: Indices
@@ -193,7 +194,7 @@ def prepare(
     kept = [len(e.ends) for e in encoded]
     begin = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
     lengths = np.array([len(e.ids) for e in encoded], dtype=np.int64)
-    return Prepared(tuple(encoded), make_targets(rows, kept, domains or {}), begin, lengths, pad, causal)
+    return Prepared(tuple(rows), tuple(encoded), make_targets(rows, kept, domains or {}), begin, lengths, pad, causal)
 
 
 def in_order(data: Prepared, tokens: int) -> Iterator[tuple[Indices, Batch]]:

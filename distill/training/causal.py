@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,23 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from critic_prm.errors import InputError
+from distill.layouts import Encoder
 from distill.losses.loss import Outputs
 from distill.settings import TrainingSettings
 from distill.training.batches import Batch, Prepared, in_order
-from distill.training.network import (
-    FIX,
-    add_adapters,
-    first_line,
-    freeze_base,
-    keep_layers,
-    pick_device,
-    pick_dtype,
-    quiet,
-    remove_dropout,
-)
-
-if TYPE_CHECKING:
-    from distill.layouts import Encoder
+from distill.training.network import adapt, keep_layers, load_base, pick_device, pick_dtype, save_model
 
 ReferenceValues = Mapping[bytes, tuple[int, NDArray[np.float32]]]
 """Reference log probabilities: a sequence's ids (int32, as bytes) -> the start of its first step, and one value per step."""
@@ -81,14 +69,9 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Save it as a plain causal language model."""
-        from safetensors import SafetensorError
-
         self.model.set_output_embeddings(self.head.inner)
         try:
-            with quiet():
-                self.model.save_pretrained(folder)
-        except SafetensorError as error:  # how the library reports a full disk
-            raise OSError(str(error)) from None
+            save_model(self.model, folder)
         finally:
             self.model.set_output_embeddings(self.head)
 
@@ -122,28 +105,13 @@ def open_policy(base: str, settings: TrainingSettings) -> Policy:
     """Load a causal language model. Raises InputError if the base is not one, ConfigError for a missing device."""
     from transformers import AutoModelForCausalLM
 
-    loader: Any = AutoModelForCausalLM
-    try:
-        with quiet():
-            model, report = loader.from_pretrained(
-                base, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, use_safetensors=True
-            )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(base, f"it cannot be opened as a causal language model: {first_line(error)}", FIX) from None
-    if report["missing_keys"]:
+    model, missing = load_base(AutoModelForCausalLM, base, "as a causal language model")
+    if missing:
         raise InputError(
-            base, f"as a causal language model its weights lack {', '.join(sorted(report['missing_keys'])[:3])}",
-            "name a base that writes text",
-        )  # fmt: skip
-    remove_dropout(model)
-    if settings.layers is not None:
-        keep_layers(model, settings.layers)
-    if settings.lora:
-        model = add_adapters(model, settings.lora)
-    else:
-        freeze_base(model, settings.freeze)
-    if settings.checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            base, f"as a causal language model its weights lack {', '.join(missing[:3])}", "name a base that writes text"
+        )
+    keep_layers(model, settings.layers)
+    model = adapt(model, settings)
     inner = model.get_base_model() if settings.lora else model
     head = SelectiveHead(inner.get_output_embeddings())
     inner.set_output_embeddings(head)
@@ -158,11 +126,9 @@ def plain_policy(policy: Policy) -> Policy:
     return Policy(policy.model.merge_and_unload().eval(), policy.head, policy.dtype)
 
 
-def reference_log_probs(
-    policy: Policy, data: Prepared, problems: Sequence[str], encoder: Encoder
-) -> dict[bytes, tuple[int, Any]]:
-    """Compute the log probabilities of all steps of a split once. `problems` holds the problem of each row."""
-    starts = [len(head) for head in encoder.heads(problems)]
+def reference_log_probs(policy: Policy, data: Prepared, encoder: Encoder) -> dict[bytes, tuple[int, Any]]:
+    """Compute the log probabilities of all steps of a split once."""
+    starts = [len(head) for head in encoder.heads([row.problem for row in data.rows])]
     values: dict[bytes, tuple[int, Any]] = {}
     for rows, batch in in_order(data, SCORING_TOKENS):
         begin = [starts[r] for r in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,10 @@ from torch import Tensor
 from critic_prm.errors import InputError, UsageError
 from distill.data import Row, read_rows
 from distill.losses.loss import Outputs, Targets, open_loss
+from distill.settings import TrainingSettings
+from distill.training.batches import Prepared, micro, move
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distill.settings import TrainingSettings
-    from distill.training.batches import Prepared
     from distill.training.loop import StepNetwork
 
 EVERY = 20
@@ -121,7 +119,7 @@ def make_weights(
 
 @dataclass(frozen=True, slots=True)
 class DomainWeightLearner:
-    """Learns the source weights alongside the model; see `loop.AuxiliaryLearner`.
+    """Learns the source weights alongside the model; called by `loop.train`, which stores its state in every checkpoint.
 
     The method is that of DreamPRM (arXiv 2505.20241) without its second derivatives. One optimizer step moves the heads by -eps
     sum_k w_k g_k, so the loss on the trusted set changes by -eps w_k <g_trusted, g_k> for domain k. The weight of a domain
@@ -172,8 +170,6 @@ def head_gradient(network: StepNetwork, data: Prepared, rows: Any, value: Callab
 
     Its shape is (heads * 2 * (d + 1),). Only the heads are differentiated, so it costs one forward pass.
     """
-    from distill.training.batches import micro, move
-
     total = torch.zeros(0)
     for part in micro(np.asarray(rows), data.lengths, AT_ONCE):
         batch, targets = data.batch(part)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,8 +26,9 @@ from distill.losses.loss import Loss, Outputs, Targets, open_loss
 from distill.settings import TrainingSettings, default_lr
 from distill.training.batches import Batch, Indices, Prepared, in_order, micro, move, plan
 from distill.training.checkpoint import Checkpoints, State
-from distill.training.domains import DomainWeights
+from distill.training.domains import DomainWeightLearner, DomainWeights
 from distill.training.network import trainable
+from distill.training.progress import watching
 
 ANCHOR = 0.5
 """Strength of the pull of a head towards its initial weights: lambda of ActPRM (arXiv 2504.10559).
@@ -65,6 +67,46 @@ class ProcessGroup:
                 torch.distributed.all_reduce(tensor)
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Who trains, and where the state and the messages of the run go."""
+
+    seed: int = 0
+    """The only randomness is the order of rows, which follows from seed and epoch."""
+    processes: ProcessGroup = ProcessGroup()
+    work: Path | None = None
+    """Folder for metrics (`training.jsonl`) and checkpoints; None for none."""
+    name: str = ""
+    """A fingerprint of everything that affects the result (`run_name`); checkpoints of other runs are ignored."""
+    say: Callable[[str], None] = lambda line: None
+    """Receives progress lines and warnings."""
+    watch: Callable[[Record], None] = lambda record: None
+    """Receives every record of the log."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and messages."""
+        return self.processes.rank == 0
+
+
+def open_run(settings: TrainingSettings, seed: int, work: Path | None, say: Callable[[str], None]) -> Run:
+    """Start a run in the processes that torchrun or accelerate launch started, or in this one alone, and seed torch."""
+    from accelerate import PartialState
+
+    # By default, accelerate does not look for other processes without a GPU: each would train alone and write to one folder.
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    state = PartialState(cpu=settings.device == "cpu" or (several and not torch.accelerator.is_available()))
+    torch.manual_seed(seed)
+    processes = ProcessGroup(state.process_index, state.num_processes)
+    return Run(seed, processes, work, say=say if processes.rank == 0 else lambda line: None)
+
+
+def run_name(what: Sequence[str], settings: TrainingSettings, data: str, seed: int) -> str:
+    """Return a fingerprint of what affects the result: what is trained, settings, the data's digest and seed."""
+    relevant = {name: value for name, value in asdict(settings).items() if name not in ("save_minutes", "device")}
+    return hashlib.sha256(json.dumps([*what, relevant, data, seed], sort_keys=True).encode()).hexdigest()[:16]
+
+
 class TrainingTask(Protocol):
     """What the loop trains: a model, and rows on which it has a loss."""
 
@@ -101,16 +143,6 @@ class StepNetwork(Protocol):
     def heads(self) -> int: ...
 
     def __call__(self, batch: Batch) -> list[Outputs]: ...
-
-
-class AuxiliaryLearner(Protocol):
-    """An auxiliary learner: called after every optimizer step, its state stored in every checkpoint (as JSON)."""
-
-    def after(self, step: int, of: int) -> None: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def restore(self, state: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,101 +194,95 @@ def fit(
     data: Prepared,
     dev: Callable[[], Mapping[str, Any]],
     settings: TrainingSettings,
+    run: Run,
     *,
-    seed: int = 0,
-    team: ProcessGroup = ProcessGroup(),
-    work: Path | None = None,
-    run: str = "",
-    watch: Callable[[Record], None] = lambda record: None,
-    say: Callable[[str], None] = lambda line: None,
     domains: DomainWeights | None = None,
-    auxiliary: AuxiliaryLearner | None = None,
+    learner: DomainWeightLearner | None = None,
     heads: nn.Parameter | None = None,
 ) -> Record:
     """Train a network to score steps; see `train`.
 
     `domains` holds the weights of the sources of its rows, `heads` is the parameter of its heads if there are several.
     """
-    half = halves(len(data.encoded), network.heads, seed)
+    half = halves(len(data.encoded), network.heads, run.seed)
     anchors = None if heads is None else (heads, heads.detach().clone())
     task = StepTask(network, data, open_loss(settings.loss), half, settings, domains, anchors)
-    places = micro_tokens(settings, task.device)
-    return train(
-        task, dev, settings, places=places, seed=seed, team=team, work=work, run=run, watch=watch, say=say, auxiliary=auxiliary
-    )
+    return train(task, dev, settings, run, places=micro_tokens(settings, task.device), learner=learner)
 
 
 def train(
     task: TrainingTask,
     dev: Callable[[], Mapping[str, Any]],
     settings: TrainingSettings,
+    run: Run,
     *,
     places: int,
-    seed: int = 0,
-    team: ProcessGroup = ProcessGroup(),
-    work: Path | None = None,
-    run: str = "",
-    watch: Callable[[Record], None] = lambda record: None,
-    say: Callable[[str], None] = lambda line: None,
-    auxiliary: AuxiliaryLearner | None = None,
+    learner: DomainWeightLearner | None = None,
 ) -> Record:
     """Train, evaluate on dev at intervals, and leave the weights with the best dev F1 in the model.
 
-    `dev` evaluates the dev split and returns at least "f1" (None if undefined) and "loss". If the folder `work` is given,
-    metrics are written to its `training.jsonl`, with checkpoints beside it. A run with the same `run` (a fingerprint of
-    everything that affects the result) resumes from the last checkpoint and produces the same losses as an uninterrupted run:
-    the only randomness here is the order of rows, which follows from seed and epoch.
-
-    At most `places` tokens, including padding, go through the model at once. `watch` receives every record, `say` a
-    warning if the disk is full; `auxiliary` learns alongside the model. Returns steps, tokens, seconds and the best dev record.
+    `dev` evaluates the dev split and returns at least "f1" (None if undefined) and "loss". A run with the same name resumes
+    from its last checkpoint and produces the same losses as an uninterrupted run. At most `places` tokens, including padding,
+    go through the model at once. `learner` learns the weights of sources alongside the model. Returns steps, tokens, seconds
+    and the best dev record.
 
     Raises CriticPrmError if the loss becomes infinite or nan.
     """
     parameters = trainable(task.model)
     optimizer = make_optimizer(parameters, settings)
-    epochs = [plan(task.lengths, settings.batch_tokens, np.random.default_rng([seed, e])) for e in range(settings.epochs)]
+    epochs = [plan(task.lengths, settings.batch_tokens, np.random.default_rng([run.seed, e])) for e in range(settings.epochs)]
     schedule = [(epoch, number, rows) for epoch, steps in enumerate(epochs) for number, rows in enumerate(steps)]
-    if work is not None:
-        work.mkdir(parents=True, exist_ok=True)
-    checkpoints = Checkpoints(work, run, parameters, optimizer, every=60 * settings.save_minutes, leads=team.rank == 0, say=say)
+    if run.work is not None:
+        run.work.mkdir(parents=True, exist_ok=True)
+    every = 60 * settings.save_minutes
+    checkpoints = Checkpoints(run.work, run.name, parameters, optimizer, every=every, leads=run.leads, say=run.say)
     state = checkpoints.resume() or State()
-    if auxiliary is not None and state.more:
-        auxiliary.restore(state.more)
-    log = Log(work if team.rank == 0 else None, state.step, watch, checkpoints.warn)
+    if learner is not None and state.more:
+        learner.restore(state.more)
     started = time.monotonic() - state.seconds
     task.model.train()
-    for step in range(state.step, len(schedule)):
-        epoch, number, rows = schedule[step]
-        lr = default_lr(settings) * rate(step, len(schedule), settings)
-        step_started = time.monotonic()
-        value, norm = one_step(task, rows, optimizer, lr, places, settings, team)
-        if auxiliary is not None:
-            auxiliary.after(step + 1, len(schedule))
-            state.more = auxiliary.state()
-        tokens = int(task.lengths[rows].sum())
-        state.tokens += tokens
-        state.step, state.seconds = step + 1, time.monotonic() - started
-        speed = tokens / max(1e-9, time.monotonic() - step_started)
-        log.write(
-            {"step": step + 1, "of": len(schedule), "epoch": epoch + (number + 1) / len(epochs[epoch]), "loss": value,
-             "lr": lr, "norm": norm, "tokens": state.tokens, "tokens_per_second": round(speed, 1),
-             "seconds": round(state.seconds, 2)}
-        )  # fmt: skip
-        if not math.isfinite(value):
-            raise CriticPrmError(f"the loss is {value} at step {step + 1}; lower --lr (it was {lr:.1e}), or use --dtype fp32")
-        if due(number, len(epochs[epoch]), settings.evaluations):
-            task.model.eval()
-            metrics = dict(dev())
-            task.model.train()
-            better = state.best is None or quality(metrics) > quality(state.best)
-            state.stale = 0 if better else state.stale + 1
-            if better:
-                state.best = {"step": step + 1, **metrics}
-                checkpoints.keep_best(step + 1)
-            log.write({"step": step + 1, "epoch": epoch + (number + 1) / len(epochs[epoch]), "dev": metrics, "best": better})
-            if settings.patience and state.stale >= settings.patience:
-                break
-        checkpoints.save_if_due(state)
+    log = Log(run.work if run.leads else None, state.step, checkpoints.warn)
+    with watching(run.say) as show:
+
+        def report(record: Record) -> None:
+            log.write(record)
+            show(record)
+            run.watch(record)
+
+        for step in range(state.step, len(schedule)):
+            epoch, number, rows = schedule[step]
+            lr = default_lr(settings) * rate(step, len(schedule), settings)
+            step_started = time.monotonic()
+            value, norm = one_step(task, rows, optimizer, lr, places, settings, run.processes)
+            if learner is not None:
+                learner.after(step + 1, len(schedule))
+                state.more = learner.state()
+            tokens = int(task.lengths[rows].sum())
+            state.tokens += tokens
+            state.step, state.seconds = step + 1, time.monotonic() - started
+            speed = tokens / max(1e-9, time.monotonic() - step_started)
+            done = epoch + (number + 1) / len(epochs[epoch])
+            report(
+                {"step": step + 1, "of": len(schedule), "epoch": done, "loss": value, "lr": lr, "norm": norm,
+                 "tokens": state.tokens, "tokens_per_second": round(speed, 1), "seconds": round(state.seconds, 2)}
+            )  # fmt: skip
+            if not math.isfinite(value):
+                raise CriticPrmError(
+                    f"the loss is {value} at step {step + 1}; lower --lr (it was {lr:.1e}), or use --dtype fp32"
+                )
+            if due(number, len(epochs[epoch]), settings.evaluations):
+                task.model.eval()
+                metrics = dict(dev())
+                task.model.train()
+                better = state.best is None or quality(metrics) > quality(state.best)
+                state.stale = 0 if better else state.stale + 1
+                if better:
+                    state.best = {"step": step + 1, **metrics}
+                    checkpoints.keep_best(step + 1)
+                report({"step": step + 1, "epoch": done, "dev": metrics, "best": better})
+                if settings.patience and state.stale >= settings.patience:
+                    break
+            checkpoints.save_if_due(state)
     checkpoints.restore_best()
     task.model.eval()
     return {"optimizer_steps": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 1), "best": state.best}
@@ -269,11 +295,11 @@ def one_step(
     lr: float,
     places: int,
     settings: TrainingSettings,
-    team: ProcessGroup,
+    processes: ProcessGroup,
 ) -> tuple[float, float]:
     """Run one optimizer step on these rows, divided among the processes. Returns the loss and the gradient norm."""
     divisor = task.weight(rows) or 1.0
-    own = rows[np.argsort(-task.lengths[rows], kind="stable")][team.rank :: team.size]
+    own = rows[np.argsort(-task.lengths[rows], kind="stable")][processes.rank :: processes.size]
     total = torch.zeros((), device=task.device)
     optimizer.zero_grad(set_to_none=True)
     for part in micro(own, task.lengths, places):
@@ -281,10 +307,10 @@ def one_step(
         value.backward()
         total += value.detach()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if team.size > 1:
+    if processes.size > 1:
         for p in parameters:
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-        team.sum([total, *(p.grad for p in parameters)])
+        processes.sum([total, *(p.grad for p in parameters)])
     norm = torch.nn.utils.clip_grad_norm_(parameters, settings.clip or math.inf)
     for group in optimizer.param_groups:
         group["lr"] = lr
@@ -356,25 +382,23 @@ class Log:
     A resumed run removes what is newer than its checkpoint.
     """
 
-    def __init__(
-        self, folder: Path | None, step: int, watch: Callable[[Record], None], warn: Callable[[OSError], None]
-    ) -> None:
-        self._warn, self._watch, self._path = warn, watch, None if folder is None else folder / LOG
+    def __init__(self, folder: Path | None, step: int, warn: Callable[[OSError], None]) -> None:
+        self._warn, self._path = warn, None if folder is None else folder / LOG
         if self._path is not None:
             lines = self._path.read_text("utf-8").splitlines() if self._path.is_file() else []
             self._path.write_text("".join(line + "\n" for line in lines if _step_of(line) <= step), "utf-8")
 
     def write(self, record: Record) -> None:
-        if self._path is not None:
-            size = self._path.stat().st_size if self._path.is_file() else 0
-            try:
-                with self._path.open("a", encoding="utf-8") as out:
-                    out.write(json.dumps(record) + "\n")
-            except OSError as error:
-                with suppress(OSError):
-                    os.truncate(self._path, size)  # remove an incomplete line
-                self._warn(error)
-        self._watch(record)
+        if self._path is None:
+            return
+        size = self._path.stat().st_size if self._path.is_file() else 0
+        try:
+            with self._path.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(record) + "\n")
+        except OSError as error:
+            with suppress(OSError):
+                os.truncate(self._path, size)  # remove an incomplete line
+            self._warn(error)
 
 
 def _step_of(line: str) -> float:
@@ -387,29 +411,21 @@ def _step_of(line: str) -> float:
 Floats = NDArray[np.float64]
 
 
-def evaluate_dev(
-    network: StepNetwork, data: Prepared, rows: Sequence[Row], settings: TrainingSettings, team: ProcessGroup
-) -> dict[str, Any]:
+def evaluate_dev(network: StepNetwork, data: Prepared, settings: TrainingSettings, processes: ProcessGroup) -> dict[str, Any]:
     """Compute the loss, the first-error F1 at its best threshold, step AUROC and Brier score of a split, from raw scores.
 
     A metric that is undefined on these rows is None.
     """
-    scores, loss = score(network, data, settings, team)
-    labels = np.array([np.nan if x is None else x for row in rows for x in row.labels[: len(row.steps)]])
+    scores, loss = score(network, data, settings, processes)
+    labels = np.array([np.nan if x is None else x for row in data.rows for x in row.labels[: len(row.steps)]])
     flat = np.concatenate(
-        [np.pad(s, (0, len(r.steps) - len(s)), constant_values=np.nan) for s, r in zip(scores, rows, strict=True)]
+        [np.pad(s, (0, len(r.steps) - len(s)), constant_values=np.nan) for s, r in zip(scores, data.rows, strict=True)]
     )
     scored = ~np.isnan(labels) & ~np.isnan(flat)
     p, y = flat[scored], labels[scored]
-    choice = choose_threshold(
-        scores, [_gold(row, len(s)) for row, s in zip(rows, scores, strict=True)], [r.weight for r in rows]
-    )
-    return {
-        "loss": loss,
-        "f1": choice.f1,
-        "auroc": auroc(y >= 0.5, p),
-        "brier": brier(y, p),
-    }
+    gold = [_gold(row, len(s)) for row, s in zip(data.rows, scores, strict=True)]
+    choice = choose_threshold(scores, gold, [row.weight for row in data.rows])
+    return {"loss": loss, "f1": choice.f1, "auroc": auroc(y >= 0.5, p), "brier": brier(y, p)}
 
 
 def _gold(row: Row, seen: int) -> int | None:
@@ -420,7 +436,7 @@ def _gold(row: Row, seen: int) -> int | None:
 
 @torch.no_grad()
 def score(
-    network: StepNetwork, data: Prepared, settings: TrainingSettings, team: ProcessGroup
+    network: StepNetwork, data: Prepared, settings: TrainingSettings, processes: ProcessGroup
 ) -> tuple[list[list[float]], float]:
     """Return the raw P(correct) of every kept step of every row, and the loss."""
     loss, device = open_loss(settings.loss), network.device
@@ -428,7 +444,7 @@ def score(
     p = torch.zeros(len(data.targets.p), device=device)
     sums = torch.zeros(2, device=device)
     for number, (rows, batch) in enumerate(in_order(data, micro_tokens(settings, device))):
-        if number % team.size != team.rank:
+        if number % processes.size != processes.rank:
             continue
         targets = move(data.batch(rows)[1], device)
         outs = network(batch.to(device))
@@ -436,7 +452,7 @@ def score(
         p[torch.from_numpy(places).to(device)] = p_correct(outs)
         sums[1] += counted_weight(loss, targets).sum()
         sums[0] += (step_losses(outs, targets, half, loss, settings) * targets.weight).sum()
-    team.sum([p, sums])
+    processes.sum([p, sums])
     flat = p.cpu().tolist()
     each = [flat[a:b] for a, b in zip(data.begin[:-1], data.begin[1:], strict=True)]
     return each, float(sums[0] / sums[1].clamp(min=1e-9))

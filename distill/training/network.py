@@ -156,22 +156,14 @@ def open_network(
     """
     model, trained_head = _load(base, say)
     causal = is_causal(model.config)
-    remove_dropout(model)
-    if settings.layers is not None:
-        keep_layers(model, settings.layers)
+    keep_layers(model, settings.layers)
     model.config.id2label, model.config.label2id = dict(LABELS), {name: n for n, name in LABELS.items()}
     model.config.problem_type = "single_label_classification"
-    place, old = find_head(model)
-    head = _make_head(old, settings.heads, extra, seed, trained_head)
-    setattr(place, head_name(model), head)
-    if settings.lora:
-        model = add_adapters(model, settings.lora)
-    else:
-        freeze_base(model, settings.freeze)
+    place, name = find_head(model)
+    head = _make_head(getattr(place, name), settings.heads, extra, seed, trained_head)
+    setattr(place, name, head)
+    model = adapt(model, settings)
     head.requires_grad_(True)
-    if settings.checkpointing:
-        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        enable({"use_reentrant": False})
     device = pick_device(settings.device)
     model = model.to(device)
     packs = causal and device.type == "cpu" and use_packed_attention(model)
@@ -187,7 +179,7 @@ def use_packed_attention(model: Any) -> bool:
     kinds = set(getattr(inner.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"} or getattr(inner.config, "_attn_implementation", None) != "sdpa":
         return False
-    head, was = find_head(model)[1], model.training
+    head, was = getattr(*find_head(model)), model.training
     lengths = (3, 7)
     ids = torch.arange(14, device=model.device).view(2, 7) % inner.config.vocab_size
     batch = collate(
@@ -229,8 +221,7 @@ def plain_model(network: Network) -> tuple[Any, dict[str, Tensor]]:
     with torch.no_grad():
         plain.weight.copy_(single.mean(0))
         plain.bias.copy_(single_bias.mean(0))
-    place, _ = find_head(model)
-    setattr(place, head_name(model), plain)
+    setattr(*find_head(model), plain)
     model.config.num_labels = 2
     more: dict[str, Tensor] = {}
     if network.heads > 1:
@@ -248,16 +239,10 @@ def is_causal(config: Any) -> bool:
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
-def head_name(model: Any) -> str:
-    """Return the attribute name of the classifier: "score" in causal models, "classifier" in encoders."""
+def find_head(model: Any) -> tuple[Any, str]:
+    """Return the module that holds the classifier, and its name there: "score" in causal models, "classifier" in encoders."""
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return next(name for name in ("score", "classifier") if hasattr(inner, name))
-
-
-def find_head(model: Any) -> tuple[Any, Any]:
-    """Return the module that holds the classifier, and the classifier."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return inner, getattr(inner, head_name(model))
+    return inner, next(name for name in ("score", "classifier") if hasattr(inner, name))
 
 
 def find_layers(model: Any) -> tuple[nn.Module, str, nn.ModuleList]:
@@ -326,23 +311,39 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
         )
     if has_head:
         say(f"{base} is already a process reward model: training continues from its head")
+    options = {"num_labels": 2, "ignore_mismatched_sizes": not has_head}
+    model, missing = load_base(AutoModelForTokenClassification, base, "for token classification", **options)
+    absent = [name for name in missing if name.startswith(model.base_model_prefix + ".")]
+    if absent or (has_head and missing):
+        raise InputError(base, f"its weights lack {', '.join(missing[:3])}", "copy or download it again")
+    return model, has_head
+
+
+def load_base(loader: Any, base: str, what: str, **options: Any) -> tuple[Any, list[str]]:
+    """Load a base in float32 and without dropout; return it with the names of the weights that it lacks.
+
+    `loader` is a class of transformers. Raises InputError, which says that the base cannot be opened `what`.
+    """
     try:
         with quiet():
-            model, report = AutoModelForTokenClassification.from_pretrained(
-                base,
-                num_labels=2,
-                dtype=torch.float32,
-                ignore_mismatched_sizes=not has_head,
-                output_loading_info=True,
-                trust_remote_code=False,
-                use_safetensors=True,
+            model, report = loader.from_pretrained(
+                base, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, use_safetensors=True, **options
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(base, f"it cannot be opened for token classification: {first_line(error)}", FIX) from None
-    absent = [name for name in report["missing_keys"] if name.startswith(model.base_model_prefix + ".")]
-    if absent or (has_head and report["missing_keys"]):
-        raise InputError(base, f"its weights lack {', '.join(sorted(report['missing_keys'])[:3])}", "copy or download it again")
-    return model, has_head
+        raise InputError(base, f"it cannot be opened {what}: {first_line(error)}", FIX) from None
+    remove_dropout(model)
+    return model, sorted(report["missing_keys"])
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write a model in the format of transformers. Raises OSError."""
+    from safetensors import SafetensorError
+
+    try:
+        with quiet():
+            model.save_pretrained(folder)
+    except SafetensorError as error:  # how the library reports a full disk
+        raise OSError(str(error)) from None
 
 
 def _make_head(old: Any, heads: int, extra: tuple[float, ...], seed: int, trained_head: bool) -> StepHead:
@@ -371,7 +372,10 @@ def remove_dropout(model: Any) -> None:
             module.attention_dropout = 0.0
 
 
-def keep_layers(model: Any, count: int) -> None:
+def keep_layers(model: Any, count: int | None) -> None:
+    """Remove all layers but the first `count`; None keeps them all."""
+    if count is None:
+        return
     parent, name, layers = find_layers(model)
     if count > len(layers):
         raise UsageError(f"--layers is {count}, but the base has {len(layers)} layers")
@@ -379,6 +383,18 @@ def keep_layers(model: Any, count: int) -> None:
     model.config.num_hidden_layers = count
     if getattr(model.config, "layer_types", None):
         model.config.layer_types = model.config.layer_types[:count]
+
+
+def adapt(model: Any, settings: TrainingSettings) -> Any:
+    """Return the model with adapters or with frozen weights, and with checkpointing of activations, as the settings say."""
+    if settings.lora:
+        model = add_adapters(model, settings.lora)
+    else:
+        freeze_base(model, settings.freeze)
+    if settings.checkpointing:
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
+    return model
 
 
 def freeze_base(model: Any, what: str) -> None:

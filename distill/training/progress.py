@@ -18,7 +18,7 @@ EVERY = 30.0
 
 @contextmanager
 def watching(say: Callable[[str], None]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield the callback that `loop.fit` calls with each of its records. Dev scores are always also passed to `say`."""
+    """Yield the callback that `loop.train` calls with each of its records. Dev scores are always also passed to `say`."""
     if sys.stderr.isatty():
         with _bar() as watch:
             yield watch

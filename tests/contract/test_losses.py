@@ -20,7 +20,7 @@ NAN, ROWS = float("nan"), 6
 
 
 def every_loss() -> list[tuple[str, Loss]]:
-    toy: Loss = import_module("tests.contract.toy.absolute").LOSS
+    toy: Loss = import_module("tests.contract.toy.absolute").ABSOLUTE
     return [*((name, open_loss(name)) for name in names("loss")), ("absolute", toy)]
 
 

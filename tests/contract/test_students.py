@@ -25,8 +25,9 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = registry._installed
 
     def with_toys(kind: str) -> dict[str, EntryPoint]:
-        toys = {"student": "steady", "loss": "absolute"}
-        found = {toys[kind]: EntryPoint(toys[kind], f"tests.contract.toy.{toys[kind]}", "")} if kind in toys else {}
+        toys = {"student": ("steady", "steady"), "loss": ("absolute", "absolute:ABSOLUTE")}
+        name, value = toys.get(kind, ("", ""))
+        found = {name: EntryPoint(name, f"tests.contract.toy.{value}", "")} if name else {}
         return {**installed(kind), **found}
 
     monkeypatch.setattr(registry, "_installed", with_toys)
@@ -77,6 +78,7 @@ def test_a_toy_student_goes_through_distill_score_and_card(tmp_path: Path) -> No
 @pytest.mark.usefixtures("toy")
 def test_a_toy_loss_is_listed() -> None:
     assert "absolute" in registry.names("loss")
+    assert registry.load("loss", "absolute").objective == "the absolute error of P(correct)"
 
 
 def test_scoring_with_a_verifier_imports_no_sdk() -> None:

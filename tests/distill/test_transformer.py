@@ -185,7 +185,7 @@ def test_a_full_disk_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch, tmp_p
     parameter, said = torch.nn.Parameter(torch.ones(3)), list[str]()
     optimizer = torch.optim.AdamW([parameter])
     saved = Checkpoints(tmp_path, "run", {"p": parameter}, optimizer, every=0, say=said.append)
-    log = Log(tmp_path, 0, lambda record: None, saved.warn)
+    log = Log(tmp_path, 0, saved.warn)
     log.write({"step": 1})
     state = State(step=2, best={"step": 2, "f1": None, "loss": 1.0})
 

@@ -16,7 +16,7 @@ from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError
-from critic_prm.evaluate.attacks import Attack, attack, attacks
+from critic_prm.evaluate.judges import Attack, attack, attacks
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 

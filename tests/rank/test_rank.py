@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,11 +29,7 @@ def candidate(problem: str, answer: str | None, p: Sequence[float], gold: str | 
 async def groups(
     *rows: tuple[Trajectory, Label], bound: str | None = None, by: Sequence[str] = tuple(AGGREGATIONS)
 ) -> list[Group]:
-    async def stream() -> AsyncIterator[tuple[Trajectory, Label]]:
-        for row in rows:
-            yield row
-
-    return await group_candidates(stream(), Grader(), bound, by)
+    return await group_candidates(rows, Grader(), bound, by)
 
 
 async def test_equal_answers_are_one_whatever_they_look_like() -> None:

@@ -1,1 +1,1 @@
-"""Search methods, one per file."""
+"""Search methods: coroutine functions that return the finished solutions of a search tree."""

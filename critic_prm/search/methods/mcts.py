@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from critic_prm.search.methods.beam import best_first
 from critic_prm.search.settings import SearchSettings
 from critic_prm.search.tree import Node, SearchTree
 
@@ -33,7 +34,7 @@ class Place:
         return self.most if settings.backup == "max" else self.total / self.valued
 
 
-async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
+async def mcts(tree: SearchTree, settings: SearchSettings) -> list[Node]:
     """All finished solutions in the tree, best first.
 
     A simulation descends from the root by PUCT (Rosin 2011; Silver et al. 2017), expands the leaf by `width` steps, and backs
@@ -48,7 +49,7 @@ async def search(tree: SearchTree, settings: SearchSettings) -> list[Node]:
             break
         await run.simulate(top)
     run.record(top)
-    return sorted(dict.fromkeys(run.solutions), key=lambda node: -node.rank)
+    return best_first(list(dict.fromkeys(run.solutions)))
 
 
 def urgency(q: float, prior: float, visits: int, all_visits: int, c: float) -> float:

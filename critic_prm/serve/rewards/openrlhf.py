@@ -45,7 +45,7 @@ async def answer(reward: Reward, body: Mapping[str, Any], *, missing: float | No
 
 def _solutions(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> list[Solution]:
     rows = zip_longest(queries, prompts, labels)
-    return [Solution(*problem_and_response(q, prompt), None if gold is None else str(gold)) for q, prompt, gold in rows]
+    return [Solution(*problem_and_response(query, prompt), gold) for query, prompt, gold in rows]
 
 
 def _reply(reward: Reward, rewarded: Sequence[Rewarded], missing: float | None) -> Reply:
@@ -54,13 +54,6 @@ def _reply(reward: Reward, rewarded: Sequence[Rewarded], missing: float | None) 
         return {"rewards": [], "scores": [], "extra_logs": {}}
     rewards = [reward.or_missing(one, missing) for one in rewarded]
     low, high = reward.guards.low, reward.guards.high
-    return {
-        "rewards": rewards,
-        "scores": [min(max((value - low) / (high - low), 0.0), 1.0) for value in rewards],
-        "extra_logs": {
-            "judged": [float(one.reward is not None) for one in rewarded],
-            "without_error": [float(one.without_error) for one in rewarded],
-            "steps": [float(len(one.p_correct)) for one in rewarded],
-            "kept": [one.kept for one in rewarded],
-        },
-    }
+    scores = [min(max((value - low) / (high - low), 0.0), 1.0) for value in rewards]
+    logs = {name: [one.columns[name] for one in rewarded] for name in rewarded[0].columns}
+    return {"rewards": rewards, "scores": scores, "extra_logs": logs}

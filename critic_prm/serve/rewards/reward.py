@@ -35,11 +35,12 @@ EMPTY, NO_GOLD, UNJUDGED = "empty", "no gold answer", "no step judged"
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A solution written by a policy. `gold` is the reference answer, None if there is none; critics never see it."""
+    """A solution written by a policy. `gold` is the reference answer, as text or a number, None if there is none; critics never
+    see it."""
 
     problem: str
     text: str
-    gold: str | None = None
+    gold: object = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,12 @@ class Rewarded:
     def without_error(self) -> bool:
         """Whether the solution was judged and no step was found incorrect."""
         return self.reward is not None and self.first_error == -1
+
+    @property
+    def columns(self) -> dict[str, float]:
+        """What trainers that average numbers log of every solution."""
+        judged, without_error = float(self.reward is not None), float(self.without_error)
+        return {"judged": judged, "without_error": without_error, "steps": float(len(self.p_correct)), "kept": self.kept}
 
 
 class BackgroundLoop:
@@ -207,7 +214,7 @@ class Reward:
         if not self.outcome or solution.gold is None:
             return None
         grader: Grader = self.loop.objects.setdefault("grader", Grader())
-        return await grader.same(final_answer(solution.text), solution.gold)
+        return await grader.same(final_answer(solution.text), str(solution.gold))
 
     def combine(self, steps: Sequence[str], row: Label, right: bool | None = None) -> Rewarded:
         """Compute one solution's reward from its label and whether its answer is right (None: unknown)."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -11,8 +12,6 @@ from critic_prm.serve.rewards.guards import length_correlation
 from critic_prm.serve.rewards.reward import Reward, Rewarded, Solution, shared_reward
 
 Rewards = list[float | None]
-LogMetric = Callable[[str, float], None]
-LogExtra = Callable[[str, list[Any]], None]
 
 
 def reward_function(
@@ -24,18 +23,11 @@ def reward_function(
     (for a conversation, its last user message). The gold answer is the column `gold`. A completion without a usable judgement
     gets None, and TRL leaves it out.
     """
-    opened = shared_reward(reward)
+    adapter = _Adapter(shared_reward(reward), name, problem, gold)
 
-    def critic_prm(
-        *,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        log_metric: LogMetric | None = None,
-        log_extra: LogExtra | None = None,
-        **columns: Any,
-    ) -> Rewards:
-        rewarded = opened.of(_solutions(opened, prompts, completions, columns, problem, gold))
-        return _logged(rewarded, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
+    def critic_prm(*, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Rewards:
+        rewarded = adapter.reward.of(adapter.solutions(prompts, completions, columns))
+        return adapter.logged(rewarded, prompts, **columns)
 
     critic_prm.__name__ = name
     return critic_prm
@@ -45,39 +37,62 @@ def async_reward_function(
     reward: Reward | str, *, name: str = "critic_prm", problem: str = "problem", gold: str = "gold_answer"
 ) -> Callable[..., Awaitable[Rewards]]:
     """The same as a coroutine function. TRL runs these concurrently, without blocking the thread of the training process."""
-    opened = shared_reward(reward)
+    adapter = _Adapter(shared_reward(reward), name, problem, gold)
 
-    async def critic_prm(
-        *,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        log_metric: LogMetric | None = None,
-        log_extra: LogExtra | None = None,
-        **columns: Any,
-    ) -> Rewards:
-        rewarded = await opened.of_async(_solutions(opened, prompts, completions, columns, problem, gold))
-        return _logged(rewarded, [str(prompt) for prompt in prompts], name, log_metric, log_extra)
+    async def critic_prm(*, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Rewards:
+        rewarded = await adapter.reward.of_async(adapter.solutions(prompts, completions, columns))
+        return adapter.logged(rewarded, prompts, **columns)
 
     critic_prm.__name__ = name
     return critic_prm
 
 
-def _solutions(
-    reward: Reward, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any], problem: str, gold: str
-) -> list[Solution]:
-    """Raises UsageError if the outcome is rewarded and no column has the gold answer."""
-    if reward.outcome and gold not in columns:
-        present = ", ".join(sorted(columns)) or "none"
-        raise UsageError(
-            f"the outcome is rewarded, but the data has no column {gold!r} with the gold answer; columns: {present}"
-        )
-    problems = columns.get(problem) or [text_of(prompt, "user") for prompt in prompts]
-    answers = columns[gold] if gold in columns else [None] * len(prompts)
-    texts = [text_of(completion, "assistant") for completion in completions]
-    return [
-        Solution(str(asked), text, None if answer is None else str(answer))
-        for asked, text, answer in zip(problems, texts, answers, strict=True)
-    ]
+@dataclass(frozen=True, slots=True)
+class _Adapter:
+    """A reward, the name under which its metrics are logged, and the columns of the problem and the gold answer."""
+
+    reward: Reward
+    name: str
+    problem: str
+    gold: str
+
+    def solutions(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> list[Solution]:
+        """Raises UsageError if the outcome is rewarded and no column has the gold answer."""
+        if self.reward.outcome and self.gold not in columns:
+            present = ", ".join(sorted(columns.keys() - {"log_metric", "log_extra"})) or "none"
+            raise UsageError(
+                f"the outcome is rewarded, but the data has no column {self.gold!r} with the gold answer; columns: {present}"
+            )
+        problems = columns.get(self.problem) or [text_of(prompt, "user") for prompt in prompts]
+        texts = [text_of(completion, "assistant") for completion in completions]
+        answers = columns.get(self.gold, [None] * len(prompts))
+        return [Solution(str(asked), text, gold) for asked, text, gold in zip(problems, texts, answers, strict=True)]
+
+    def logged(
+        self,
+        rewarded: Sequence[Rewarded],
+        prompts: Sequence[Any],
+        log_metric: Callable[[str, float], None] | None = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        **_: Any,
+    ) -> Rewards:
+        """The rewards, after logging how they came about."""
+        if log_metric is not None and rewarded:
+            pairs = zip(rewarded, map(str, prompts), strict=True)
+            judged = [(one, one.reward, prompt) for one, prompt in pairs if one.reward is not None]
+            lengths = [len(one.p_correct) for one, _, _ in judged]
+            correlation = length_correlation([reward for _, reward, _ in judged], lengths, [prompt for _, _, prompt in judged])
+            if correlation is not None:
+                log_metric(f"{self.name}/length_correlation", correlation)
+            log_metric(f"{self.name}/missing", 1 - len(judged) / len(rewarded))
+            if judged:
+                log_metric(f"{self.name}/steps", fmean(lengths))
+                log_metric(f"{self.name}/without_error", fmean(one.without_error for one, _, _ in judged))
+                log_metric(f"{self.name}/guarded", fmean(one.kept < 1 for one, _, _ in judged))
+        if log_extra is not None:
+            log_extra(f"{self.name}/first_error", [one.first_error for one in rewarded])
+            log_extra(f"{self.name}/status", [one.status for one in rewarded])
+        return [one.reward for one in rewarded]
 
 
 def text_of(content: Any, role: str) -> str:
@@ -93,24 +108,3 @@ def _content(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content or () if part.get("type") == "text")
-
-
-def _logged(
-    rewarded: Sequence[Rewarded], prompts: Sequence[str], name: str, log_metric: LogMetric | None, log_extra: LogExtra | None
-) -> Rewards:
-    """The rewards, after logging how they came about."""
-    if log_metric is not None and rewarded:
-        judged = [(one, one.reward, prompt) for one, prompt in zip(rewarded, prompts, strict=True) if one.reward is not None]
-        lengths = [len(one.p_correct) for one, _, _ in judged]
-        correlation = length_correlation([reward for _, reward, _ in judged], lengths, [prompt for _, _, prompt in judged])
-        if correlation is not None:
-            log_metric(f"{name}/length_correlation", correlation)
-        log_metric(f"{name}/missing", 1 - len(judged) / len(rewarded))
-        if judged:
-            log_metric(f"{name}/steps", fmean(lengths))
-            log_metric(f"{name}/without_error", fmean(one.without_error for one, _, _ in judged))
-            log_metric(f"{name}/guarded", fmean(one.kept < 1 for one, _, _ in judged))
-    if log_extra is not None:
-        log_extra(f"{name}/first_error", [one.first_error for one in rewarded])
-        log_extra(f"{name}/status", [one.status for one in rewarded])
-    return [one.reward for one in rewarded]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from critic_prm.errors import UsageError
@@ -28,7 +29,7 @@ async def compute_score(
     `concurrent` and by `rpm` and `tpm` of its judging options. Other arguments that verl passes are ignored. Raises UsageError.
     """
     reward = shared_reward(recipe)
-    [rewarded] = await reward.of_async([_solution(reward, solution_str, ground_truth, extra_info, problem)])
+    [rewarded] = await reward.of_async([_solution(solution_str, ground_truth, extra_info, problem)])
     return _row(reward, rewarded, missing)
 
 
@@ -45,44 +46,29 @@ def compute_score_sync(
 ) -> dict[str, float]:
     """The same for versions of verl that call reward functions in threads."""
     reward = shared_reward(recipe)
-    [rewarded] = reward.of([_solution(reward, solution_str, ground_truth, extra_info, problem)])
+    [rewarded] = reward.of([_solution(solution_str, ground_truth, extra_info, problem)])
     return _row(reward, rewarded, missing)
 
 
 def score_function(
     reward: Reward | str, *, problem: str = "question", missing: float | None = None
 ) -> Callable[..., Awaitable[dict[str, float]]]:
-    """A compute_score for a Reward created in Python. It is a plain coroutine function, because verl checks for that."""
-    opened = shared_reward(reward)
-
-    async def compute(
-        data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None, **_: Any
-    ) -> dict[str, float]:
-        return await compute_score(
-            data_source, solution_str, ground_truth, extra_info, recipe=opened, problem=problem, missing=missing
-        )
-
-    return compute
+    """A compute_score for a Reward created in Python. verl recognizes a partial coroutine function as one."""
+    return partial(compute_score, recipe=shared_reward(reward), problem=problem, missing=missing)
 
 
-def _solution(reward: Reward, text: str, gold: Any, extra: Mapping[str, Any] | None, problem: str) -> Solution:
+def _solution(text: str, gold: Any, extra: Mapping[str, Any] | None, problem: str) -> Solution:
     asked = (extra or {}).get(problem)
     if not isinstance(asked, str):
         present = ", ".join(sorted(extra or {})) or "nothing"
         raise UsageError(
             f"extra_info has no text under {problem!r} (keys: {present}); put the problem there, or set `problem` to its key"
         )
-    return Solution(asked, text, None if gold is None else str(gold))
+    return Solution(asked, text, gold)
 
 
 def _row(reward: Reward, rewarded: Rewarded, missing: float | None) -> dict[str, float]:
     """Floats only: verl averages every column, and takes the set of columns from the first sample. Every row has the same
     keys."""
-    row = {
-        "score": reward.or_missing(rewarded, missing),
-        "judged": float(rewarded.reward is not None),
-        "without_error": float(rewarded.without_error),
-        "steps": float(len(rewarded.p_correct)),
-        "kept": rewarded.kept,
-    }
+    row = {"score": reward.or_missing(rewarded, missing), **rewarded.columns}
     return row | ({"acc": float(bool(rewarded.right))} if reward.outcome else {})

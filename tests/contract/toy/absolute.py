@@ -22,4 +22,4 @@ def loss(out: Outputs, want: Targets, settings: TrainingSettings) -> Tensor:
     return torch.where(known, (torch.sigmoid(out.log_odds()) - torch.where(known, want.p, 0.5)).abs(), 0.0)
 
 
-LOSS = Loss(loss, mask, "labels", "the absolute error of P(correct)")
+ABSOLUTE = Loss(loss, mask, "labels", "the absolute error of P(correct)")

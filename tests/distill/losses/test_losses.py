@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from critic_prm.errors import InputError, UsageError
 from critic_prm.registry import names
 from distill.data import Row
-from distill.losses import beta_binomial, freeprm, pqm
+from distill.losses import labels, outcomes
 from distill.losses.loss import Outputs, Targets, check_rows, check_settings, open_loss
 from distill.settings import TrainingSettings
 
@@ -101,7 +101,7 @@ class TestBetaBinomial:
     @staticmethod
     def nll(mu: float, kappa: float, k: int, n: int, dtype: torch.dtype = torch.float64) -> float:
         z, votes = torch.tensor([logit(mu)], dtype=dtype), torch.tensor([[k], [n]], dtype=dtype)
-        return beta_binomial.nll(z, torch.tensor([kappa], dtype=dtype), votes[0], votes[1]).item()
+        return labels.nll(z, torch.tensor([kappa], dtype=dtype), votes[0], votes[1]).item()
 
     @pytest.mark.parametrize(
         ("mu", "kappa", "k", "n", "expected"),
@@ -137,7 +137,7 @@ class TestBetaBinomial:
             z = torch.tensor([logit(mu)], dtype=torch.float64, requires_grad=True)
             kappa = torch.tensor([8.0], dtype=torch.float64, requires_grad=True)
             three, four = torch.tensor([3.0], dtype=torch.float64), torch.tensor([4.0], dtype=torch.float64)
-            beta_binomial.nll(z, kappa, three, four).sum().backward()
+            labels.nll(z, kappa, three, four).sum().backward()
             assert z.grad is not None
             assert kappa.grad is not None
             assert kappa.grad.item() == near(by_kappa)
@@ -145,15 +145,15 @@ class TestBetaBinomial:
                 assert z.grad.item() / (mu * (1 - mu)) == near(by_mu)
 
     def test_a_mean_that_misses_lowers_kappa_and_is_not_moved_by_that(self) -> None:
-        assert beta_binomial.LOSS.extra_bias[0] == near(3.9804959)
-        start = math.log(math.expm1(8 - beta_binomial.KAPPA_MIN))
+        assert labels.BETA_BINOMIAL.extra_bias[0] == near(3.9804959)
+        start = math.log(math.expm1(8 - labels.KAPPA_MIN))
         z = torch.tensor([logit(0.25)], requires_grad=True)
         extra = torch.tensor([[start]])
         want = targets([0.75], votes=[(3, 4)])
         loss = open_loss("beta-binomial").loss(outputs(z, extra), want, settings()).sum()
         assert loss.item() == pytest.approx(2.6210388 + 0.2, abs=1e-5)
         (whole,) = torch.autograd.grad(loss, z)
-        plain = beta_binomial.nll(z, torch.tensor([8.0]), want.k, want.n).sum()
+        plain = labels.nll(z, torch.tensor([8.0]), want.k, want.n).sum()
         (alone,) = torch.autograd.grad(plain, z)
         torch.testing.assert_close(whole, alone)
 
@@ -170,7 +170,7 @@ class TestRanking:
         out = outputs([1.0, 2.0, -3.0, 0.5, 1.0, 2.0, -6.0])
         found = values("pqm", out, targets([1, 1, 0, NAN, 1, 1, 0], row=[0, 0, 0, 7, 9, 9, 9]))
         assert found == near([0.9339266, 0, 0, 0, 0.2985523, 0, 0])
-        counted = pqm.mask(targets([1, 1, 0, NAN, NAN, 1, 0], row=[0, 0, 0, 7, 9, 9, 9]))
+        counted = labels.first_labelled(targets([1, 1, 0, NAN, NAN, 1, 0], row=[0, 0, 0, 7, 9, 9, 9]))
         assert counted.tolist() == [True, False, False, False, False, True, False]
 
     def test_a_right_trajectory_has_no_virtual_step(self) -> None:
@@ -183,7 +183,7 @@ class TestBuffer:
     @staticmethod
     def value(share: float, outcome: float) -> float:
         logits = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64).log()
-        return freeprm.buffered(logits, torch.tensor([outcome]), torch.tensor([share])).item()
+        return outcomes.buffered(logits, torch.tensor([outcome]), torch.tensor([share])).item()
 
     def test_worked_numbers(self) -> None:
         assert [self.value(b, 1) for b in (0, 0.5, 1)] == near([0.6931472, 0.4307829, 0.2231436])
@@ -193,7 +193,7 @@ class TestBuffer:
 
     def test_the_buffer_alone_is_no_way_out(self) -> None:
         collapsed = torch.tensor([[0.0, 0.0, 60.0]])
-        assert freeprm.buffered(collapsed, torch.tensor([1.0]), torch.tensor([1.0])).item() == near(0)
+        assert outcomes.buffered(collapsed, torch.tensor([1.0]), torch.tensor([1.0])).item() == near(0)
         out = outputs([0.0], torch.tensor([[60.0]]))
         want = targets([NAN, NAN], outcome=[1, 1])
         both = Outputs(out.logits.repeat(2, 1), out.hidden.repeat(2, 1), out.extra.repeat(2, 1))
@@ -244,7 +244,7 @@ class TestEveryLoss:
         extra = torch.randn(6, len(loss.extra_bias), generator=generator, dtype=torch.float64, requires_grad=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.Tensor, "float", lambda self: self)
-            patch.setattr(beta_binomial, "EVIDENCE", 0.0)  # its second term is cut off from the mean on purpose
+            patch.setattr(labels, "EVIDENCE", 0.0)  # its second term is cut off from the mean on purpose
             assert torch.autograd.gradcheck(value, (logits, extra))
 
     def test_silent_where_nothing_counts(self, name: str) -> None:

@@ -42,7 +42,7 @@ async def test_a_model_that_learned_the_chats_judges_its_training_problems_right
     """Labels -> chats -> training -> greedy answers -> the style's reader -> the verdicts of the judge."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from distill.sft.asking import Answerer, first_error_named, measure
+    from distill.sft.student import Answerer, first_error_named, measure
 
     result, base = await made.overfit(tmp_path, few, short)
     assert result.metrics["dev"]["judging"] == {
