@@ -18,8 +18,7 @@ from critic_prm.registry import load
 from critic_prm.terminal import plain_table, safe_console
 
 if TYPE_CHECKING:
-    from critic_prm.data.label_rows import LabelledTrajectory
-    from critic_prm.data.trajectory import Trajectory
+    from critic_prm.data import LabelledTrajectory, Trajectory
     from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table
 
 app = typer.Typer()

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from critic_prm.data.critic import Critic
-    from critic_prm.data.judgement import Label
-    from critic_prm.data.trajectory import Trajectory
+    from critic_prm.data import Critic, Label, Trajectory
     from critic_prm.metrics.scorecard import Metric
 
 SHOWN = ("bakery-change", "bakery-change-one-free")

@@ -6,8 +6,22 @@ one trajectory.
 """
 
 from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Judgement, Label, Verdict
-from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.data.hashing import problem_key
+from critic_prm.data.judgement import Judgement, Label, Verdict, combine
+from critic_prm.data.label_rows import LabelledTrajectory, label_row, read_labels, without_labels
+from critic_prm.data.trajectory import (
+    Step,
+    Trajectory,
+    blind,
+    content_id,
+    split_steps,
+    trajectory_from_json,
+    trajectory_to_json,
+)
 from critic_prm.providers.provider import Reply, Usage
 
-__all__ = ["Critic", "Judgement", "Label", "Reply", "Step", "Trajectory", "Usage", "Verdict"]
+__all__ = [
+    "Critic", "Judgement", "Label", "LabelledTrajectory", "Reply", "Step", "Trajectory", "Usage", "Verdict",
+    "blind", "combine", "content_id", "label_row", "problem_key", "read_labels", "split_steps", "trajectory_from_json",
+    "trajectory_to_json", "without_labels",
+]  # fmt: skip

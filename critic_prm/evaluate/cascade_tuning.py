@@ -10,10 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.critics.cascade import By, verdict_on
-from critic_prm.data.critic import Critic
-from critic_prm.data.hashing import problem_key
-from critic_prm.data.judgement import Judgement, Label, combine
-from critic_prm.data.trajectory import Trajectory, blind
+from critic_prm.data import Critic, Judgement, Label, Trajectory, blind, combine, problem_key
 from critic_prm.engine.concurrency import gather_all, ordered_map
 from critic_prm.errors import CriticPrmError, InputError
 from critic_prm.metrics.bootstrap import cluster_bootstrap, paired_bootstrap

@@ -12,10 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Literal
 
-from critic_prm.data.critic import Critic
-from critic_prm.data.hashing import problem_key
-from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Trajectory
+from critic_prm.data import Critic, Label, Trajectory, Usage, problem_key
 from critic_prm.errors import InputError, UsageError
 from critic_prm.evaluate.run import DEFAULTS, Evaluation, evaluation_to_json, predict
 from critic_prm.evaluate.settings import EvaluationSettings
@@ -23,7 +20,7 @@ from critic_prm.label.stats import RunStats
 from critic_prm.metrics.bootstrap import Interval, mean_interval
 from critic_prm.metrics.scorecard import Comparison, compare
 from critic_prm.providers.models import Prices, abilities
-from critic_prm.providers.provider import Usage, stated_usage
+from critic_prm.providers.provider import stated_usage
 
 
 @dataclass

@@ -8,10 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Label
-from critic_prm.data.label_rows import label_row, read_labels
-from critic_prm.data.trajectory import Trajectory, blind
+from critic_prm.data import Critic, Label, Trajectory, blind, label_row, read_labels
 from critic_prm.errors import InputError
 from critic_prm.evaluate.settings import EvaluationSettings
 from critic_prm.label.run import label

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from critic_prm.data import Label, Trajectory, combine, label_row
 from critic_prm.data.aggregate import AGGREGATIONS, aggregate, lower_bounds, open_aggregation, spread_bounds
-from critic_prm.data.judgement import Label, combine
-from critic_prm.data.label_rows import label_row
-from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.metrics.bootstrap import REPLICATES, interval_of, of_sums, replicate, too_few

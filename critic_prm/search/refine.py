@@ -8,16 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from critic_prm.data import Critic, Judgement, Step, Trajectory, Usage, blind, combine, trajectory_to_json, without_labels
 from critic_prm.data.aggregate import aggregate, open_aggregation
-from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Judgement, combine
-from critic_prm.data.label_rows import without_labels
-from critic_prm.data.trajectory import Step, Trajectory, blind, trajectory_to_json
 from critic_prm.engine.concurrency import gather_all
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.metrics.bootstrap import mean_difference
-from critic_prm.providers.provider import Usage
 from critic_prm.search.ranking import answer_of
 from critic_prm.search.search import points
 from critic_prm.search.settings import RefineSettings

@@ -7,9 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias, cast
 
-from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Step, Trajectory
+from critic_prm.data import Critic, Label, Step, Trajectory
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.metrics.bootstrap import mean_difference, mean_interval
 from critic_prm.registry import load

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from critic_prm.data import Critic, Judgement, Step, Trajectory, Usage, combine
 from critic_prm.data.aggregate import aggregate, open_aggregation
-from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Judgement, combine
-from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.concurrency import gather_all
 from critic_prm.generate.policy.policy import Completion
 from critic_prm.providers.models import Prices
-from critic_prm.providers.provider import Usage
 from critic_prm.search.settings import SearchBudget, SearchSettings
 from critic_prm.search.stepper import SAMPLES_PER_SEED, Proposal, Stepper
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import orjson
 
 from critic_prm import signals
-from critic_prm.data.critic import Critic
-from critic_prm.data.trajectory import Trajectory
+from critic_prm.data import Critic, Trajectory
 from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.errors import CriticPrmError
 from critic_prm.serve.batching import Batcher

@@ -9,9 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Judgement, Label, combine
-from critic_prm.data.trajectory import Trajectory
+from critic_prm.data import Critic, Judgement, Label, Trajectory, combine
 from critic_prm.errors import CriticPrmError
 from critic_prm.serve.openapi import Refused
 from critic_prm.serve.settings import ServeSettings

@@ -9,9 +9,8 @@ from itertools import islice, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
+from critic_prm.data import Label, Step, Trajectory, split_steps
 from critic_prm.data.aggregate import aggregate
-from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Step, Trajectory, split_steps
 from critic_prm.serve.openapi import MAX_STEPS, Refused
 from critic_prm.serve.settings import ServeSettings
 

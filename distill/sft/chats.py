@@ -13,11 +13,10 @@ from typing import IO, Any
 
 import orjson
 
-from critic_prm.data.hashing import SPLITS, problem_key, split_of
-from critic_prm.data.label_rows import without_labels
+from critic_prm.data import problem_key, trajectory_to_json, without_labels
+from critic_prm.data.hashing import SPLITS, split_of
 from critic_prm.data.records.reading import encode
 from critic_prm.data.records.writing import new_folder
-from critic_prm.data.trajectory import trajectory_to_json
 from critic_prm.datasets.balance import Thinning
 from critic_prm.datasets.filters import CHARACTERS_A_TOKEN
 from critic_prm.datasets.rows import Row, fingerprint, read_rows

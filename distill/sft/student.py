@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from critic_prm.data import Reply, Trajectory
 from critic_prm.data.hashing import unit
-from critic_prm.data.trajectory import Trajectory
-from critic_prm.providers.provider import Reply
 from critic_prm.styles.prompt import Style, questions
 from critic_prm.styles.reader import Reading, read_reply
 from distill.sft.tokens import Tokens, ending_of, prompt_ids

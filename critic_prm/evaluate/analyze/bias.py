@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from critic_prm.data import LabelledTrajectory, problem_key
 from critic_prm.data.aggregate import aggregate, open_aggregation
-from critic_prm.data.hashing import problem_key
-from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.data.trajectory import StepLabel
 from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Effect, Table, correct, effect, first_field, mean

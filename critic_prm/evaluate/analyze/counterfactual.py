@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from critic_prm.data import Critic, Label, Step, Trajectory, problem_key
 from critic_prm.data.aggregate import Aggregation, aggregate, open_aggregation
-from critic_prm.data.critic import Critic
-from critic_prm.data.hashing import problem_key
-from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean, mean_effect, share
 from critic_prm.evaluate.run import predict

@@ -9,9 +9,8 @@ from math import comb, sqrt
 from random import Random
 from statistics import fmean, stdev
 
+from critic_prm.data import Critic, Step, Trajectory
 from critic_prm.data.aggregate import aggregate, open_aggregation
-from critic_prm.data.critic import Critic
-from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean, share, shortened
 from critic_prm.evaluate.run import predict

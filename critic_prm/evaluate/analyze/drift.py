@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from critic_prm.data.hashing import problem_key
-from critic_prm.data.label_rows import LabelledTrajectory
+from critic_prm.data import LabelledTrajectory, problem_key
 from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, correct, first_field, share
 from critic_prm.evaluate.settings import DriftSettings

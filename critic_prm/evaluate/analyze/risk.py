@@ -7,9 +7,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
+from critic_prm.data import LabelledTrajectory, problem_key
 from critic_prm.data.aggregate import aggregate, cvar, open_aggregation, posterior_cvar
-from critic_prm.data.hashing import problem_key
-from critic_prm.data.label_rows import LabelledTrajectory
 from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean_effect, shortened
 from critic_prm.evaluate.settings import RiskSettings

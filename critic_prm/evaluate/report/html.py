@@ -14,10 +14,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from critic_prm.data.judgement import STATUSES, Judgement, Label
-from critic_prm.data.label_rows import LabelledTrajectory
+from critic_prm.data import Judgement, Label, LabelledTrajectory, Trajectory
+from critic_prm.data.judgement import STATUSES
 from critic_prm.data.records.writing import encode, write_whole
-from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError
 from critic_prm.evaluate.report.runs import Run, align, difference, figures, leaves, source_of, usage_of
 

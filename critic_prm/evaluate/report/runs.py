@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 import orjson
 
-from critic_prm.data.judgement import Judgement
-from critic_prm.data.label_rows import LabelledTrajectory, is_labelled, labelled_from_json
+from critic_prm.data import Judgement, LabelledTrajectory, Trajectory, Usage, content_id
+from critic_prm.data.label_rows import is_labelled, labelled_from_json
 from critic_prm.data.records.reading import read_records
-from critic_prm.data.trajectory import Trajectory, content_id
 from critic_prm.errors import InputError, UsageError
 from critic_prm.metrics.scorecard import Case, case_of, compare, has_gold, score
 from critic_prm.metrics.scores import Array, bin_rows
 from critic_prm.providers.models import abilities
-from critic_prm.providers.provider import Usage
 
 MOST = 8
 """Maximum number of files per report."""

@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from critic_prm.critics.open import critic_in_file, open_critic
+from critic_prm.data import Critic, Label, Step, Trajectory, content_id, split_steps
 from critic_prm.data.aggregate import aggregate, open_aggregation
-from critic_prm.data.critic import Critic
-from critic_prm.data.judgement import Label
-from critic_prm.data.trajectory import Step, Trajectory, content_id, split_steps
 from critic_prm.data.trust import Origin, read_toml
 from critic_prm.engine.concurrency import gather_all
 from critic_prm.engine.options import JudgeOptions
