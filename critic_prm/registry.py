@@ -47,7 +47,7 @@ KINDS: Mapping[str, Kind] = {
     "family": Kind("critic_prm.generate.families", r"def draw\("),
     "check": Kind("critic_prm.generate.checks", r"def examine\("),
     "critic": Kind("critic_prm.critics", "CRITIC ="),
-    "search method": Kind("critic_prm.search.methods", r"async def (\w+)\(tree: SearchTree, settings: SearchSettings\)"),
+    "search method": Kind("critic_prm.search", r"async def (\w+)\(tree: SearchTree, settings: SearchSettings\)"),
     "analysis": Kind("critic_prm.evaluate.analyze", "NUMBERS"),
     "loss": Kind("distill.losses", r"([A-Z_]+) = Loss\("),
     "student": Kind("distill.students", "STUDENT ="),

@@ -103,5 +103,9 @@ def percent(value: float | None, low: float | None = None, high: float | None = 
     """Format a share in percent, with its interval if known: "71.2 [68.0, 74.1]". `sign` is "+" to show the sign."""
     if value is None:
         return "-"
-    interval = "" if low is None or high is None else f" [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
-    return f"{100 * value:{sign}.1f}{interval}"
+    return f"{100 * value:{sign}.1f}{interval(low, high, f'{sign}.1f', 100)}"
+
+
+def interval(low: float | None, high: float | None, form: str, scale: int = 1) -> str:
+    """Format an interval in brackets, after a space; "" if it is unknown."""
+    return "" if low is None or high is None else f" [{scale * low:{form}}, {scale * high:{form}}]"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from critic_prm.cli.fields import Fields
+from critic_prm.cli.options import JsonOutput
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.settings import BiasSettings, CounterfactualSettings, CreditSettings, DriftSettings, RiskSettings
 from critic_prm.option import Option
@@ -34,13 +35,9 @@ Limit = Annotated[int, typer.Option(min=1, help="Use at most N solutions, evenly
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """Where the result of an analysis goes."""
+class Output(JsonOutput):
+    """Where the result of an analysis goes, and what it is checked against."""
 
-    as_json: Annotated[bool, Option(("--json",))] = False
-    """Print JSON instead of tables."""
-    out: Annotated[Path | None, Option(("-o", "--out"), metavar="FILE")] = None
-    """Also write the JSON to this file."""
     bounds: Annotated[Path | None, Option(metavar="TOML")] = None
     """Guardrails: exit with code 3 if a number is out of bounds."""
 
@@ -207,7 +204,6 @@ def _run(name: str, critic: str, solutions: Sequence[Trajectory], settings: Any,
 
 def _finish(analysis: Analysis, output: Output, failed: bool = False) -> None:
     """Print an analysis, check it against its bounds, and exit; the exit code is 3 if a bound is broken or requests failed."""
-    from critic_prm.data.records.writing import encode, write_records
     from critic_prm.errors import UsageError
     from critic_prm.evaluate.analyze.analysis import analysis_to_json, check, read_bounds, table_of
 
@@ -215,12 +211,7 @@ def _finish(analysis: Analysis, output: Output, failed: bool = False) -> None:
     if output.bounds is not None and not bounds:
         raise UsageError(f"{output.bounds} has no bounds for this analysis; add a table [{analysis.name}]")
     checked = check(bounds, {analysis.name: analysis.numbers})
-    row = analysis_to_json(analysis)
-    if output.out is not None:
-        write_records(output.out, [row])
-    if output.as_json:
-        typer.echo(encode(row), nl=False)
-    else:
+    if output.write(analysis_to_json(analysis)):
         _print_analysis(analysis)
     if checked:
         _print_tables([table_of(checked)], stderr=output.as_json)

@@ -6,15 +6,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from critic_prm.cli.fields import Fields
+from critic_prm.cli.options import JsonOutput
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.settings import EvaluationSettings
-from critic_prm.terminal import percent, plain_table, safe_console
+from critic_prm.terminal import interval, percent, plain_table, safe_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,9 +48,8 @@ def judge_eval(
         str, typer.Option(help="How to combine judges joined by +: majority, unanimous, weighted:ACCURACIES or weighted:FILE.")
     ] = "majority",
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a fixed sample of N solutions per subset.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Also write the JSON to this file.")] = None,
     *,
+    output: JsonOutput,
     settings: Annotated[EvaluationSettings, Fields(without=("threshold", "oracle_threshold"))],
     judging: JudgeOptions,
 ) -> None:
@@ -62,7 +61,6 @@ def judge_eval(
     Example: critic-prm judge-eval openai/MODEL in.jsonl --styles stepwise,yes-no
     """
     from critic_prm.cli.running import open_judges
-    from critic_prm.data.records.writing import encode, write_records
     from critic_prm.errors import UsageError
     from critic_prm.evaluate.benchmarks import open_benchmark, read_benchmarks
     from critic_prm.evaluate.judges import JudgeCost, attacks, compare_pairs, judges_to_json, score_judge
@@ -104,14 +102,11 @@ def judge_eval(
     if attack:
         judges = [{"judge": n, "style": s, **asdict(one)} for (n, s), one in zip(pairs, resistances, strict=True)]
     row = {"judges": judges} if attack else judges_to_json(scores, comparisons)
-    if out is not None:
-        write_records(out, [row])
-    if as_json:
-        typer.echo(encode(row), nl=False)
-    elif attack:
-        _print_resistance(pairs, resistances)
-    else:
-        _print_scores(scores, comparisons)
+    if output.write(row):
+        if attack:
+            _print_resistance(pairs, resistances)
+        else:
+            _print_scores(scores, comparisons)
     runs = [one.run for one in resistances] + [one.evaluation.run for one in scores]
     raise typer.Exit(3 if any(run["labels"].get("provider_error") for run in runs) else 0)
 
@@ -160,10 +155,9 @@ def _print_resistance(pairs: Sequence[tuple[str, str]], resistances: Sequence[Re
         found = f"{one.found:,} of {one.erroneous:,} erroneous solutions"
         console.print(f"The error was found in {found}; only those were attacked.")
         if one.fell is not None:
-            low, high = one.interval.low, one.interval.high
-            interval = f" [{low:.1%}, {high:.1%}]" if low is not None and high is not None else ""
+            around = interval(one.interval.low, one.interval.high, ".1%")
             control = "" if one.by_itself is None else f"; with the control, {one.by_itself:.1%}"
-            console.print(f"The wrong step passed in {one.fell:.1%}{interval} of the attacks that could be read{control}.")
+            console.print(f"The wrong step passed in {one.fell:.1%}{around} of the attacks that could be read{control}.")
     console.print(
         "held: the same first error; fell: a later one or none; moved: an earlier one. The control is harmless:"
         " what changes with it changes by chance.",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from critic_prm.cli.fields import Fields
 from critic_prm.engine.options import JudgeOptions
@@ -29,6 +33,27 @@ class InputOptions:
 
 
 ALL_ROWS = InputOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class JsonOutput:
+    """Where the result of a command goes, besides the tables on stdout."""
+
+    as_json: Annotated[bool, Option(("--json",))] = False
+    """Print JSON instead of tables."""
+    out: Annotated[Path | None, Option(("-o", "--out"), metavar="FILE")] = None
+    """Also write the JSON to this file."""
+
+    def write(self, row: Mapping[str, Any]) -> bool:
+        """Write the result to the file and, if wanted, to stdout; return whether tables are to be printed."""
+        from critic_prm.data.records.writing import encode, write_records
+
+        if self.out is not None:
+            write_records(self.out, [row])
+        if self.as_json:
+            typer.echo(encode(row), nl=False)
+        return not self.as_json
+
 
 CacheOptions = Annotated[JudgeOptions, Fields(only=("db",))]
 BatchOptions = Annotated[JudgeOptions, Fields(only=("db", "base_url", "trust"))]

@@ -213,6 +213,12 @@ def fleiss_kappa(counts: ArrayLike) -> float | None:
     return float((observed - expected) / (1 - expected)) if expected < 1 else None
 
 
+def midranks(values: ArrayLike) -> Array:
+    """The ranks of values, from 1; equal values share their mean rank."""
+    _, place, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])
+
+
 def number(value: ArrayLike) -> float | None:
     """Convert to float, and NaN to None, because an undefined value must not be averaged."""
     plain = float(np.asarray(value))

@@ -17,7 +17,7 @@ from critic_prm.data.aggregate import AGGREGATIONS, aggregate, lower_bounds, ope
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.metrics.bootstrap import REPLICATES, interval_of, of_sums, replicate, too_few
-from critic_prm.metrics.scores import Array
+from critic_prm.metrics.scores import Array, midranks
 from critic_prm.search.settings import Pick, RankSettings
 
 CORRECT = "final_answer_correct"
@@ -268,18 +268,13 @@ def _length_correlation(groups: Iterable[Sequence[Candidate]], by: str) -> float
     """The mean rank correlation of score and number of steps, weighted by the size of the group less one."""
     correlations = []
     for candidates in groups:
-        scores = _midranks(_scores(candidates, by))
-        lengths = _midranks(np.array([len(candidate.trajectory.steps) for candidate in candidates], dtype=np.float64))
+        scores = midranks(_scores(candidates, by))
+        lengths = midranks([len(candidate.trajectory.steps) for candidate in candidates])
         if len(candidates) > 2 and scores.std() > 0 and lengths.std() > 0:
             correlations.append((float(np.corrcoef(scores, lengths)[0, 1]), len(candidates) - 1))
     if not correlations:
         return None
     return float(np.average([rho for rho, _ in correlations], weights=[n for _, n in correlations]))
-
-
-def _midranks(values: Array) -> Array:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])
 
 
 def ranked_rows(choice: Choice, card: Mapping[str, Any], by: str) -> list[dict[str, Any]]:

@@ -11,11 +11,12 @@ from critic_prm.data import Critic, Label, Step, Trajectory
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.metrics.bootstrap import mean_difference, mean_interval
 from critic_prm.registry import load
-from critic_prm.search.methods.beam import sample_within_budget
+from critic_prm.search.beam import sample_within_budget
 from critic_prm.search.ranking import Choice, Group, choose, group_candidates
 from critic_prm.search.settings import SearchBudget, SearchSettings
 from critic_prm.search.stepper import Stepper
 from critic_prm.search.tree import UNLIMITED, UNPRICED, Node, Pricing, SearchCost, SearchTree
+from critic_prm.terminal import interval
 
 DEFAULTS = SearchSettings()
 
@@ -24,7 +25,7 @@ RULES = {"best": "best score", "vote": "weighted majority", "majority": "majorit
 
 
 Method: TypeAlias = Callable[[SearchTree, SearchSettings], Awaitable[list[Node]]]
-"""A search method: a function in `methods/`. It returns the finished solutions, which are the candidates to choose from."""
+"""A search method: a function of this package. It returns the finished solutions, which are the candidates to choose from."""
 
 
 def open_method(name: str) -> Method:
@@ -200,8 +201,8 @@ class Side:
         """The share of right answers with its 95% interval over problems; None if there are none."""
         if not (hits := self.right[rule]):
             return None
-        interval = mean_interval(keys, hits)
-        return {"value": sum(hits) / len(hits), "low": interval.low, "high": interval.high}
+        around = mean_interval(keys, hits)
+        return {"value": sum(hits) / len(hits), "low": around.low, "high": around.high}
 
     def report(self, keys: Sequence[str]) -> dict[str, Any]:
         return {
@@ -279,12 +280,10 @@ class SearchStats:
 
 def points(value: float, low: float | None, high: float | None) -> str:
     """A difference of shares in percentage points, with its interval if known."""
-    interval = "" if low is None or high is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]"
-    return f"{100 * value:+.1f} points{interval}"
+    return f"{100 * value:+.1f} points{interval(low, high, '+.1f', 100)}"
 
 
 def _percent(share: dict[str, float | None] | None) -> str:
     if share is None or share["value"] is None:
         return "-"
-    value, low, high = share["value"], share["low"], share["high"]
-    return f"{100 * value:.1f}%" + ("" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]")
+    return f"{share['value']:.1%}{interval(share['low'], share['high'], '.1f', 100)}"

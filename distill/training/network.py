@@ -297,18 +297,13 @@ def _load(base: str, say: Callable[[str], None]) -> tuple[Any, bool]:
         raise InputError(base, f"it cannot be opened as a model: {first_line(error)}", FIX) from None
     architecture = (getattr(config, "architectures", None) or [""])[0]
     has_head = architecture.endswith("ForTokenClassification")
+    problem = ""
     if has_head and config.num_labels != 2:
-        raise InputError(
-            base,
-            f"it classifies tokens into {config.num_labels} classes, but a verifier has 2",
-            "name the model that it was trained from",
-        )
-    if architecture.endswith(("ForProcessRewardModel", "ForRewardModel")):
-        raise InputError(
-            base,
-            f"it is a process reward model of another kind ({architecture}), whose head does not fit",
-            "name the model that it was trained from",
-        )
+        problem = f"it classifies tokens into {config.num_labels} classes, but a verifier has 2"
+    elif architecture.endswith(("ForProcessRewardModel", "ForRewardModel")):
+        problem = f"it is a process reward model of another kind ({architecture}), whose head does not fit"
+    if problem:
+        raise InputError(base, problem, "name the model that it was trained from")
     if has_head:
         say(f"{base} is already a process reward model: training continues from its head")
     options = {"num_labels": 2, "ignore_mismatched_sizes": not has_head}

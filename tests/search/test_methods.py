@@ -12,8 +12,8 @@ from bench.simulated import SimulatedCritic, SimulatedPolicy, is_right
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.providers.models import Prices
-from critic_prm.search.methods.beam import dvts
-from critic_prm.search.methods.mcts import Place, priors, urgency
+from critic_prm.search.beam import dvts
+from critic_prm.search.mcts import Place, priors, urgency
 from critic_prm.search.search import SearchResult, SearchTask, search, search_row
 from critic_prm.search.settings import SearchBudget, SearchSettings
 from critic_prm.search.tree import Node, Pricing, SearchTree

@@ -17,6 +17,7 @@ from critic_prm.data.trust import read_toml
 from critic_prm.errors import InputError, UsageError
 from critic_prm.metrics.bootstrap import REPLICATES, Clusters, interval_of, of_sums, ratio, replicate, too_few, two_sided
 from critic_prm.metrics.scores import Array
+from critic_prm.terminal import interval
 
 T = TypeVar("T")
 Cell: TypeAlias = str | int | float | None
@@ -103,7 +104,7 @@ class Effect:
     @property
     def interval(self) -> str:
         """The interval as text; "" if unknown."""
-        return "" if self.low is None or self.high is None else f" [{self.low:.3f}, {self.high:.3f}]"
+        return interval(self.low, self.high, ".3f")
 
 
 def effect(

@@ -17,7 +17,7 @@ from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Effect, Table, correct, effect, first_field, mean
 from critic_prm.evaluate.settings import BiasSettings
 from critic_prm.metrics.bootstrap import Clusters, ratio
-from critic_prm.metrics.scores import Array
+from critic_prm.metrics.scores import Array, midranks
 
 NUMBERS = {
     "position": "correlation of a step's P(correct) with its position",
@@ -172,9 +172,8 @@ def self_preference(rows: Sequence[LabelledTrajectory], settings: BiasSettings) 
 
 def ranks(values: ArrayLike) -> Array:
     """Mid-ranks scaled to [0, 1], for rank correlations."""
-    _, place, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - (counts + 1) / 2
-    return np.asarray(middle[place] / max(1, len(place) - 1))
+    own = midranks(values)
+    return np.asarray((own - 1) / max(1, len(own) - 1))
 
 
 def within(groups: Sequence[Hashable], values: ArrayLike) -> Array:

@@ -6,13 +6,11 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from critic_prm.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from critic_prm.metrics.scores import midranks
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -97,22 +95,13 @@ def repetition(steps: Sequence[str], n: int = 4) -> list[float]:
 def length_correlation(rewards: Sequence[float], lengths: Sequence[float], groups: Sequence[Hashable]) -> float | None:
     """Spearman correlation of reward and length among solutions of one group (a prompt). It is the first sign of a policy that
     learns to exploit length. None if neither varies within any group."""
-    import numpy as np
-
     sums = np.zeros(3)
     for group in set(groups):
         places = [place for place, name in enumerate(groups) if name == group]
-        x, y = (_centred_ranks([values[place] for place in places]) for values in (rewards, lengths))
+        ranks = (midranks([values[place] for place in places]) for values in (rewards, lengths))
+        x, y = (own - own.mean() for own in ranks)
         sums += (x @ y, x @ x, y @ y)
     return float(sums[0] / np.sqrt(sums[1] * sums[2])) if sums[1] > 0 and sums[2] > 0 else None
-
-
-def _centred_ranks(values: Sequence[float]) -> NDArray[np.float64]:
-    import numpy as np
-
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - counts / 2)[place]
-    return np.asarray(ranks - ranks.mean(), dtype=np.float64)
 
 
 def clipped(p_correct: Sequence[float], eta: float) -> list[float]:

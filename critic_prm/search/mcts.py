@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from critic_prm.search.methods.beam import best_first
+from critic_prm.search.beam import best_first
 from critic_prm.search.settings import SearchSettings
 from critic_prm.search.tree import Node, SearchTree
 

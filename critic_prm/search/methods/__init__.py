@@ -1,1 +1,0 @@
-"""Search methods: coroutine functions that return the finished solutions of a search tree."""
