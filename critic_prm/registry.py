@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -22,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic_prm.errors import UsageError
+from critic_prm.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -70,6 +71,13 @@ def load(kind: str, name: str) -> Any:
     if name in _installed(kind):
         return _installed(kind)[name].load()
     raise UsageError(f"there is no {kind} {name!r}; available: {', '.join(names(kind))}")
+
+
+def extra(module: str, name: str, purpose: str) -> Any:
+    """Import an optional module. Raises ConfigError that names the extra to install."""
+    with suppress(ImportError):
+        return import_module(module)
+    raise ConfigError(f"{purpose} needs {module}; install it with: pip install 'critic-prm[{name}]'")
 
 
 def resource(name: str) -> Path:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.registry import extra
+
 
 def report(
     sources: Annotated[
@@ -31,9 +33,7 @@ def report(
     from critic_prm.evaluate.report.runs import read_runs
 
     if plots is not None:
-        from critic_prm.evaluate.report.plots import require_extra
-
-        require_extra()
+        extra("matplotlib", "plot", "a plot")
     runs = read_runs(sources)
     size = write_report(runs, out, title)
     rows = sum(len(run.rows) for run in runs)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from critic_prm.data.hashing import problem_key
-from critic_prm.data.records.containers import extra
 from critic_prm.datasets.rows import CLASSES, Row, read_rows
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import Option
+from critic_prm.registry import extra
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from critic_prm.errors import ConfigError, InputError
+from critic_prm.errors import InputError
+from critic_prm.registry import extra
 from critic_prm.serve.openapi import Refused
 from critic_prm.serve.settings import ServeSettings
 
@@ -179,13 +180,8 @@ class Connection:
 
 def require_extra() -> None:
     """Raises ConfigError if uvicorn or starlette is not installed."""
-    try:
-        import starlette
-        import uvicorn
-    except ImportError as error:
-        raise ConfigError(f"serving needs {error.name}; install it with pip install 'critic-prm[serve]'") from None
-    assert starlette
-    assert uvicorn
+    for module in ("uvicorn", "starlette"):
+        extra(module, "serve", "serving")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

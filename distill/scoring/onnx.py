@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.data.trust import Origin
-from critic_prm.errors import ConfigError, CriticPrmError, InputError, UsageError
+from critic_prm.errors import CriticPrmError, InputError, UsageError
+from critic_prm.registry import extra
 from distill.layouts import Encoded
 from distill.store import read_info, write_json
 from distill.types import Item, StepScores
@@ -67,10 +68,7 @@ def open_onnx(folder: Path, pad: int) -> OnnxRunner:
 
 def open_session(path: Path) -> Any:
     """Open an ONNX Runtime session on the CPU. Raises ConfigError if the package is missing, InputError for a damaged file."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ConfigError("ONNX needs onnx and onnxruntime; install them with: pip install 'critic-prm[onnx]'") from None
+    onnxruntime = extra("onnxruntime", "onnx", "ONNX")
     try:
         return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own exception classes, which it does not export
@@ -187,11 +185,8 @@ def write_onnx(model: Any, path: Path) -> None:
     Inputs are `input_ids` and `attention_mask` (rows, length), both dimensions dynamic; the output is `logits`. Raises
     ConfigError if packages are missing.
     """
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError:
-        raise ConfigError("ONNX needs onnx and onnxruntime; install them with: pip install 'critic-prm[onnx]'") from None
+    for module in ("onnx", "onnxscript"):
+        extra(module, "onnx", "ONNX")
     import torch
     from torch import Tensor, nn
 

@@ -6,14 +6,15 @@ import io
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
-from critic_prm.errors import ConfigError, InputError
+from critic_prm.errors import InputError
+from critic_prm.registry import extra
 
 CHUNK = 1 << 20
 PARQUET = b"PAR1"
@@ -179,15 +180,6 @@ def chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     """Yield `first`, then the chunks of `rest`."""
     yield first
     yield from rest
-
-
-def extra(module: str, name: str, purpose: str) -> Any:
-    """Import an optional module. Raises ConfigError that names the extra to install."""
-    from importlib import import_module
-
-    with suppress(ImportError):
-        return import_module(module)
-    raise ConfigError(f"{purpose} needs {module}; install it with: pip install 'critic-prm[{name}]'")
 
 
 _BATCH = 1024

@@ -20,8 +20,9 @@ from typing import Any, BinaryIO, Protocol
 import orjson
 
 from critic_prm import signals
-from critic_prm.data.records.containers import extra, write_parquet
+from critic_prm.data.records.containers import write_parquet
 from critic_prm.errors import InputError, UsageError
+from critic_prm.registry import extra
 
 SQLITE = b"SQLite format 3"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

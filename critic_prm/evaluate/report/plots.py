@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from critic_prm.errors import ConfigError, InputError
+from critic_prm.errors import InputError
 from critic_prm.evaluate.report.runs import Run, figures
+from critic_prm.registry import extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,18 +21,9 @@ DASHES = ("-", "--", ":", "-.", "-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
-def require_extra() -> None:
-    """Raises ConfigError if matplotlib is not installed."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ConfigError("plots need matplotlib; install it with pip install 'critic-prm[plot]'") from None
-    assert matplotlib
-
-
 def write_plots(runs: Sequence[Run], folder: Path, dpi: int = 300) -> list[Path]:
     """Write every chart for which these runs have data, and return the paths. Raises ConfigError, InputError."""
-    require_extra()
+    extra("matplotlib", "plot", "a plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

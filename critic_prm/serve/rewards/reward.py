@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -313,13 +314,11 @@ def _built(kind: Any, given: dict[str, Any], where: str) -> Any:
         raise UsageError(f"{where}: {error}; check the types of the values") from error
 
 
-_OPENED: dict[str, Reward] = {}
-
-
 def shared_reward(given: str | Reward) -> Reward:
     """The Reward of a TOML file, opened once per process; a Reward is returned unchanged."""
-    if isinstance(given, Reward):
-        return given
-    if given not in _OPENED:
-        _OPENED[given] = read_reward(given)
-    return _OPENED[given]
+    return given if isinstance(given, Reward) else _opened(given)
+
+
+@cache
+def _opened(path: str) -> Reward:
+    return read_reward(path)
