@@ -65,11 +65,11 @@ class Agreement(CriticStats):
         return lines
 
     def _of(self, items: Items) -> dict[str, Any]:
-        from critic_prm.metrics.scores import cohen_kappa, fleiss_kappa
-
         total = items.total()
         if not total:
             return {"judged_by_all": 0, "alike": None, "cohen_kappa": [], "fleiss_kappa": None}
+        from critic_prm.metrics.scores import cohen_kappa, fleiss_kappa
+
         columns = list(zip(*items.elements(), strict=True))
         return {
             "judged_by_all": total,

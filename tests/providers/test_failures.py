@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from bench.runs import command, environment, write_input
+from bench.runs import command, write_input
 from bench.server import Behaviour, Judge, serving
+from critic_prm.cli import main
 from critic_prm.engine.batch.collect import read_result
 from critic_prm.engine.retries import REFUSED, HealthMonitor
 from critic_prm.errors import ProviderError
@@ -236,14 +237,27 @@ def server() -> Iterator[Judge]:
         yield judge
 
 
-def label(folder: Path, url: str, rows: int, judge: str, *options: str) -> tuple[int, str, dict[str, Any]]:
-    out = folder / "labels.jsonl"
-    line = command(write_input(folder / "in.jsonl", rows), out, folder / "cache.db", url, *options, judge=judge)
-    done = subprocess.run(
-        line, env=environment(ANTHROPIC_API_KEY="sk-of-this-test"), capture_output=True, text=True, timeout=120
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr, orjson.loads(Path(f"{out}.run.json").read_bytes())
+Label = Callable[..., tuple[int, str, dict[str, Any]]]
+
+
+@pytest.fixture
+def label(tmp_path: Path, server: Judge, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Label:
+    """Labels `rows` solutions, in this process: exit code, what was said on stderr, report."""
+    for name in (name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "CRITIC_PRM_"))):
+        monkeypatch.delenv(name)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, "sk-of-this-test")
+
+    def run(rows: int, judge: str, *options: str) -> tuple[int, str, dict[str, Any]]:
+        out = tmp_path / "labels.jsonl"
+        line = command(write_input(tmp_path / "in.jsonl", rows), out, tmp_path / "cache.db", server.url, *options, judge=judge)
+        with pytest.raises(SystemExit) as end:
+            main(line[line.index("label") :])
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        return int(end.value.code or 0), said, orjson.loads(Path(f"{out}.run.json").read_bytes())
+
+    return run
 
 
 STOPS = {
@@ -261,39 +275,39 @@ STOPS = {
         ("day", "openai/m", "opens again at"),
     ],
 )
-def test_money_and_daily_limits_stop_the_run(server: Judge, tmp_path: Path, kind: str, judge: str, says: str) -> None:
+def test_money_and_daily_limits_stop_the_run(server: Judge, label: Label, kind: str, judge: str, says: str) -> None:
     """Without credit at Anthropic all 400 rows were sent and failed, exit 3; a limit of hours was asked every minute."""
     server.behave(Behaviour(latency=0.002))
-    assert label(tmp_path, server.url, 10, judge)[0] == 0
+    assert label(10, judge)[0] == 0
     assert server.seen.answers["ok"] == 10
     server.behave(Behaviour(latency=0.002, told=STOPS, faults={kind: 1.0}))
-    code, said, report = label(tmp_path, server.url, 400, judge, "--max-connections", "4")
+    code, said, report = label(400, judge, "--max-connections", "4")
     assert code == 5
     assert says in said
     assert report["exit_code"] == 5
     assert says in report["stopped_by"]
     assert server.seen.bodies.total() <= 8  # what was out when the first answer came
     server.behave(Behaviour(latency=0.002))
-    assert label(tmp_path, server.url, 20, judge)[0] == 0
+    assert label(20, judge)[0] == 0
     assert server.seen.bodies.total() == 10
 
 
-def test_a_moderated_row_fails_alone(server: Judge, tmp_path: Path) -> None:
+def test_a_moderated_row_fails_alone(server: Judge, label: Label, tmp_path: Path) -> None:
     """OpenRouter's 403 for a flagged input stopped the run, and every run after it at the same row."""
     server.behave(Behaviour(latency=0.002, told={"flagged": (403, "", MODERATED)}, marked={"Order 7:": "flagged"}))
-    code, _, report = label(tmp_path, server.url, 60, "openai/m", "--max-connections", "4")
+    code, _, report = label(60, "openai/m", "--max-connections", "4")
     assert (code, report["labels"]) == (3, {"ok": 59, "provider_error": 1})
     assert server.seen.bodies.total() == 60
     rows = [orjson.loads(line) for line in (tmp_path / "labels.jsonl").read_bytes().splitlines()]
     assert "moderation refused this row" in orjson.dumps(rows[7]).decode()
 
 
-def test_a_403_without_a_reason_fails_its_row_once_others_have_passed(server: Judge, tmp_path: Path) -> None:
+def test_a_403_without_a_reason_fails_its_row_once_others_have_passed(server: Judge, label: Label) -> None:
     server.behave(Behaviour(latency=0.002, marked={"Order 40:": "403"}))
-    code, _, report = label(tmp_path, server.url, 60, "openai/m", "--max-connections", "4")
+    code, _, report = label(60, "openai/m", "--max-connections", "4")
     assert (code, report["labels"]) == (3, {"ok": 59, "provider_error": 1})
     server.behave(Behaviour(latency=0.002, faults={"403": 1.0}))
-    assert label(tmp_path, server.url, 300, "openai/m", "--max-connections", "4")[0] == 4
+    assert label(300, "openai/m", "--max-connections", "4")[0] == 4
     assert REFUSED <= server.seen.bodies.total() <= REFUSED + 8
 
 
@@ -311,21 +325,21 @@ BROKEN_OFF = {
 }
 
 
-def test_an_answer_that_the_server_broke_off_is_asked_for_again(server: Judge, tmp_path: Path) -> None:
+def test_an_answer_that_the_server_broke_off_is_asked_for_again(server: Judge, label: Label) -> None:
     """OpenRouter's finish_reason "error" was read as a natural end, and the half answer kept for every later run."""
     server.behave(Behaviour(latency=0.002, told={"broken": (200, "", BROKEN_OFF)}, faults={"broken": 1.0}))
-    code, _, report = label(tmp_path, server.url, 1, "openai/m", "--max-retries", "1")
+    code, _, report = label(1, "openai/m", "--max-retries", "1")
     assert (code, report["labels"]) == (3, {"provider_error": 1})
     assert server.seen.bodies.total() == 2
     server.behave(Behaviour(latency=0.002))
-    assert label(tmp_path, server.url, 1, "openai/m")[0] == 0
+    assert label(1, "openai/m")[0] == 0
     assert server.seen.bodies.total() == 1
 
 
-def test_a_server_that_fails_at_every_schema_is_named(server: Judge, tmp_path: Path) -> None:
+def test_a_server_that_fails_at_every_schema_is_named(server: Judge, label: Label) -> None:
     """llama-cpp-python answers `json_schema` with HTTP 500; the json style retried that as an outage."""
     server.behave(Behaviour(latency=0.002, marked={"json_schema": "500"}))
-    code, said, _ = label(tmp_path, server.url, 20, "openai/m", "--style", "json")
+    code, said, _ = label(20, "openai/m", "--style", "json")
     assert code == 4
     assert "--no-schema" in said
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -222,8 +222,10 @@ def test_bf16_is_near(causal: Path) -> None:
     assert np.abs(scores(near, ITEMS) - scores(load_verifier(causal), ITEMS)).max() < 0.05
 
 
-@pytest.mark.parametrize("answers", [b"y\n" * 100, b""], ids=["yes to everything", "no answer"])
-def test_code_in_a_verifiers_folder_is_neither_run_nor_asked_about(causal: Path, tmp_path: Path, answers: bytes) -> None:
+@pytest.mark.parametrize("answers", ["y\n" * 100, ""], ids=["yes to everything", "no answer"])
+def test_code_in_a_verifiers_folder_is_neither_run_nor_asked_about(
+    causal: Path, tmp_path: Path, answers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """transformers asked on stdin whether to run the code that `auto_map` names, and ran it after a "y"."""
     folder, canary = tmp_path / "verifier", tmp_path / "canary"
     shutil.copytree(causal, folder)
@@ -243,9 +245,13 @@ def test_code_in_a_verifiers_folder_is_neither_run_nor_asked_about(causal: Path,
         path.write_bytes(orjson.dumps(orjson.loads(path.read_bytes()) | extra))
     rows = tmp_path / "in.jsonl"
     rows.write_text('{"id": "a", "problem": "1 + 1?", "steps": ["1 + 1 = 2"]}\n')
-    command = [sys.executable, "-m", "critic_prm", "score", str(folder), str(rows), "-o", str(tmp_path / "out.jsonl")]
-    done = subprocess.run(command, input=answers, capture_output=True, check=False)
-    assert done.returncode != 0
-    assert b"Traceback" not in done.stderr
-    assert b"[y/N]" not in done.stdout + done.stderr
+    monkeypatch.setattr(sys, "stdin", StringIO(answers))
+    with pytest.raises(SystemExit) as stopped:
+        main(["score", str(folder), str(rows), "-o", str(tmp_path / "out.jsonl")])
+    assert stopped.value.code not in (0, None)
+    said = "".join(capsys.readouterr())
+    assert "error: " in said
+    assert "Traceback" not in said
+    assert "[y/N]" not in said
+    assert sys.stdin.tell() == 0
     assert not canary.exists()
