@@ -13,7 +13,6 @@ per key and that the labels are the same.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
 import resource
@@ -31,15 +30,10 @@ from pathlib import Path
 import orjson
 
 from bench.batch_server import Fate, Office, serving
-from bench.runs import write_input
+from bench.runs import FORKS, write_input
 
 JUDGES = {"openai": ("openai/bench", "/v1"), "anthropic": ("anthropic/claude-bench", "")}
 """Provider -> (judge, what its base URL ends with)."""
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    ["openai", "anthropic", "critic_prm.cli.label", "critic_prm.label.batch_job", "critic_prm.critics.llm"]
-)
 
 
 def main() -> None:
@@ -67,7 +61,7 @@ class Run:
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.said = folder / "said.txt"
-        self.process = CONTEXT.Process(target=_child, args=(words, str(self.said)))
+        self.process = FORKS.Process(target=_child, args=(words, str(self.said)))
         self.process.start()
 
     def finish(self, timeout: float = 600.0) -> int:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sqlite3
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.runs import Server, command, environment, seen, write_input
+from bench.runs import Forked, Server, command, seen, write_input
 from critic_prm.engine.cache import Cache
 
 CONNECTIONS = 16
@@ -42,7 +42,7 @@ def crash(folder: Path, kills: int, rows: int, seed: int) -> Iterator[str]:
     latency = 0.05
     with Server("--latency", str(latency)) as server:
         whole = folder / "whole.jsonl"
-        finish(command(source, whole, folder / "whole.db", server.url, "--max-connections", "64"))
+        finish(command(source, whole, folder / "whole.db", server.url, "--max-connections", "64"), folder)
     with Server("--latency", str(latency)) as server:
         out, db = folder / "out.jsonl", folder / "cut.db"
         line = command(source, out, db, server.url, "--max-connections", str(CONNECTIONS))
@@ -51,13 +51,13 @@ def crash(folder: Path, kills: int, rows: int, seed: int) -> Iterator[str]:
         killed = 0
         while killed < kills:
             before = seen(server.url)["requests"]
-            process = subprocess.Popen(line, env=environment(), stderr=subprocess.DEVNULL)
+            process = Forked(line, folder / "said.txt")
             while seen(server.url)["requests"] == before and process.poll() is None:
                 time.sleep(0.005)
             time.sleep(drawn.uniform(0, stretch))
             if process.poll() is not None:
                 break  # it was done before we were
-            process.kill()
+            process.send_signal(signal.SIGKILL)
             process.wait()
             killed += 1
             time.sleep(latency + 0.02)  # what was out arrives at the server, and is not asked for again by a dead client
@@ -66,7 +66,7 @@ def crash(folder: Path, kills: int, rows: int, seed: int) -> Iterator[str]:
             done |= {key: bodies.get(key, 0) for key in keys(folder / "killed.db") if key not in done}
             if killed == kills // 2:
                 keep(db, folder / "half.db")
-        finish(line)
+        finish(line, folder)
         bodies = seen(server.url, "bodies")
         stats = seen(server.url)
     assert out.read_bytes() == whole.read_bytes(), "the output is not that of a run that was left alone"
@@ -117,8 +117,9 @@ def keys(db: Path) -> list[str]:
         conn.close()
 
 
-def finish(line: list[str]) -> None:
-    subprocess.run(line, env=environment(), check=True, stderr=subprocess.DEVNULL)
+def finish(line: list[str], folder: Path) -> None:
+    run = Forked(line, folder / "said.txt")
+    assert run.wait() == 0, run.said.read_text()
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,11 @@ import orjson
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
 
 SERVER = Path(__file__).resolve().with_name("server.py")
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    ["openai", "anthropic", "critic_prm.cli.label", "critic_prm.label.batch_job", "critic_prm.critics.llm"]
+)
 
 
 def trajectories(count: int) -> Iterator[Trajectory]:
@@ -45,6 +52,60 @@ def environment(**more: str) -> dict[str, str]:
     """This process's environment without what would change a run."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "ANTHROPIC_", "CRITIC_PRM_"))}
     return {**kept, "OPENAI_API_KEY": "sk-test-key-000000", **more}
+
+
+class Forked:
+    """A command line in a process of its own that starts at once, forked from one that has imported what `label` needs.
+
+    `line` is what `command` returns. What the process says on stderr is in the file `said`. `file_size` limits its files.
+    """
+
+    def __init__(self, line: Sequence[str], said: Path, *, file_size: int | None = None) -> None:
+        self.said, self._heard = said, 0
+        said.write_bytes(b"")
+        words = line[line.index("critic_prm") + 1 :]
+        self._process = FORKS.Process(target=_carry_out, args=(words, str(said), file_size))
+        self._process.start()
+
+    def says(self, text: str) -> bool:
+        """Whether it has said `text`, after what it was found to say before."""
+        said = self.said.read_text()
+        place = said.find(text, self._heard)
+        if place >= 0:
+            self._heard = place + len(text)
+        return place >= 0
+
+    def poll(self) -> int | None:
+        """Its exit code, -9 after SIGKILL; None while it runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its exit code. Raises TimeoutError, and kills it, after `timeout` seconds."""
+        self._process.join(timeout)
+        code = self._process.exitcode
+        if code is None:
+            self._process.kill()
+            raise TimeoutError(self.said.read_text())
+        return code
+
+
+def _carry_out(words: Sequence[str], said: str, file_size: int | None) -> None:
+    with open(said, "a") as stream:
+        os.dup2(stream.fileno(), 2)
+        sys.stderr = stream
+        kept = environment()
+        os.environ.clear()
+        os.environ.update(kept)
+        if file_size is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        from critic_prm.cli import main
+
+        sys.argv = ["critic-prm", *words]
+        main()
 
 
 def seen(url: str, what: str = "stats") -> dict[str, Any]:

@@ -6,11 +6,9 @@ import asyncio
 import logging
 import os
 import random
-import resource
 import signal
 import sqlite3
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import orjson
 import pytest
 
 from bench.crash import crash
-from bench.runs import command, environment, trajectories, write_input
+from bench.runs import Forked, command, trajectories, write_input
 from bench.server import Behaviour, Judge, serving
 from tests.effort import PATIENCE, until
 
@@ -38,13 +36,12 @@ class Run:
         self.out, self.db = folder / "labels.jsonl", folder / "cache.db"
         self.line = command(write_input(folder / "in.jsonl", rows), self.out, self.db, url, *options, judge=judge)
 
-    def start(self, *options: str, limit: Callable[[], None] | None = None) -> subprocess.Popen[str]:
-        return subprocess.Popen([*self.line, *options], env=environment(), stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+    def start(self, *options: str, file_size: int | None = None) -> Forked:
+        return Forked([*self.line, *options], self.out.with_name("said.txt"), file_size=file_size)
 
-    def finish(self, *options: str, limit: Callable[[], None] | None = None) -> tuple[int, str]:
-        process = self.start(*options, limit=limit)
-        said = process.communicate(timeout=PATIENCE)[1]
-        return process.returncode, said
+    def finish(self, *options: str, file_size: int | None = None) -> tuple[int, str]:
+        process = self.start(*options, file_size=file_size)
+        return process.wait(PATIENCE), process.said.read_text()
 
     def report(self) -> dict[str, Any]:
         found: dict[str, Any] = orjson.loads(Path(f"{self.out}.run.json").read_bytes())
@@ -57,13 +54,14 @@ class Run:
         return int(sqlite3.connect(self.db).execute("SELECT count(*) FROM reply").fetchone()[0])
 
 
-def says(process: subprocess.Popen[str], text: str) -> None:
-    """Read what a process says until `text` is in a line of it."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if text in line:
-            return
-    raise AssertionError(f"it ended without {text!r}")
+def says(process: Forked, text: str) -> None:
+    """Wait until a process says `text`."""
+
+    def said() -> bool:
+        over = process.poll() is not None
+        return process.says(text) or (over and pytest.fail(f"it ended without {text!r}: {process.said.read_text()}"))
+
+    until(said, text)
 
 
 def test_a_run_and_what_it_says_of_itself(server: Judge, tmp_path: Path) -> None:
@@ -146,8 +144,7 @@ def test_an_interrupt_brings_in_what_is_out_and_running_again_goes_on(server: Ju
     process.send_signal(signal.SIGINT)
     says(process, "brought in")
     server.release(all_later=True)
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    assert process.wait(PATIENCE) == 130
     assert run.kept() == server.seen.answers["ok"] == server.seen.bodies.total()
     assert run.report()["exit_code"] == 130
     server.behave(Behaviour(latency=0.002))
@@ -166,8 +163,7 @@ def test_a_second_interrupt_stops_at_once(server: Judge, tmp_path: Path) -> None
     says(process, "press Ctrl-C again")
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    assert process.wait(PATIENCE) == 130
     assert not server.seen.answers
 
 
@@ -176,8 +172,7 @@ def test_an_interrupt_ends_a_wait_for_the_rate_limit(server: Judge, tmp_path: Pa
     process = Run(tmp_path, 20, server.url).start()
     until(lambda: server.seen.answers["429"] > 0)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    assert process.wait(PATIENCE) == 130
 
 
 def test_the_number_of_connections_can_be_changed_while_running(server: Judge, tmp_path: Path) -> None:
@@ -198,8 +193,7 @@ def test_the_number_of_connections_can_be_changed_while_running(server: Judge, t
     process.send_signal(signal.SIGINT)
     says(process, "brought in")
     server.release(all_later=True)
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    assert process.wait(PATIENCE) == 130
     assert server.seen.most_out == 32
 
 
@@ -218,11 +212,10 @@ def test_eight_processes_on_one_cache(server: Judge, tmp_path: Path) -> None:
         own = tmp_path / f"in{k}.jsonl"
         own.write_bytes(b"".join(drawn.sample(rows, len(rows))))
         line = command(own, tmp_path / f"out{k}.jsonl", tmp_path / "cache.db", server.url, "--max-connections", "8")
-        runs.append(subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True))
+        runs.append(Forked(line, tmp_path / f"said{k}.txt"))
     for run in runs:
-        said = run.communicate(timeout=PATIENCE)[1]
-        assert run.returncode == 0, said
-        assert "locked" not in said
+        assert run.wait(PATIENCE) == 0, run.said.read_text()
+        assert "locked" not in run.said.read_text()
     labels = [
         {row["id"]: row["first_error"] for row in map(orjson.loads, (tmp_path / f"out{k}.jsonl").read_bytes().splitlines())}
         for k in range(8)
@@ -233,17 +226,14 @@ def test_eight_processes_on_one_cache(server: Judge, tmp_path: Path) -> None:
     # Bought twice is only what two of them asked for at the same moment, before either had it.
     assert server.seen.bodies.total() < 200 * 8 / 2
     again = command(source, tmp_path / "again.jsonl", tmp_path / "cache.db", server.url, "--offline")
-    assert subprocess.run(again, env=environment(), stderr=subprocess.DEVNULL, check=False).returncode == 0
+    assert Forked(again, tmp_path / "again.txt").wait(PATIENCE) == 0
 
 
 def test_a_disk_that_fills_up_stops_the_run_and_damages_nothing(server: Judge, tmp_path: Path) -> None:
     server.behave(Behaviour(latency=0.001))
 
-    def small() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-
     run = Run(tmp_path, 300, server.url, "--max-connections", "4")
-    code, said = run.finish(limit=small)
+    code, said = run.finish(file_size=400_000)
     assert code == 1
     assert "error: " in said
     assert "Traceback" not in said
