@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.option import Option
 from critic_prm.search.settings import RankSettings
 from critic_prm.terminal import percent, plain_table, safe_console
 
 if TYPE_CHECKING:
     from critic_prm.search.ranking import Choice, Point, Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class RankOptions:
+    """How candidates are read and judged, and what is written."""
+
+    critic: str | None = None
+    """A verifier folder, `rules`, a .toml file or provider/MODEL; default: use the scores in CANDIDATES."""
+    out: Annotated[str | None, Option(("-o", "--out"), metavar="FILE")] = None
+    """Write all candidates, best first; `rank` can read this file."""
+    floor: float | None = None
+    """Keep problems whose chosen candidate scores at least this; escalate the others."""
+    kept: Annotated[str | None, Option(metavar="FILE")] = None
+    """Write the chosen candidate of each problem that is kept."""
+    escalate: Annotated[str | None, Option(metavar="FILE")] = None
+    """Write the chosen candidates that score below --floor."""
+    samples: Annotated[int, Option(min=1)] = 1
+    """Judgements per candidate."""
+    as_json: Annotated[bool, Option(("--json",))] = False
+    """Print JSON instead of the tables."""
+    format: Annotated[str, Option(("--from",))] = "auto"
+    """Input format."""
 
 
 def rank(
@@ -23,27 +46,8 @@ def rank(
             metavar="CANDIDATES", help="Several solutions per problem: a label file, or trajectories with --critic."
         ),
     ],
-    critic: Annotated[
-        str | None,
-        typer.Option(help="A verifier folder, `rules`, a .toml file or provider/MODEL; default: use the scores in CANDIDATES."),
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option("-o", "--out", metavar="FILE", help="Write all candidates, best first; `rank` can read this file."),
-    ] = None,
-    floor: Annotated[
-        float | None, typer.Option(help="Keep problems whose chosen candidate scores at least this; escalate the others.")
-    ] = None,
-    kept: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the chosen candidate of each problem that is kept.")
-    ] = None,
-    escalate: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the chosen candidates that score below --floor.")
-    ] = None,
-    samples: Annotated[int, typer.Option(min=1, help="Judgements per candidate.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the tables.")] = False,
-    format: Annotated[str, typer.Option("--from", help="Input format.")] = "auto",
     *,
+    options: RankOptions,
     settings: RankSettings,
     judging: JudgeOptions,
 ) -> None:
@@ -70,9 +74,9 @@ def rank(
     from critic_prm.label.stats import RunStats
     from critic_prm.search import ranking as library
 
-    if escalate and floor is None:
+    if options.escalate and options.floor is None:
         raise UsageError("--escalate needs --floor: the score below which a candidate is escalated")
-    opened = None if critic is None else open_critic(critic, judging)
+    opened = None if options.critic is None else open_critic(options.critic, judging)
     tally, grader = RunStats(), Grader()
     card: dict[str, Any] = {} if opened is None else dict(opened.card)
 
@@ -85,10 +89,10 @@ def rank(
                     card.update(row.critic)
             else:
                 # The gold labels are hidden: a judge that saw them would rank too well.
-                solutions = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, format))
+                solutions = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, options.format))
                 workers = judging.max_connections
                 async with watched(opened, tally):
-                    judged = predict(opened, solutions, samples=samples, workers=workers, tally=tally)
+                    judged = predict(opened, solutions, samples=options.samples, workers=workers, tally=tally)
                     rows = [(trajectory, label) async for _, trajectory, label in judged]
             groups = await library.group_candidates(rows, grader, settings.bound, (*AGGREGATIONS, settings.by))
             return library.rank(groups, settings)
@@ -99,12 +103,12 @@ def rank(
     messages = [line for stats in opened.stats for line in stats.lines()] if opened is not None else []
     for message in filter(None, (grader.note, *messages)):
         typer.echo(message, err=True)
-    passed = [floor is None or (choice.score is not None and choice.score >= floor) for choice in ranking.choices]
     parts = {
-        "kept": [choice for choice, passes in zip(ranking.choices, passed, strict=True) if passes],
-        "escalated": [choice for choice, passes in zip(ranking.choices, passed, strict=True) if not passes],
+        "kept": [choice for choice in ranking.choices if choice.reaches(options.floor)],
+        "escalated": [choice for choice in ranking.choices if not choice.reaches(options.floor)],
     }
-    for path, choices, most in ((out, ranking.choices, None), (kept, parts["kept"], 1), (escalate, parts["escalated"], 1)):
+    files = ((options.out, ranking.choices, None), (options.kept, parts["kept"], 1), (options.escalate, parts["escalated"], 1))
+    for path, choices, most in files:
         if path is not None:
             write_records(path, (row for choice in choices for row in library.ranked_rows(choice, card, settings.by)[:most]))
     candidates = [candidate for choice in ranking.choices for candidate in choice.group.candidates]
@@ -119,13 +123,13 @@ def rank(
         "known": ranking.known,
         "failed": failed,
         "accuracy": _accuracy(ranking.choices),
-        "floor": floor,
+        "floor": options.floor,
         **{name: {"problems": len(choices), "accuracy": _accuracy(choices)} for name, choices in parts.items()},
         "curves": {name: [asdict(point) for point in points] for name, points in ranking.curves.items()},
         "length": {name: asdict(length) for name, length in ranking.length.items()},
         "run": tally.report(opened.client if opened is not None else None),
     }
-    if as_json:
+    if options.as_json:
         typer.echo(encode(row), nl=False)
     else:
         _print(ranking, row)

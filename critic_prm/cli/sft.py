@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from critic_prm.option import Option
 from critic_prm.terminal import plain_table, safe_console
 from distill.settings import ChatOptions, TrainingSettings
 
@@ -15,22 +17,27 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+@dataclass(frozen=True, slots=True)
+class SftOptions:
+    """What the chats are made from, besides label files."""
+
+    db: Path | None = None
+    """Train on the raw replies in this cache instead of the critiques in LABELS."""
+    tokenizer: str | None = None
+    """Count tokens with this model's tokenizer; default: estimate them."""
+    exclude: Annotated[tuple[str, ...], Option(metavar="FILE")] = ()
+    """Leave out problems of this benchmark; may be repeated."""
+    as_json: Annotated[bool, Option(("--json",))] = False
+    """Print sft.json to stdout."""
+
+
 def sft(
     labels: Annotated[
         list[str], typer.Argument(metavar="LABELS...", help="Label files of a judge, or published critiques with gold labels.")
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write.")],
-    db: Annotated[
-        Path | None, typer.Option(help="Train on the raw replies in this cache instead of the critiques in LABELS.")
-    ] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Count tokens with this model's tokenizer; default: estimate them.")
-    ] = None,
-    exclude: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Leave out problems of this benchmark; may be repeated.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print sft.json to stdout.")] = False,
     *,
+    given: SftOptions,
     options: ChatOptions,
 ) -> None:
     """Write verified critiques as chats for supervised fine-tuning of a small judge.
@@ -44,9 +51,10 @@ def sft(
     """
     from distill.sft.chats import MARK, build_chats, counted_by, stored_in
 
-    summary = build_chats(labels, out, options, exclude=exclude or (), counting=counted_by(tokenizer), stored=stored_in(db))
+    counting, stored = counted_by(given.tokenizer), stored_in(given.db)
+    summary = build_chats(labels, out, options, exclude=given.exclude, counting=counting, stored=stored)
     print_chats(summary, out, safe_console(stderr=True))
-    if as_json:
+    if given.as_json:
         typer.echo((out / MARK).read_text(encoding="utf-8"), nl=False)
 
 

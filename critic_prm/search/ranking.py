@@ -70,6 +70,10 @@ class Choice:
     def taken(self) -> Candidate:
         return self.group.candidates[self.order[0]]
 
+    def reaches(self, floor: float | None) -> bool:
+        """Whether the score is at least `floor`; always true without one."""
+        return floor is None or (self.score is not None and self.score >= floor)
+
 
 @dataclass(frozen=True, slots=True)
 class Length:

@@ -42,8 +42,9 @@ class Batcher:
     critic: Critic
     settings: ServeSettings
     judged: Callable[[int], None] = lambda size: None
+    waiting: int = 0
+    """Number of queued trajectories that are not in a batch yet."""
     _queue: deque[tuple[_Ticket, int]] = field(default_factory=deque)
-    _waiting: int = 0
     _more: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _speed: float = 0.0
@@ -63,11 +64,6 @@ class Batcher:
         self._queue.clear()
 
     @property
-    def waiting(self) -> int:
-        """Number of queued trajectories that are not in a batch yet."""
-        return self._waiting
-
-    @property
     def batch(self) -> int:
         return self.settings.max_batch or min(self.critic.batch, MAX_LOCAL_BATCH)
 
@@ -82,25 +78,25 @@ class Batcher:
         if not trajectories:
             future.set_result([])
             return future
-        if self._waiting and self._waiting + len(trajectories) > self.settings.max_queue:
+        if self.waiting and self.waiting + len(trajectories) > self.settings.max_queue:
             seconds = self._retry_after()
-            raise Refused(429, f"{self._waiting} solutions are waiting; try again in {seconds} s", retry_after=str(seconds))
+            raise Refused(429, f"{self.waiting} solutions are waiting; try again in {seconds} s", retry_after=str(seconds))
         ticket = _Ticket(trajectories, future, [None] * len(trajectories), len(trajectories))
         self._queue.extend((ticket, index) for index in range(len(trajectories)))
-        self._waiting += len(trajectories)
+        self.waiting += len(trajectories)
         self._more.set()
         return future
 
     def _retry_after(self) -> int:
         """The estimated time, in whole seconds, until there is room in the queue."""
-        seconds = self._waiting / self._speed if self._speed else 1.0
+        seconds = self.waiting / self._speed if self._speed else 1.0
         return min(max(math.ceil(seconds), 1), 60)
 
     def _take(self) -> list[tuple[_Ticket, int]]:
         part: list[tuple[_Ticket, int]] = []
         while self._queue and len(part) < self.batch:
             ticket, index = self._queue.popleft()
-            self._waiting -= 1
+            self.waiting -= 1
             if not ticket.done.done():
                 part.append((ticket, index))
         if not self._queue:

@@ -110,12 +110,9 @@ class Answerer:
             do_sample=False, max_new_tokens=self.limit, eos_token_id=stops, pad_token_id=stops[0], use_cache=True
         )
         lengths = np.array([len(prompt) for prompt in prompts])
-        order = np.argsort(-lengths, kind="stable")
         replies: dict[int, Reply] = {}
-        start = 0
-        while start < len(order):
-            width = int(lengths[order[start]])
-            part = order[start : start + max(1, PLACES // (width + self.limit))]
+        for part in micro(np.arange(len(prompts)), lengths + self.limit, PLACES):
+            width = int(lengths[part].max())
             ids, mask = np.full((len(part), width), stops[0], np.int64), np.zeros((len(part), width), np.int64)
             for row, number in enumerate(part):
                 size = int(lengths[number])
@@ -126,7 +123,6 @@ class Answerer:
             )
             for number, row in zip(part, generated[:, width:].tolist(), strict=True):
                 replies[int(number)] = self._reply(row, stops)
-            start += len(part)
         return [replies[number] for number in range(len(prompts))]
 
     def _reply(self, ids: list[int], stops: Sequence[int]) -> Reply:

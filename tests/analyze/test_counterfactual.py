@@ -11,8 +11,8 @@ from critic_prm.critics.rules import RuleCritic
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
-from critic_prm.evaluate.analyze.analysis import spread_out
-from critic_prm.evaluate.analyze.counterfactual import HARMLESS, INTERVENTIONS, MASK, NUMBERS, counterfactual
+from critic_prm.evaluate.analyze.analysis import HIDDEN, spread_out
+from critic_prm.evaluate.analyze.counterfactual import HARMLESS, INTERVENTIONS, NUMBERS, counterfactual
 from critic_prm.evaluate.settings import CounterfactualSettings
 from tests.analyze.conftest import Simulated, sums
 
@@ -22,7 +22,7 @@ RIGHT = {(solution.problem, text) for solution in sums(100) for text in solution
 def sound(trajectory: Trajectory, step: int) -> float:
     """What a critic says who knows every right step."""
     text = trajectory.texts[step]
-    return 0.9 if (trajectory.problem, text.removesuffix(HARMLESS)) in RIGHT or text == MASK else 0.1
+    return 0.9 if (trajectory.problem, text.removesuffix(HARMLESS)) in RIGHT or text == HIDDEN else 0.1
 
 
 async def test_a_critic_that_reacts_passes() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError, UsageError
-from critic_prm.evaluate.analyze.credit import EXACT, HIDDEN, NUMBERS, credit, needed, sampled_shapley, shapley
+from critic_prm.evaluate.analyze.analysis import HIDDEN
+from critic_prm.evaluate.analyze.credit import EXACT, NUMBERS, credit, needed, sampled_shapley, shapley
 from critic_prm.evaluate.settings import CreditSettings
 from tests.analyze.conftest import Simulated
 

@@ -15,9 +15,12 @@ from critic_prm import registry
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import read_toml
 from critic_prm.errors import InputError, UsageError
-from critic_prm.metrics.bootstrap import REPLICATES, Clusters, interval_of, of_sums, ratio, replicate, too_few, two_sided
+from critic_prm.metrics.bootstrap import REPLICATES, Clusters, bootstrap, of_sums, ratio, two_sided
 from critic_prm.metrics.scores import Array
 from critic_prm.terminal import interval
+
+HIDDEN = "(this step is not shown)"
+"""Text in place of a step that is hidden from the critic."""
 
 T = TypeVar("T")
 Cell: TypeAlias = str | int | float | None
@@ -124,14 +127,8 @@ def effect(
     if np.isnan(value):
         return Effect(None, n=n)
     clusters = Clusters(problems)
-    if too_few(clusters.count):
-        return Effect(value, n=n)
-    try:
-        values, _ = replicate(of_sums(clusters.sums(features), statistic), clusters.count, replicates, seed)
-    except ValueError:
-        return Effect(value, n=n)
-    interval = interval_of(values, clusters.count)
-    return Effect(value, interval.low, interval.high, two_sided(values), n)
+    around, values = bootstrap(of_sums(clusters.sums(features), statistic), clusters.count, replicates, seed)
+    return Effect(value, around.low, around.high, None if values is None else two_sided(values), n)
 
 
 def mean_effect(

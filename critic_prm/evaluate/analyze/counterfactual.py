@@ -9,7 +9,7 @@ from random import Random
 from critic_prm.data import Critic, Label, Step, Trajectory, problem_key
 from critic_prm.data.aggregate import Aggregation, aggregate, open_aggregation
 from critic_prm.errors import InputError
-from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean, mean_effect, share
+from critic_prm.evaluate.analyze.analysis import HIDDEN, Analysis, Cell, Table, mean, mean_effect, share
 from critic_prm.evaluate.run import predict
 from critic_prm.evaluate.settings import CounterfactualSettings
 from critic_prm.generate.planting import place_of, plant
@@ -28,7 +28,6 @@ NUMBERS = {
 }
 KINDS = ("number", "operator", "sign", "unit", "substitution")
 """Kinds of errors that are injected, and verified to be errors, without a model."""
-MASK = "(this step is not shown)"
 HARMLESS = " We note this and go on."
 REACTS = 0.05
 """A mean reaction below this is treated as none, even if it is significant."""
@@ -72,7 +71,7 @@ def harmless(solution: Trajectory, at: int, first: int, rng: Random) -> Change |
 
 def mask(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:
     """Replace the step by a placeholder."""
-    return _replaced("mask", solution, at, first, MASK)
+    return _replaced("mask", solution, at, first, HIDDEN)
 
 
 def drop(solution: Trajectory, at: int, first: int, rng: Random) -> Change | None:

@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from critic_prm.data import Critic, Step, Trajectory
 from critic_prm.data.aggregate import aggregate, open_aggregation
 from critic_prm.errors import InputError
-from critic_prm.evaluate.analyze.analysis import Analysis, Cell, Table, mean, share, shortened
+from critic_prm.evaluate.analyze.analysis import HIDDEN, Analysis, Cell, Table, mean, share, shortened
 from critic_prm.evaluate.run import predict
 from critic_prm.evaluate.settings import CreditSettings
 from critic_prm.label.stats import RunStats
@@ -26,7 +26,6 @@ NUMBERS = {
 }
 EXACT = 6
 """Maximum number of steps for exact values, which need 2^n scores."""
-HIDDEN = "(this step is not shown)"
 
 NOTHING = 1e-9
 
