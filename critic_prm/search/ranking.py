@@ -199,15 +199,16 @@ def choose(group: Group, by: str = "min", pick: Pick = "best") -> Choice:
     keys = [-np.inf if score is None else score for score in scores]
     means = [candidate.scores["mean"] or 0.0 for candidate in group.candidates]
     order = sorted(range(len(keys)), key=lambda place: (-keys[place], -means[place]))
-    winner = _voted(group, scores) if pick == "vote" else None
+    winner = voted(group, scores) if pick == "vote" else None
     if winner is not None:
         order.sort(key=lambda place: group.candidates[place].answer != winner)
     return Choice(group, tuple(order), scores[order[0]])
 
 
-def _voted(group: Group, scores: Sequence[float | None]) -> int | None:
+def voted(group: Group, scores: Sequence[float | None] = ()) -> int | None:
+    """The answer with the largest sum of scores, or with the most votes without scores; None if there are no answers."""
     totals: dict[int, tuple[float, float]] = {}
-    weights = scores if any(scores) else [1.0] * len(scores)
+    weights = scores if any(scores) else [1.0] * len(group.candidates)
     for candidate, weight in zip(group.candidates, weights, strict=True):
         if candidate.answer >= 0:
             total, most = totals.get(candidate.answer, (0.0, 0.0))

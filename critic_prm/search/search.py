@@ -12,7 +12,7 @@ from critic_prm.generate.policy.answers import Grader
 from critic_prm.metrics.bootstrap import mean_difference, mean_interval
 from critic_prm.registry import load
 from critic_prm.search.beam import sample_within_budget
-from critic_prm.search.ranking import Choice, Group, choose, group_candidates
+from critic_prm.search.ranking import Choice, Group, choose, group_candidates, voted
 from critic_prm.search.settings import SearchBudget, SearchSettings
 from critic_prm.search.stepper import Stepper
 from critic_prm.search.tree import UNLIMITED, UNPRICED, Node, Pricing, SearchCost, SearchTree
@@ -63,9 +63,8 @@ class Outcome:
         if rule == "pass":
             return any(candidate.right for candidate in candidates)
         if rule == "majority":
-            answers = [candidate.answer for candidate in candidates if candidate.answer >= 0]
-            most = max(dict.fromkeys(answers), key=answers.count, default=None)
-            return any(candidate.right for candidate in candidates if candidate.answer == most)
+            winner = voted(self.group)
+            return any(candidate.right for candidate in candidates if candidate.answer == winner)
         choice = self.best if rule == "best" else self.vote
         assert choice is not None
         return choice.taken.right
