@@ -33,21 +33,10 @@ async def compute_score(
     return _row(reward, rewarded, missing)
 
 
-def compute_score_sync(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: Mapping[str, Any] | None = None,
-    *,
-    recipe: str | Reward,
-    problem: str = "question",
-    missing: float | None = None,
-    **_: Any,
-) -> dict[str, float]:
-    """The same for versions of verl that call reward functions in threads."""
+def compute_score_sync(*arguments: Any, recipe: str | Reward, **options: Any) -> dict[str, float]:
+    """The same, with the same arguments, for versions of verl that call reward functions in threads."""
     reward = shared_reward(recipe)
-    [rewarded] = reward.of([_solution(solution_str, ground_truth, extra_info, problem)])
-    return _row(reward, rewarded, missing)
+    return reward.loop.submit(compute_score(*arguments, recipe=reward, **options)).result()
 
 
 def score_function(
