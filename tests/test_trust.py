@@ -494,7 +494,7 @@ def test_every_option_of_a_stage_is_classed() -> None:
             "prices",
             "ray_address",
             "service_tier",
-            "setting",
+            "set",
             "sources",
             "student",
             "styles",

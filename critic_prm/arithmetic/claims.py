@@ -38,7 +38,7 @@ def term(side: Side, reading: Reading = PLAIN, letters: Mapping[str, Value] | No
     return Term(side, *parse(side.tokens, reading, letters))
 
 
-_NUMBER = Shape(0, False, False, False, False, False, frozenset())
+_NUMBER = Shape()
 
 
 def holds(a: Term, relation: str, b: Term) -> bool:
@@ -160,22 +160,21 @@ def _share(a: Term) -> bool:
 
 def second_reading(a: Term, relation: str, b: Term, letters: Mapping[str, Value] | None) -> bool:
     """Return whether the relation holds under another reading of its ambiguous parts."""
-    either = [x or y for x, y in zip(a.shape, b.shape, strict=True)]
-    shape = Shape(*either)  # type: ignore[arg-type]
+    one, other = a.shape, b.shape
     options = [PLAIN]
-    if shape.percent:
+    if one.percent or other.percent:
         options.append(Reading(percent=1))
-    if shape.juxtaposed:
+    if one.juxtaposed or other.juxtaposed:
         options += [Reading(mixed=False), Reading(mixed=False, strong=True)]
-    if shape.juxtaposed or shape.divides:
+    if one.juxtaposed or other.juxtaposed or one.divides or other.divides:
         options.append(Reading(strong=True))
-    if shape.powers:
+    if one.powers or other.powers:
         options.append(Reading(signed=True))
     if len(options) == 1:
         return False
-    left, right = (_readings(x.side, options, letters) for x in (a, b))
+    left, right = (_readings(term.side, options, letters) for term in (a, b))
     try:
-        return any(holds(one, relation, two) for one in left for two in right)
+        return any(holds(x, relation, y) for x in left for y in right)
     except Unreadable:
         return False
 

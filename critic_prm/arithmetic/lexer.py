@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
 from pathlib import Path
@@ -65,75 +65,13 @@ _SYMBOLS: dict[str, tuple[str, str]] = {
 }
 """The kind and the text of the token of each symbol and LaTeX command."""
 
-_WORD = r"\w*(?:(?<=_)\{[^{}\s]{1,12}\})?(?:[-'’][^\W\d_]\w*)*"
-_RULES = (
-    ("word", r"[^\W\d_acdefgGiLlMmnrstπ½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⁰¹²³⁴⁵⁶⁷⁸⁹]" + _WORD),
-    ("bracket", r"[()\[\]{}（）]"),
-    ("command", r"\\(?:[afghijknqruwxyzA-Z][A-Za-z]*|[^A-Za-z\[\]\\])"),
-    ("whole", r"\d\d*(?![\d:.,{\\CeEstnr]|[ ]:|\s?[apo])"),
-    ("ordinal", r"\d\d*(?:st|nd|rd|th)\b"),
-    ("clock", r"\d\d*(?:(?::\d+)+|(?:\.\d+)?(?:[ ]:[ ]|:)(?=\d)|\s?(?:[ap]\.?m\b\.?|o'clock)|(?:\.\d+){2,})"),
-    ("choose", r"\d\d{0,2}C\d{1,3}\b"),
-    ("number", r"\d(?:\d{0,2}(?:(?:,|\{,\}|\\,|,\\!)\d{3})+(?![\d])|\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?!\w))?"),
-    ("root", r"sqrt(?=[ ]?\()"),
-    ("equals", r"[aei](?<!or[ ].)(?:(?<=i)s[ ]equals?|(?<=a)re[ ]equals?|(?<=e)quals?)(?:[ ]to)?\b(?!-)"),
-    (
-        "function",
-        r"[acdefgGLlMmnrst](?:rc(?<=arc)(?:sin|cos|tan|cot|sec|csc)h?|in(?:(?<=sin)h?|(?<=min))|os(?<=cos)h?|an(?<=tan)h?|"
-        r"ot(?<=cot)h?|ec(?<=sec)h?|sc(?<=csc)h?|bs(?<=abs)|eil(?<=ceil)|og(?<=log)|n(?<=ln)|cm(?<=lcm)|CM(?<=LCM)|cd(?<=gcd)|"
-        r"CD(?<=GCD)|ax(?<=max)|od(?<=mod)|OD(?<=MOD)|xp(?<=exp)|loor(?<=floor)|et(?<=det)|ound(?<=round)|"
-        r"[CP]r(?<=n[CP]r))(?![^\W\d_])",
-    ),
-    ("word", r"[acdefgGiLlMmnrst]" + _WORD),
-    ("line", r"\n"),
-    ("line", r"\$\$"),
-    ("money", r"[$€£¥₹]"),
-    ("degree", r"\\(?:degree|circ)"),
-    ("label", r"\\(?:text|mathrm|mbox|textbf|textit|operatorname|textrm)\s*\{[^{}]{0,80}\}(?:\^\{?[23]\}?)?"),
-    ("dots", r"\\(?:[lcv]?dots[bc]?|overline|bar)"),
-    ("line", r"\\(?:[\[\]]|\\(?:\[[^\]\n]{0,9}\])?)"),
-    ("odd", r"\\(?:[pm]{2}|equiv|cong|sim|pmod|bmod|mod|propto)"),
-    ("command", r"\\(?:[A-Za-z]+|.)"),
-    ("arrow", r"[=-][=-]*>"),
-    ("odd", r"[+\-*/]="),
-    ("degree", r"\^\s*\{?\s*\\circ\s*\}?"),
-    ("stars", r"\*\*+"),
-    ("relation", r"!="),
-    ("sign", r"[-+−–*×·∗⋅•✕✖/÷∕⁄^%!√]"),
-    ("arrow", r"<(?:[=-]+>|-)"),
-    ("calculator", r"<<[^<>]{0,120}>>"),
-    ("odd", r"<<+"),
-    ("odd", r">>+"),
-    ("odd", r"[=<>]/"),
-    ("odd", r"={3,}"),
-    ("relation", r"[=<>]=?"),
-    ("relation", r"[≤≥≠≈≃≅]"),
-    ("number", r"\.\d+"),
-    ("dots", r"\.\.\.+"),
-    ("relation", r":="),
-    ("stop", r"[.,;?\"“”`:：，。；]"),
-    ("arrow", r"&&"),
-    ("relation", r"&="),
-    ("amp", r"&"),
-    ("arrow", r"\|\|"),
-    ("arrow", r"[→⇒⟹⇔∴↔]"),
-    ("odd", r"[±≡∝]"),
-    ("dots", r"…"),
-    ("degree", r"°"),
-    ("pi", r"π"),
-    ("vulgar", r"[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]"),
-    ("superscript", r"[⁰¹²³⁴⁵⁶⁷⁸⁹][⁰¹²³⁴⁵⁶⁷⁸⁹]*"),
-    ("hash", r"\#+"),
-    ("other", r"."),
-)
-"""The kinds of tokens with their patterns; the first pattern that matches counts.
-
-Each pattern starts with a character or a set of characters, because `re` rejects such a pattern without trying it.
-"""
+_TOKENS: Sequence[Sequence[str]] = tomllib.loads(Path(__file__).with_name("tokens.toml").read_text("utf-8"))["tokens"]
 _PLAIN = {"pi": "v", "degree": "w", "label": "w", "ordinal": "w", "arrow": "b", "hash": "b"}
 """The kind of the token for what needs no further look; all else makes its surroundings unreadable."""
-_KINDS = ("", "", *(kind for kind, _ in _RULES))
-_TOKEN = re.compile(r"[ \t\u00a0\u2009\u202f~]*()(?:" + "|".join(f"{rule}()" for _, rule in _RULES) + ")", re.DOTALL)
+_KINDS = ("", "", *(kind for kind, *_ in _TOKENS))
+_TOKEN = re.compile(
+    r"[ \t\u00a0\u2009\u202f~]*()(?:" + "|".join(f"{''.join(pattern)}()" for _, *pattern in _TOKENS) + ")", re.DOTALL
+)
 """Spaces, then a token. The empty group before the token marks its start; the group after it tells which pattern matched."""
 
 

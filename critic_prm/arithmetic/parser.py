@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -168,16 +169,17 @@ class Reading(NamedTuple):
     """Whether -3^2 is (-3)^2."""
 
 
-class Shape(NamedTuple):
+@dataclass(slots=True)
+class Shape:
     """The structure of an expression. It decides which tolerance applies and which alternative readings exist."""
 
-    operations: int
-    divides: bool
-    percent: bool
-    powers: bool
-    juxtaposed: bool
-    fractions: bool
-    letters: frozenset[str]
+    operations: int = 0
+    divides: bool = False
+    percent: bool = False
+    powers: bool = False
+    juxtaposed: bool = False
+    fractions: bool = False
+    letters: bool = False
 
 
 PLAIN = Reading()
@@ -193,33 +195,17 @@ def parse(tokens: Sequence[Token], reading: Reading = PLAIN, letters: Mapping[st
     value = state.sum(0)
     if state.at < len(tokens):
         raise Unreadable(f"{tokens[state.at].text!r} does not fit here")
-    return value, Shape(
-        state.operations, state.divides, state.percent, state.powers, state.juxtaposed, state.fractions, frozenset(state.used)
-    )
+    return value, state.shape
 
 
 class _Parser:
     """Parser state: the position in the tokens and what has been seen so far."""
 
-    __slots__ = (
-        "at",
-        "divides",
-        "fractions",
-        "juxtaposed",
-        "letters",
-        "operations",
-        "percent",
-        "powers",
-        "reading",
-        "tokens",
-        "used",
-    )
+    __slots__ = ("at", "letters", "reading", "shape", "tokens")
 
     def __init__(self, tokens: Sequence[Token], reading: Reading, letters: Mapping[str, Value]) -> None:
         self.tokens, self.reading, self.letters = tokens, reading, letters
-        self.at = self.operations = 0
-        self.divides = self.percent = self.powers = self.juxtaposed = self.fractions = False
-        self.used: set[str] = set()
+        self.at, self.shape = 0, Shape()
 
     def sum(self, depth: int) -> Value:
         value = self.product(depth)
@@ -229,7 +215,7 @@ class _Parser:
             if token.kind != "o" or token.text not in "+-":
                 break
             self.at += 1
-            self.operations += 1
+            self.shape.operations += 1
             right = self.product(depth)
             value = add(value, right) if token.text == "+" else subtract(value, right)
         return value
@@ -243,7 +229,7 @@ class _Parser:
                 break
             if token.kind == "o" and token.text in "*/":
                 self.at += 1
-                self.operations += 1
+                self.shape.operations += 1
                 right = self.factor(depth)
                 while strong and self.joined():
                     right = multiply(right, self.factor(depth))
@@ -256,11 +242,11 @@ class _Parser:
                 if token.text == "*":
                     value = multiply(value, right)
                 else:
-                    self.divides = True
+                    self.shape.divides = True
                     value = divide(value, right)
             elif self.joined():
-                self.operations += 1
-                self.juxtaposed = True
+                self.shape.operations += 1
+                self.shape.juxtaposed = True
                 value = multiply(value, self.factor(depth))
             else:
                 break
@@ -293,18 +279,18 @@ class _Parser:
             mark = tokens[self.at].text
             self.at += 1
             if mark == "^":
-                self.powers = True
-                self.operations += 1
+                self.shape.powers = True
+                self.shape.operations += 1
                 if depth >= MAX_DEPTH:
                     raise Unreadable("too deep")
                 if sign < 0 and self.reading.signed:
                     value, sign = -value, 1
                 value = power(value, self.factor(depth + 1))
             elif mark == "!":
-                self.operations += 1
+                self.shape.operations += 1
                 value = factorial(value)
             else:
-                self.percent = True
+                self.shape.percent = True
                 value = divide(value, self.reading.percent)
         return value if sign > 0 else -value
 
@@ -334,7 +320,7 @@ class _Parser:
             value = self.letters[token.text]
         except KeyError:
             raise Unreadable(f"{token.text!r} has no value") from None
-        self.used.add(token.text)
+        self.shape.letters = True
         return value
 
     def expect_close(self) -> None:
@@ -350,7 +336,7 @@ class _Parser:
             return token.value
         if after.kind == "n" and after.places == -1 and after.tight:
             self.at += 1
-            self.fractions = True
+            self.shape.fractions = True
             return add(token.value, after.value)
         if (
             after.kind == "n"
@@ -362,10 +348,10 @@ class _Parser:
             above, below = after.value, tokens[at + 2].value
             if isinstance(above, int) and isinstance(below, int) and 0 < above < below:
                 self.at += 3
-                self.fractions = self.divides = True
+                self.shape.fractions = self.shape.divides = True
                 return add(token.value, Fraction(above, below))
         if after.kind == "f" and after.text == "frac":
-            self.juxtaposed = True
+            self.shape.juxtaposed = True
             if self.reading.mixed:
                 self.at += 1
                 part = self.function("frac", depth)
@@ -378,7 +364,7 @@ class _Parser:
         if depth >= MAX_DEPTH:
             raise Unreadable("too deep")
         if name == "sqrt":
-            self.operations += 1
+            self.shape.operations += 1
             degree: Value = 2
             tokens = self.tokens
             if tokens[self.at].text == "[":
@@ -388,9 +374,9 @@ class _Parser:
             return root(self.argument(depth + 1), degree)
         above, below = self.pair(depth + 1)
         if name == "binom":
-            self.operations += 1
+            self.shape.operations += 1
             return binomial(above, below)
-        self.divides = self.fractions = True
+        self.shape.divides = self.shape.fractions = True
         return divide(above, below)
 
     def pair(self, depth: int) -> tuple[Value, Value]:

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from critic_prm.data.formats.common import Options
+from critic_prm.option import Option
+
+if TYPE_CHECKING:
+    from critic_prm.data.records.reading import OnError
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertRun:
+    """Where to write, and in which formats."""
+
+    out: Annotated[str, Option(("-o", "--out"))] = "-"
+    """File to write; its suffix sets the file type; - is stdout (JSONL)."""
+    from_: Annotated[str, Option(("--from",), metavar="FORMAT", envvar="CRITIC_PRM_CONVERT_FROM")] = "auto"
+    """Format of IN; auto detects it from the fields."""
+    to: Annotated[str, Option(metavar="FORMAT")] = "native"
+    """Format to write."""
+    skip_bad: bool = False
+    """Report and skip invalid rows; exit with code 3."""
+    list: bool = False
+    """List the formats and exit."""
 
 
 def convert(
     source: Annotated[str | None, typer.Argument(metavar="IN", help="File to read; - is stdin.", show_default=False)] = None,
-    out: Annotated[
-        str, typer.Option("-o", "--out", help="File to write; its suffix sets the file type; - is stdout (JSONL).")
-    ] = "-",
-    from_: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="FORMAT", help="Format of IN; auto detects it from the fields.", envvar="CRITIC_PRM_CONVERT_FROM"
-        ),
-    ] = "auto",
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="Format to write.")] = "native",
     *,
+    run: ConvertRun,
     options: Options,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report and skip invalid rows; exit with code 3.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the formats and exit.")] = False,
 ) -> None:
     """Convert trajectories from one dataset format to another.
 
@@ -37,29 +46,27 @@ def convert(
     from critic_prm.data.formats.convert import Report, read_trajectories, write_trajectories
     from critic_prm.errors import UsageError
 
-    if list_:
+    if run.list:
         _print_formats()
         return
     if source is None:
         raise UsageError("name the file to convert, or - for stdin; --list shows the formats")
-    if Path(out).is_file() and Path(source).exists() and Path(out).samefile(source):
-        raise UsageError(
-            f"{out} is the input itself, and what the target cannot represent would be lost; write to another file"
-        )
+    if Path(run.out).is_file() and Path(source).exists() and Path(run.out).samefile(source):
+        problem = "is the input itself, and what the target cannot represent would be lost"
+        raise UsageError(f"{run.out} {problem}; write to another file")
     report = Report()
-    trajectories = read_trajectories(
-        source, from_, options, on_error="skip" if skip_bad else "stop", complain=_complain, report=report
-    )
+    on_error: OnError = "skip" if run.skip_bad else "stop"
+    trajectories = read_trajectories(source, run.from_, options, on_error, lambda error: _say(f"skipped {error}"), report)
     # --index-base applies to IN only; the target format has its own step numbers
-    write_trajectories(out, trajectories, to, replace(options, index_base=None), report)
+    write_trajectories(run.out, trajectories, run.to, replace(options, index_base=None), report)
     for line in report.lines():
-        typer.echo(line, err=True)
+        _say(line)
     if report.dropped["unreadable"]:
         raise typer.Exit(3)
 
 
-def _complain(error: Exception) -> None:
-    typer.echo(f"skipped {error}", err=True)
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 def _print_formats() -> None:

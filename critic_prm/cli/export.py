@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from critic_prm.option import Option
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What is exported, and how it is checked."""
+
+    out: Annotated[Path | None, Option(("-o", "--out"), metavar="FILE")] = None
+    """File to write; default: model.onnx in the folder."""
+    int8: bool = False
+    """Quantize weights to int8, a quarter of the size; writes model.int8.onnx."""
+    max_drift: Annotated[float, Option(min=0)] = 0.05
+    """Write nothing if P(correct) of any step changes by more than this."""
+    check: Annotated[str | None, Option(metavar="INPUT")] = None
+    """Solutions on which to compare scores; default: the dev split."""
+    limit: Annotated[int, Option(min=1)] = 200
+    """Compare at most N solutions."""
+    trust: Annotated[tuple[str, ...], Option(metavar="FILE")] = ()
+    """VERIFIER/verifier.json: allow it to name a training set outside its folder."""
+
 
 def export(
     verifier: Annotated[Path, typer.Argument(metavar="VERIFIER", help="Folder of a transformer verifier.")],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="File to write; default: model.onnx in the folder.")
-    ] = None,
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Quantize weights to int8, a quarter of the size; writes model.int8.onnx.")
-    ] = False,
-    max_drift: Annotated[
-        float, typer.Option(min=0, help="Write nothing if P(correct) of any step changes by more than this.")
-    ] = 0.05,
-    check: Annotated[
-        str | None, typer.Option(metavar="INPUT", help="Solutions on which to compare scores; default: the dev split.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Compare at most N solutions.")] = 200,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--trust", metavar="FILE", help="VERIFIER/verifier.json: allow it to name a training set outside its folder."
-        ),
-    ] = None,
+    options: ExportOptions,
 ) -> None:
     """Export a transformer verifier to ONNX, for `score --backend onnx`.
 
@@ -39,10 +43,9 @@ def export(
     """
     from distill.scoring.onnx import export_onnx, items_to_check
 
-    items = items_to_check(verifier, check, limit, trust or ())
-    path, drift = export_onnx(
-        verifier, items, int8=int8, max_drift=max_drift, out=out, say=lambda line: typer.echo(line, err=True)
-    )
+    items = items_to_check(verifier, options.check, options.limit, options.trust)
+    say = partial(typer.echo, err=True)
+    path, drift = export_onnx(verifier, items, int8=options.int8, max_drift=options.max_drift, out=options.out, say=say)
     typer.echo(
         f"{path}: P(correct) moves by at most {drift.largest:.2g} (mean {drift.mean:.2g}) on {drift.steps} steps;"
         f" {drift.flipped} change sides of the threshold",

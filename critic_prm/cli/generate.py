@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -12,6 +13,8 @@ from critic_prm.cli.fields import Fields
 from critic_prm.cli.options import InputOptions, PolicyOptions
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.generate.options import CreditOptions, PerturbOptions, RolloutOptions, SampleOptions, TreeOptions
+from critic_prm.generate.policy.stopping import Rule
+from critic_prm.option import Option
 from critic_prm.registry import names
 from critic_prm.terminal import safe_console
 
@@ -43,12 +46,70 @@ Example: critic-prm generate {name} -n 2000 -o {name}.jsonl"""
 
 Problems = Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their gold answers; - is stdin.")]
 Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File to write; - is stdout.")]
-PolicyName = Annotated[
-    str, typer.Option("--policy", metavar="PROVIDER/MODEL", help="Model that writes or completes solutions.")
-]
-Prompt = Annotated[str, typer.Option(help="Prompt of the policy: `solve`, or a .jinja file.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of requests and their estimated cost; send nothing.")]
 ProblemRows = Annotated[InputOptions, Fields(without=("format",))]
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyRun:
+    """What a command of a family generates."""
+
+    n: Annotated[int, Option(("-n",), min=0)] = 1000
+    """Generate N trajectories."""
+    out: Annotated[str, Option(("-o", "--out"), metavar="FILE")] = "-"
+    """File to write; - is stdout."""
+    seed: int = 0
+    """Random seed; the same seed and options give the same file."""
+    difficulty: Annotated[str, Option(metavar="1-5")] = "1-5"
+    """A difficulty level, or a range of levels."""
+    wrong: Annotated[float, Option(min=0, max=1)] = 0.5
+    """Share of solutions with a planted error."""
+    kind: Annotated[tuple[str, ...], Option(metavar="KIND[=WEIGHT]")] = ()
+    """Plant only this kind of error; may be repeated."""
+    check: bool = False
+    """Verify every label with a solver (logic, first-order, graphs; extra formal)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What the commands that may ask a policy have in common."""
+
+    out: Annotated[str, Option(("-o", "--out"), metavar="FILE")] = "-"
+    """File to write; - is stdout."""
+    prompt: str = "solve"
+    """Prompt of the policy: `solve`, or a .jinja file."""
+    dry_run: bool = False
+    """Print the number of requests and their estimated cost; send nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRun(Run):
+    """A run that asks a policy."""
+
+    policy: Annotated[str, Option(metavar="PROVIDER/MODEL")]
+    """Model that writes or completes solutions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutRun(PolicyRun):
+    """Also how many completions a prefix gets."""
+
+    k: Annotated[str, Option(("-k",), metavar="K")] = "8"
+    """Completions per prefix; or by pass rate, such as 128@0,64@0.1,32@0.9."""
+    stop: Rule = "all"
+    """Stop after all K completions, or once the hard label is certain (curtailed) or likely (decided)."""
+    theta: float = 0.0
+    """A prefix is good if more than this share of completions is correct."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerturbRun(Run):
+    """A policy is optional, and a critic may confirm the errors."""
+
+    policy: Annotated[str | None, Option(metavar="PROVIDER/MODEL")] = None
+    """Model that writes steps, for kinds of error and --later that need one."""
+    confirm: Annotated[str | None, Option(metavar="JUDGE")] = None
+    """Keep only solutions in which this critic finds the planted error."""
+
 
 app = typer.Typer()
 
@@ -74,20 +135,7 @@ def families() -> None:
 
 
 def _command(name: str) -> Callable[..., None]:
-    def command(
-        n: Annotated[int, typer.Option("-n", min=0, help="Generate N trajectories.")] = 1000,
-        out: Out = "-",
-        seed: Annotated[int, typer.Option(help="Random seed; the same seed and options give the same file.")] = 0,
-        difficulty: Annotated[str, typer.Option(metavar="1-5", help="A difficulty level, or a range of levels.")] = "1-5",
-        wrong: Annotated[float, typer.Option(min=0, max=1, help="Share of solutions with a planted error.")] = 0.5,
-        kind: Annotated[
-            list[str] | None,
-            typer.Option(metavar="KIND[=WEIGHT]", help="Plant only this kind of error; may be repeated.", show_default=False),
-        ] = None,
-        check: Annotated[
-            bool, typer.Option("--check", help="Verify every label with a solver (logic, first-order, graphs; extra formal).")
-        ] = False,
-    ) -> None:
+    def command(run: FamilyRun) -> None:
         from collections import Counter
 
         from critic_prm.data.records.reading import RecordWriter
@@ -95,17 +143,17 @@ def _command(name: str) -> Callable[..., None]:
         from critic_prm.generate.family import confirm, generate_family, parse_kinds, parse_levels
 
         made: Counter[str] = Counter()
-        kinds = parse_kinds(kind or [])
-        trajectories = generate_family(name, n, seed=seed, difficulty=parse_levels(difficulty), wrong=wrong, kinds=kinds)
-        if check:
+        levels, kinds = parse_levels(run.difficulty), parse_kinds(run.kind)
+        trajectories = generate_family(name, run.n, seed=run.seed, difficulty=levels, wrong=run.wrong, kinds=kinds)
+        if run.check:
             trajectories = confirm(name, trajectories)
-        with RecordWriter(out) as writer:
+        with RecordWriter(run.out) as writer:
             for trajectory in trajectories:
                 writer.write(trajectory_to_json(trajectory))
                 made[{None: "undecided", -1: "right"}.get(trajectory.label, "wrong")] += 1
-        place = "stdout" if out == "-" else out
+        place = "stdout" if run.out == "-" else run.out
         summary = f"{made.total()} trajectories to {place}: {made['right']} right, {made['wrong']} with a planted error"
-        checked = f"; a solver confirmed their labels, and left {made['undecided']} undecided" if check else ""
+        checked = f"; a solver confirmed their labels, and left {made['undecided']} undecided" if run.check else ""
         typer.echo(f"{summary}{checked}", err=True)
 
     return command
@@ -116,16 +164,7 @@ for _name in names("family"):
 
 
 @app.command(rich_help_panel=PANEL)
-def sample(
-    source: Problems,
-    policy: PolicyName,
-    options: SampleOptions,
-    rows: ProblemRows,
-    judging: PolicyOptions,
-    out: Out = "-",
-    prompt: Prompt = "solve",
-    dry_run: DryRun = False,
-) -> None:
+def sample(source: Problems, run: PolicyRun, options: SampleOptions, rows: ProblemRows, judging: PolicyOptions) -> None:
     """Sample K solutions per problem from a policy and grade their final answers.
 
     Reads problems with gold answers (PROBLEMS) and cached replies (--db). Writes solutions split into steps (-o), each with its
@@ -140,8 +179,8 @@ def sample(
     from critic_prm.generate.sample import SampleStats
     from critic_prm.generate.sample import sample as sample_one
 
-    (problems, skipped), solver = _read_problems(source, rows), open_policy(policy, judging, prompt)
-    if dry_run:
+    (problems, skipped), solver = _read_problems(source, rows), open_policy(run.policy, judging, run.prompt)
+    if run.dry_run:
         return _say(forecast_samples(solver, judging, problems, options.k).lines("problems"))
     grader, stats = Grader(), SampleStats()
 
@@ -150,28 +189,17 @@ def sample(
         made = [trajectory_to_json(s) for s in await sample_one(problem, solver, grader, options, stats)]
         return ("provider_error" if stats.counts["no solution came to an end"] > before else "ok"), made
 
-    raise typer.Exit(_make(problems, work, out, judging, skipped, [grader, solver], [stats]))
+    raise typer.Exit(_make(problems, work, run.out, judging, skipped, [grader, solver], [stats]))
 
 
 @app.command(rich_help_panel=PANEL)
 def rollout(
     source: Annotated[str, typer.Argument(metavar="TRAJECTORIES", help="Solutions with a gold_answer; - is stdin.")],
-    policy: PolicyName,
+    run: RolloutRun,
     options: RolloutOptions,
     rows: InputOptions,
     ray: RayOptions,
     judging: PolicyOptions,
-    out: Out = "-",
-    k: Annotated[
-        str, typer.Option("-k", metavar="K", help="Completions per prefix; or by pass rate, such as 128@0,64@0.1,32@0.9.")
-    ] = "8",
-    stop: Annotated[
-        str,
-        typer.Option(help="Stop after all K completions, or once the hard label is certain (curtailed) or likely (decided)."),
-    ] = "all",
-    theta: Annotated[float, typer.Option(help="A prefix is good if more than this share of completions is correct.")] = 0.0,
-    prompt: Prompt = "solve",
-    dry_run: DryRun = False,
 ) -> None:
     """Label steps by Monte Carlo rollouts: the share of K completions that reach the gold answer.
 
@@ -189,16 +217,16 @@ def rollout(
     from critic_prm.generate.policy.policy import LLMPolicy
     from critic_prm.generate.policy.stopping import Enough, parse_rollouts
 
-    table = parse_rollouts(k)
-    enough = Enough(max(n for _, n in table), stop, theta)  # type: ignore[arg-type]  # checked there
+    table = parse_rollouts(run.k)
+    enough = Enough(max(n for _, n in table), run.stop, run.theta)
     options = replace(options, enough=enough, table=table if len(table) > 1 else ())
     judging = on_workers(judging, ray)
-    critic = connect(policy, judging, options, prompt)
+    critic = connect(run.policy, judging, options, run.prompt)
     trajectories = Input(source, rows)
-    if dry_run:
+    if run.dry_run:
         assert isinstance(critic.policy, LLMPolicy)
         return _say(forecast_rollouts(critic.policy, judging, trajectories, options).lines("trajectories"))
-    code = run_labelling(trajectories, critic, out, workers=judging.max_connections)
+    code = run_labelling(trajectories, critic, run.out, workers=judging.max_connections)
     _say([critic.grader.note] if critic.grader.note else [])
     raise typer.Exit(code)
 
@@ -206,14 +234,11 @@ def rollout(
 @app.command(rich_help_panel=PANEL)
 def tree(
     source: Problems,
-    policy: PolicyName,
+    run: PolicyRun,
     options: TreeOptions,
     rows: ProblemRows,
     judging: PolicyOptions,
-    out: Out = "-",
     trees: Annotated[str | None, typer.Option(help="Also write the search trees to this file.")] = None,
-    prompt: Prompt = "solve",
-    dry_run: DryRun = False,
 ) -> None:
     """Label steps with OmegaPRM: binary-search wrong rollouts for their first error in a shared tree.
 
@@ -230,8 +255,9 @@ def tree(
     from critic_prm.generate.policy.policy import open_policy
     from critic_prm.generate.sample import grow, tree_rows, tree_to_json
 
-    (problems, skipped), solver, grader = _read_problems(source, rows), open_policy(policy, judging, prompt), Grader()
-    if dry_run:
+    (problems, skipped), grader = _read_problems(source, rows), Grader()
+    solver = open_policy(run.policy, judging, run.prompt)
+    if run.dry_run:
         return _say(forecast_trees(solver, judging, problems, options).lines("problems"))
 
     with RecordWriter(trees) if trees else nullcontext() as forest:
@@ -243,26 +269,17 @@ def tree(
                 forest.write(about | tree_to_json(grown.root))
             return ("ok" if grown.root.estimate.n else "provider_error"), tree_rows(grown, options, solver.card)
 
-        code = _make(problems, work, out, judging, skipped, [grader, solver])
+        code = _make(problems, work, run.out, judging, skipped, [grader, solver])
     raise typer.Exit(code)
 
 
 @app.command(rich_help_panel=RUNS)
 def perturb(
     source: Annotated[str, typer.Argument(metavar="SOLUTIONS", help="Solutions; only correct ones are used; - is stdin.")],
+    run: PerturbRun,
     options: PerturbOptions,
     rows: InputOptions,
     judging: PolicyOptions,
-    out: Out = "-",
-    policy: Annotated[
-        str | None,
-        typer.Option(metavar="PROVIDER/MODEL", help="Model that writes steps, for kinds of error and --later that need one."),
-    ] = None,
-    confirm: Annotated[
-        str | None, typer.Option(metavar="JUDGE", help="Keep only solutions in which this critic finds the planted error.")
-    ] = None,
-    prompt: Prompt = "solve",
-    dry_run: DryRun = False,
 ) -> None:
     """Plant one error at a known step of each correct solution.
 
@@ -279,21 +296,21 @@ def perturb(
     from critic_prm.generate.perturb import PerturbStats, carry_out, plans
     from critic_prm.generate.policy.policy import open_policy
 
-    if options.needs_model and policy is None:
+    if options.needs_model and run.policy is None:
         raise UsageError("these kinds of error, or --later regenerate, need a model; name it with --policy")
-    writer = open_policy(policy, judging, prompt) if policy is not None and options.needs_model else None
+    writer = open_policy(run.policy, judging, run.prompt) if run.policy is not None and options.needs_model else None
     solutions, stats = Input(source, rows), PerturbStats()
     planned = plans(solutions, options, stats)
-    if dry_run:
+    if run.dry_run:
         lines = ["no requests"] if writer is None else forecast_writing(writer, judging, planned, options).lines("changes")
         return _say([*lines, *stats.lines()[:1]])
-    critic = None if confirm is None else open_critic(confirm, judging)
+    critic = None if run.confirm is None else open_critic(run.confirm, judging)
 
     async def work(plan: Plan) -> Made:
         changed = await carry_out(plan, options, writer, critic, stats)
         return "ok", [] if changed is None else [trajectory_to_json(changed)]
 
-    raise typer.Exit(_make(planned, work, out, judging, solutions.skipped, [critic, writer], [stats]))
+    raise typer.Exit(_make(planned, work, run.out, judging, solutions.skipped, [critic, writer], [stats]))
 
 
 @app.command(rich_help_panel=RUNS)

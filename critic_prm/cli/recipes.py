@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from critic_prm.cli.options import TrustOptions
+from critic_prm.option import Option
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from critic_prm.cli.recipe import Order, Recipe
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeRun:
+    """What a recipe is run with."""
+
+    out: Annotated[Path, Option(("-o", "--out"), metavar="DIR")] = Path("recipe")
+    """Folder for all output."""
+    policy: Annotated[str | None, Option(metavar="PROVIDER/MODEL")] = None
+    """Model that writes and completes solutions."""
+    judge: Annotated[str | None, Option(metavar="PROVIDER/MODEL")] = None
+    """Model that judges."""
+    setting: Annotated[tuple[str, ...], Option(("--set",), metavar="NAME=VALUE")] = ()
+    """Set a parameter of the recipe; may be repeated."""
+    policy_options: Annotated[str, Option(metavar="OPTIONS")] = ""
+    """Extra options for stages that ask the policy, such as "--base-url URL"."""
+    judge_options: Annotated[str, Option(metavar="OPTIONS")] = ""
+    """Extra options for stages that ask the judge."""
+    dry_run: bool = False
+    """Print the commands and their estimated cost; run nothing."""
 
 
 def recipes() -> None:
@@ -41,22 +63,8 @@ def recipe(
         str | None,
         typer.Argument(metavar="[INPUT]", help="Problems, solutions or runs, depending on the recipe.", show_default=False),
     ] = None,
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder for all output.")] = Path("recipe"),
-    policy: Annotated[
-        str | None, typer.Option(metavar="PROVIDER/MODEL", help="Model that writes and completes solutions.")
-    ] = None,
-    judge: Annotated[str | None, typer.Option(metavar="PROVIDER/MODEL", help="Model that judges.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the recipe; may be repeated.")
-    ] = None,
-    policy_options: Annotated[
-        str, typer.Option(metavar="OPTIONS", help='Extra options for stages that ask the policy, such as "--base-url URL".')
-    ] = "",
-    judge_options: Annotated[str, typer.Option(metavar="OPTIONS", help="Extra options for stages that ask the judge.")] = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands and their estimated cost; run nothing.")
-    ] = False,
     *,
+    run: RecipeRun,
     judging: TrustOptions,
 ) -> None:
     """Run a recipe, the pipeline of a published system.
@@ -71,21 +79,22 @@ def recipe(
     from critic_prm.cli.recipe import Order, carry_out, check, open_recipe, steps_of
     from critic_prm.errors import UsageError
 
-    pairs = [pair.partition("=") for pair in setting or []]
+    pairs = [pair.partition("=") for pair in run.setting]
     if any(not equals for _, equals, _ in pairs):
-        raise UsageError(f"--set is {', '.join(setting or [])}; write NAME=VALUE")
-    more = (tuple(shlex.split(policy_options)), tuple(shlex.split(judge_options)))
-    order = Order(out, source, policy, judge, {key: value for key, _, value in pairs}, *more, judging.trust)
+        raise UsageError(f"--set is {', '.join(run.setting)}; write NAME=VALUE")
+    settings = {key: value for key, _, value in pairs}
+    more = (tuple(shlex.split(run.policy_options)), tuple(shlex.split(run.judge_options)))
+    order = Order(run.out, source, run.policy, run.judge, settings, *more, judging.trust)
     found = open_recipe(name)
     steps = steps_of(found, order)
     check(found, order)
-    if dry_run:
+    if run.dry_run:
         typer.echo(f"{found.about}\n{found.paper}\nDiffers: {found.differs}\n")
         for step in steps:
             typer.echo(f"critic-prm {shlex.join(step.arguments)}")
         _say_costs(found, order)
         return
-    raise typer.Exit(carry_out(steps, out, _run, lambda line: typer.echo(line, err=True)))
+    raise typer.Exit(carry_out(steps, run.out, _run, lambda line: typer.echo(line, err=True)))
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -30,11 +30,9 @@ def mean(p: Sequence[float]) -> float:
 
 def geometric_mean(p: Sequence[float]) -> float:
     """Geometric mean: the product without its dependence on length. 0 if any step has score 0."""
-    return math.prod(p) ** (1 / len(p)) if len(p) < 20 else _safe_root(p)
-
-
-def _safe_root(p: Sequence[float]) -> float:
-    return math.exp(math.fsum(map(math.log, p)) / len(p)) if min(p) > 0 else 0.0
+    if len(p) < 20:
+        return math.prod(p) ** (1 / len(p))
+    return math.exp(mean([math.log(x) for x in p])) if min(p) > 0 else 0.0  # a long product would be rounded to 0
 
 
 def mean_logit(p: Sequence[float]) -> float:
@@ -153,12 +151,6 @@ def posterior_cvar(k: float, n: float, alpha: float = 0.1) -> float:
 
     a, b = k + 0.5, n - k + 0.5
     return float(a / (a + b) * betainc(a + 1, b, betaincinv(a, b, alpha)) / alpha)
-
-
-def futures_cvar(p: float, alpha: float = 0.2) -> float:
-    """Success rate in the worst fraction `alpha` of rollouts that each succeed with probability `p`: 1 - (1 - p) / alpha, at
-    least 0. For sampled and scored rollouts, `cvar` of their scores is the empirical equivalent."""
-    return max(0.0, 1 - (1 - p) / alpha)
 
 
 def spread(members: Sequence[Sequence[float | None]]) -> list[tuple[float, float] | None]:

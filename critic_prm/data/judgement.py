@@ -17,7 +17,6 @@ Origin = Literal["logprobs", "scores", "votes", "mixed"]
 or a mixture of these."""
 Prior = Literal["none", "jeffreys"]
 """What is added to k votes of n: nothing, or half a vote on each side, (k + 0.5) / (n + 1)."""
-PRIORS: tuple[Prior, ...] = get_args(Prior)
 HOW = ("plain", "schema", "schema ignored", "re-asked", "forced", "thought again", "logprobs")
 """Methods by which verdicts may be obtained, in the order in which they are applied; see `Judgement`."""
 
@@ -178,14 +177,9 @@ def _worst(judgements: Sequence[Judgement]) -> Status:
 def verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     """The JSON object of a verdict. Optional fields are omitted if they are None."""
     row: dict[str, Any] = {"step": verdict.step, "verdict": verdict.value, "critique": verdict.critique}
-    if verdict.p_correct is not None:
-        row["p_correct"] = verdict.p_correct
-    if verdict.span is not None:
-        row["span"] = list(verdict.span)
-    if verdict.votes is not None:
-        row["votes"] = list(verdict.votes)
-    if verdict.spread is not None:
-        row["spread"] = verdict.spread
+    for name in ("p_correct", "span", "votes", "spread"):
+        if (value := getattr(verdict, name)) is not None:
+            row[name] = list(value) if isinstance(value, tuple) else value
     return row
 
 
@@ -217,10 +211,7 @@ def judgement_from_json(row: dict[str, Any]) -> Judgement:
         verdicts=tuple(_verdict_from_json(v) for v in row["verdicts"]),
         first_error=row.get("first_error"),
         sample=row.get("sample", 0),
-        keys=tuple(row.get("keys", ())),
-        notes=tuple(row.get("notes", ())),
-        how=tuple(row.get("how", ())),
-        turns=tuple(row.get("turns", ())),
+        **{name: tuple(row.get(name, ())) for name in ("keys", "notes", "how", "turns")},
         usage=stated_usage(**row.get("usage", {})),
         judge=row.get("judge", ""),
         parts=tuple(judgement_from_json(part) for part in row.get("parts", ())),

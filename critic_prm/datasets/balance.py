@@ -220,9 +220,11 @@ def _by_class(strata: Mapping[Stratum, int]) -> Counter[str]:
 
 
 def _rates(offered: Mapping[str, int], kept: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        kind: {"offered": n, "kept": kept.get(kind, 0), "rate": kept.get(kind, 0) / n} for kind, n in sorted(offered.items())
-    }
+    return {kind: _rate(n, kept.get(kind, 0)) for kind, n in sorted(offered.items())}
+
+
+def _rate(offered: int, kept: int) -> dict[str, float]:
+    return {"offered": offered, "kept": kept, "rate": kept / offered}
 
 
 def _positions(tally: Tally, view: str) -> dict[str, Any]:
@@ -230,8 +232,7 @@ def _positions(tally: Tally, view: str) -> dict[str, Any]:
     length."""
     table: dict[str, Any] = {}
     for (kind, number), n in sorted(tally.offered[view].items()):
-        kept = tally.kept[view][kind, number]
-        table.setdefault(kind, {})[bin_name(number)] = {"offered": n, "kept": kept, "rate": kept / n}
+        table.setdefault(kind, {})[bin_name(number)] = _rate(n, tally.kept[view][kind, number])
     return table
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from critic_prm.data.records.reading import encode, read_records
 from critic_prm.data.records.writing import new_folder
 from critic_prm.data.trajectory import StepLabel, Trajectory, content_id
 from critic_prm.datasets.balance import Balance, Thinning, acceptance_weights, effective_rows
-from critic_prm.datasets.rows import fingerprint
+from critic_prm.datasets.rows import Spool, fingerprint, spool
 from critic_prm.errors import InputError
 from critic_prm.option import Option, check_fields
 
@@ -174,11 +173,14 @@ class DatasetOptions:
 
 
 @dataclass(slots=True)
-class _Tally:
-    """Counts collected while reading; nothing else is kept of rows already read."""
+class _Builder:
+    """Assigns rows to splits, and counts. Nothing else is kept of rows already read."""
 
+    options: DatasetOptions
+    barred: frozenset[str]
+    """The keys of the problems to leave out."""
     thinning: Thinning
-    rows: int = 0
+    inputs: list[dict[str, Any]] = field(default_factory=list)
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
     offered: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
@@ -186,8 +188,102 @@ class _Tally:
     squares: dict[str, float] = field(default_factory=dict)
     seen: set[bytes] = field(default_factory=set)
 
+    def read(self, path: str | Path, parts: Mapping[str, Spool]) -> None:
+        """First pass: assign the rows of a file to splits, without thinning or weights."""
+        count = 0
+        for where, trajectory, targets in (_gold if self.options.gold else _labelled)(path, self.options):
+            count += 1
+            if isinstance(targets, str):
+                self.drop(targets, "unknown")
+                continue
+            kind, key = targets.kind, problem_key(trajectory.problem)
+            content = content_id(trajectory.problem, trajectory.steps)
+            if reason := self.refuse(trajectory, targets, key, content, where):
+                self.drop(reason, kind)
+                continue
+            self.accepted[kind] += 1
+            split = split_of(key, self.options.split, self.options.seed)
+            if split == "train":
+                self.thinning.note(kind, targets.labels, content)
+            row = training_row(trajectory, targets, Path(path).name.partition(".")[0])
+            self.mass[kind] = self.mass.get(kind, 0.0) + row["weight"]
+            self.squares[kind] = self.squares.get(kind, 0.0) + row["weight"] ** 2
+            parts[split].write([kind, key, content, row])
+        self.inputs.append({"name": Path(path).name, "rows": count, "sha256": fingerprint(path)})
+
     def drop(self, reason: str, kind: str) -> None:
         self.dropped.setdefault(reason, Counter())[kind] += 1
+
+    def refuse(self, trajectory: Trajectory, targets: Targets, key: str, content: str, where: str) -> str:
+        """Why a row with targets is left out; "" for a row that is kept."""
+        options = self.options
+        if key in self.barred:
+            return "excluded problem"
+        if options.max_steps is not None and len(trajectory.steps) > options.max_steps:
+            return "too many steps"
+        mark = bytes.fromhex(content)
+        if mark in self.seen:
+            return "duplicate"
+        self.seen.add(mark)
+        self.offered[targets.kind] += 1
+        if options.gold or options.min_agreement <= 0:
+            return ""
+        if targets.agreement is None:
+            raise InputError(where, "the row has no judgements, so their agreement is unknown", "use --min-agreement 0")
+        return "" if targets.agreement >= options.min_agreement - 1e-12 else "low agreement"
+
+    def write(self, name: str, part: Spool, weights: Mapping[str, float], work: Path) -> dict[str, Any]:
+        """Second pass: thin and weight the rows of a split, write them, and return their counts."""
+        kinds: Counter[str] = Counter()
+        steps = Counter(good=0, bad=0, unlabelled=0, thinned=0)
+        problems: set[str] = set()
+        digest = hashlib.sha256()
+        with (work / f"{name}.jsonl").open("wb") as file:
+            for kind, key, content, row in part.rows():
+                if name == "train":
+                    labels = self.thinning.thin(kind, row["labels"], content)
+                    if all(label is None for label in labels):
+                        self.drop("balance", kind)
+                        continue
+                    steps["thinned"] += labels.count(None) - row["labels"].count(None)
+                    row["labels"] = labels
+                row["weight"] *= weights.get(kind, 1.0)
+                kinds[kind] += 1
+                problems.add(key)
+                for label in row["labels"]:
+                    steps["unlabelled" if label is None else "good" if label >= 0.5 else "bad"] += 1
+                written = encode(row)
+                digest.update(written)
+                file.write(written)
+        counts = {"rows": kinds.total(), "problems": len(problems)} | {kind: kinds[kind] for kind in KINDS}
+        return {**counts, "steps": dict(steps), "sha256": digest.hexdigest()}
+
+    def finish(self, parts: Mapping[str, Spool], work: Path, exclude: Sequence[str | Path]) -> dict[str, Any]:
+        """Write the splits and return the summary."""
+        from importlib.metadata import version
+
+        options = self.options
+        self.thinning.decide()
+        weights = acceptance_weights(self.offered, self.accepted) if options.reweight else {}
+        splits = {name: self.write(name, part, weights, work) for name, part in parts.items()}
+        summary: dict[str, Any] = {
+            "format": FORMAT,
+            "version": version("critic-prm"),
+            "options": {**asdict(options), "split": list(options.split), "exclude": [Path(path).name for path in exclude]},
+            "inputs": self.inputs,
+            "rows": sum(file["rows"] for file in self.inputs),
+            "kept": sum(split["rows"] for split in splits.values()),
+            "dropped": {reason: dict(sorted(kinds.items())) for reason, kinds in sorted(self.dropped.items())},
+            "acceptance": {
+                kind: {"offered": n, "accepted": self.accepted[kind], "rate": self.accepted[kind] / n}
+                for kind, n in sorted(self.offered.items())
+            },
+            "weights": weights,
+            "effective_rows": effective_rows(weights, self.mass, self.squares),
+            "splits": splits,
+        }
+        _require_trainable(summary)
+        return {**summary, "warnings": list(_warnings(summary, options))}
 
 
 def build_dataset(
@@ -208,71 +304,17 @@ def build_dataset(
     `out` exists and is not a training set.
     """
     options = options or DatasetOptions()
-    barred = {problem_key(trajectory.problem) for path in exclude for _, trajectory, _ in _gold(path, options)}
-    with new_folder(out, "dataset.json", "training set") as work:
-        tally = _Tally(Thinning(options.balance, options.seed))
-        counts = _collect(inputs, options, barred, work, tally)
-        summary = _finish(inputs, counts, options, exclude, work, tally)
+    barred = frozenset(problem_key(trajectory.problem) for path in exclude for _, trajectory, _ in _gold(path, options))
+    builder = _Builder(options, barred, Thinning(options.balance, options.seed))
+    with new_folder(out, "dataset.json", "training set") as work, ExitStack() as stack:
+        parts = {name: stack.enter_context(spool(work / name)) for name in SPLITS}
+        for path in inputs:
+            builder.read(path, parts)
+        summary = builder.finish(parts, work, exclude)
         (work / "dataset.json").write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
     for warning in summary["warnings"]:
         say(warning)
     return summary
-
-
-def _collect(inputs: Sequence[str | Path], options: DatasetOptions, barred: set[str], work: Path, tally: _Tally) -> list[int]:
-    """First pass: assign every row to its split, without thinning or weights. Returns the number of rows of each input."""
-    counts = []
-    read = _gold if options.gold else _labelled
-    with ExitStack() as stack:
-        parts = {name: stack.enter_context((work / f"{name}.part").open("wb")) for name in SPLITS}
-        for path in inputs:
-            before = tally.rows
-            for where, trajectory, targets in read(path, options):
-                tally.rows += 1
-                if isinstance(targets, str):
-                    tally.drop(targets, "unknown")
-                    continue
-                key, content = problem_key(trajectory.problem), content_id(trajectory.problem, trajectory.steps)
-                if reason := _refuse(trajectory, targets, key, content, where, options, barred, tally):
-                    tally.drop(reason, targets.kind)
-                    continue
-                tally.accepted[targets.kind] += 1
-                split = split_of(key, options.split, options.seed)
-                if split == "train":
-                    tally.thinning.note(targets.kind, targets.labels, content)
-                row = training_row(trajectory, targets, Path(path).name.partition(".")[0])
-                tally.mass[targets.kind] = tally.mass.get(targets.kind, 0.0) + row["weight"]
-                tally.squares[targets.kind] = tally.squares.get(targets.kind, 0.0) + row["weight"] ** 2
-                parts[split].write(encode({"row": row, "kind": targets.kind, "key": key, "content": content}))
-            counts.append(tally.rows - before)
-    return counts
-
-
-def _refuse(
-    trajectory: Trajectory,
-    targets: Targets,
-    key: str,
-    content: str,
-    where: str,
-    options: DatasetOptions,
-    barred: set[str],
-    tally: _Tally,
-) -> str:
-    """Why a row with targets is left out; "" for a row that is kept."""
-    if key in barred:
-        return "excluded problem"
-    if options.max_steps is not None and len(trajectory.steps) > options.max_steps:
-        return "too many steps"
-    mark = bytes.fromhex(content)
-    if mark in tally.seen:
-        return "duplicate"
-    tally.seen.add(mark)
-    tally.offered[targets.kind] += 1
-    if options.gold or options.min_agreement <= 0:
-        return ""
-    if targets.agreement is None:
-        raise InputError(where, "the row has no judgements, so their agreement is unknown", "use --min-agreement 0")
-    return "" if targets.agreement >= options.min_agreement - 1e-12 else "low agreement"
 
 
 def training_row(trajectory: Trajectory, targets: Targets, source: str) -> dict[str, Any]:
@@ -304,76 +346,6 @@ def _own_weight(trajectory: Trajectory) -> float:
     if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < float("inf"):
         raise InputError(trajectory.id, f'"weight" is {weight!r:.40}', "it is a number from 0 on, or left out")
     return float(weight)
-
-
-def _finish(
-    inputs: Sequence[str | Path],
-    counts: Sequence[int],
-    options: DatasetOptions,
-    exclude: Sequence[str | Path],
-    work: Path,
-    tally: _Tally,
-) -> dict[str, Any]:
-    """Second pass: thin, weight, write the splits, and return the summary."""
-    from importlib.metadata import version
-
-    tally.thinning.decide()
-    weights = acceptance_weights(tally.offered, tally.accepted) if options.reweight else {}
-    splits = {name: _write_split(work, name, weights, tally) for name in SPLITS}
-    named = zip(inputs, counts, strict=True)
-    summary: dict[str, Any] = {
-        "format": FORMAT,
-        "version": version("critic-prm"),
-        "options": {**asdict(options), "split": list(options.split), "exclude": [Path(path).name for path in exclude]},
-        "inputs": [{"name": Path(path).name, "rows": rows, "sha256": fingerprint(path)} for path, rows in named],
-        "rows": tally.rows,
-        "kept": sum(split["rows"] for split in splits.values()),
-        "dropped": {reason: dict(sorted(kinds.items())) for reason, kinds in sorted(tally.dropped.items())},
-        "acceptance": {
-            kind: {"offered": n, "accepted": tally.accepted[kind], "rate": tally.accepted[kind] / n}
-            for kind, n in sorted(tally.offered.items())
-        },
-        "weights": weights,
-        "effective_rows": effective_rows(weights, tally.mass, tally.squares),
-        "splits": splits,
-    }
-    _require_trainable(summary)
-    return {**summary, "warnings": list(_warnings(summary, options))}
-
-
-def _write_split(work: Path, name: str, weights: Mapping[str, float], tally: _Tally) -> dict[str, Any]:
-    kinds: Counter[str] = Counter()
-    steps = Counter(good=0, bad=0, unlabelled=0, thinned=0)
-    problems: set[str] = set()
-    digest = hashlib.sha256()
-    part = work / f"{name}.part"
-    with part.open("rb") as lines, (work / f"{name}.jsonl").open("wb") as file:
-        for line in lines:
-            entry = json.loads(line)  # not orjson: a row may contain values that only json supports
-            row, kind = entry["row"], entry["kind"]
-            if name == "train":
-                labels = tally.thinning.thin(kind, row["labels"], entry["content"])
-                if all(label is None for label in labels):
-                    tally.drop("balance", kind)
-                    continue
-                steps["thinned"] += labels.count(None) - row["labels"].count(None)
-                row["labels"] = labels
-            row["weight"] *= weights.get(kind, 1.0)
-            kinds[kind] += 1
-            problems.add(entry["key"])
-            for label in row["labels"]:
-                steps["unlabelled" if label is None else "good" if label >= 0.5 else "bad"] += 1
-            written = encode(row)
-            digest.update(written)
-            file.write(written)
-    part.unlink()
-    return {
-        "rows": kinds.total(),
-        "problems": len(problems),
-        **{kind: kinds[kind] for kind in KINDS},
-        "steps": dict(steps),
-        "sha256": digest.hexdigest(),
-    }
 
 
 def _require_trainable(summary: Mapping[str, Any]) -> None:

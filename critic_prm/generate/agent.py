@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from critic_prm.data.trajectory import StepLabel, Trajectory
@@ -19,15 +19,15 @@ REWARDS = ("reward", "score", "success", "outcome", "final_answer_correct", "is_
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Credit of the steps of one run; the tuples have one entry per step."""
+    """Credit of the steps of one run; the lists have one entry per step."""
 
     start: float
     """Promise before the first step."""
-    promise: tuple[float, ...]
+    promise: list[float]
     """Expected outcome of the run after the step."""
-    progress: tuple[float, ...]
+    progress: list[float]
     """What the step added to the promise."""
-    runs: tuple[int, ...]
+    runs: list[int]
     """Number of runs with the same history."""
 
 
@@ -146,15 +146,15 @@ class _Table:
         rewards = self.tasks[run.problem]
         start = sum(rewards) / len(rewards)
         keys = histories(run)
-        counts = tuple(self.counts[key] for key in keys)
+        counts = [self.counts[key] for key in keys]
         if self.credit.method == "returns":
             promise = [self.sums[key] / self.counts[key] for key in keys]
-            return Shares(start, tuple(promise), _differences(start, promise), counts)
+            return Shares(start, promise, _differences(start, promise), counts)
         values = self._values(run, keys, start)
         earned = [0.0] * (len(keys) - 1) + [reward]
         advantages, promise = td_lambda(start, values, earned, self.credit.lam, self.credit.gamma)
-        progress = tuple(advantages) if self.credit.progress == "gae" else _differences(start, promise)
-        return Shares(start, tuple(promise), progress, counts)
+        progress = advantages if self.credit.progress == "gae" else _differences(start, promise)
+        return Shares(start, promise, progress, counts)
 
     def _values(self, run: Trajectory, keys: Sequence[bytes], start: float) -> list[float]:
         if self.credit.values == "labels":
@@ -182,8 +182,8 @@ def histories(run: Trajectory) -> list[bytes]:
     return keys
 
 
-def _differences(start: float, promise: Sequence[float]) -> tuple[float, ...]:
-    return tuple(after - before for before, after in zip([start, *promise], promise, strict=False))
+def _differences(start: float, promise: Sequence[float]) -> list[float]:
+    return [after - before for before, after in zip([start, *promise], promise, strict=False)]
 
 
 def _labelled(run: Trajectory, reward: float, shares: Shares, credit: CreditOptions) -> Trajectory:
@@ -192,13 +192,5 @@ def _labelled(run: Trajectory, reward: float, shares: Shares, credit: CreditOpti
         labels = [float(value >= -credit.tolerance - 1e-12) for value in shares.progress]
     how: dict[str, Any] = {"method": credit.method, "gamma": credit.gamma}
     how |= {"lambda": credit.lam, "values": credit.values} if credit.method == "td" else {"discount": credit.discount}
-    agent = {
-        "reward": reward,
-        "start": shares.start,
-        "promise": list(shares.promise),
-        "progress": list(shares.progress),
-        "runs": list(shares.runs),
-        "labels": credit.labels,
-        **how,
-    }
+    agent = {"reward": reward, **asdict(shares), "labels": credit.labels, **how}
     return replace(run, label=None, step_labels=tuple(labels), meta={**run.meta, "agent": agent})

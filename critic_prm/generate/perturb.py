@@ -217,7 +217,6 @@ def changed_solution(plan: Plan) -> Trajectory:
     states, or None if it states none.
     """
     old = plan.solution
-    left_out = plan.text is None
     new = () if plan.text is None else (Step(plan.text, old.steps[plan.at].observation),)
     steps = (*old.steps[: plan.at], *new, *old.steps[plan.at + 1 :])
     says = effect(plan.kind)
@@ -231,34 +230,23 @@ def changed_solution(plan: Plan) -> Trajectory:
         "before": old.steps[plan.at].text,
         "after": plan.text,
         "shown_by": plan.shown if says == "incorrect" else None,
-        "left_out": left_out,
+        "left_out": plan.text is None,
         "later": "keep",
         "from": old.id,
     }
     # Later steps still end in the old answer. An error in the last step changes the answer itself.
     keeps = says == "correct" or plan.at < len(old.steps) - 1
     answer = old.final_answer if keeps else final_answer(steps[-1].text) if steps else None
-    return Trajectory(
+    return replace(
+        old,
         id=f"{old.id}-{plan.kind}-{plan.at}",
-        problem=old.problem,
         steps=steps,
         final_answer=answer,
-        gold_answer=old.gold_answer,
         label={"incorrect": plan.at, "correct": -1}.get(says),
         step_labels=None if labels is None else tuple(labels),
-        images=old.images,
-        tools=old.tools,
         meta={**(old.meta if keeps else _without_outcome(old.meta)), "error": plan.kind, "perturbed": facts},
+        extra={},
     )
-
-
-def planted_error(trajectory: Trajectory) -> tuple[int, str] | None:
-    """Return (step, kind) of a planted error, from this module, ReasonEval or PRMBench; None if there is none."""
-    at = trajectory.first_error()
-    kind = next(
-        (trajectory.meta[name] for name in ("error", "error_type", "classification") if trajectory.meta.get(name)), None
-    )
-    return None if at is None or at < 0 or not isinstance(kind, str) else (at, kind)
 
 
 def _without_outcome(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from fractions import Fraction
 import pytest
 
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.generate.families.arithmetic import KINDS, VISIBLE
+from critic_prm.generate.families.arithmetic import KINDS
 from critic_prm.generate.family import generate_family
 from tests.families import trajectories_of, unnumbered
 
+VISIBLE = ("slip", "dropped-term")
+"""Error kinds that show as a false equation."""
 NUMBER = r"(\d+(?:\.\d+)?)"
 Read = Callable[[Fraction, list[Fraction]], list[Fraction]]
 

@@ -26,7 +26,6 @@ from critic_prm.generate.perturb import (
     carry_out,
     effect,
     plans,
-    planted_error,
     written_kinds,
 )
 from critic_prm.generate.planting import KINDS, differs, place_of, plant
@@ -327,6 +326,14 @@ async def test_a_critic_can_be_asked_to_confirm() -> None:
     # The rules see a wrong operator, and no wrong substitution.
     assert {t.meta["error"] for t in kept if t is not None} == {"operator"}
     assert account.counts["not confirmed"] > 0
+
+
+def planted_error(trajectory: Trajectory) -> tuple[int, str] | None:
+    """The step and the kind of a planted error, from `generate perturb`, ReasonEval or PRMBench; None if there is none."""
+    at = trajectory.first_error()
+    names = ("error", "error_type", "classification")
+    kind = next((trajectory.meta[name] for name in names if trajectory.meta.get(name)), None)
+    return None if at is None or at < 0 or not isinstance(kind, str) else (at, kind)
 
 
 def test_errors_planted_by_others_read_in_as_the_same_kind_of_record(shared_data: Path) -> None:

@@ -30,7 +30,6 @@ from critic_prm.generate.policy.rollout import (
     halving,
     progress_labels,
     progress_ratios,
-    rescue_rate,
 )
 from critic_prm.generate.policy.stopping import Enough, interval, parse_rollouts, rollouts_for
 from critic_prm.label.run import label
@@ -223,12 +222,6 @@ def test_how_many_curtailed_rollouts_to_expect() -> None:
     assert asked / runs == pytest.approx(1.992188, abs=0.04)
     assert [enough.more(0, n) for n in range(9)] == [1, 1, 1, 1, 1, 1, 1, 1, 0]
     assert enough.more(1, 3) == 0
-
-
-def test_hard_labels_err_as_often_as_was_computed() -> None:
-    assert rescue_rate(0.10, 8) == pytest.approx(0.569533, abs=1e-6)
-    assert rescue_rate(0.05, 8) == pytest.approx(0.336580, abs=1e-6)
-    assert 1 - rescue_rate(0.20, 8) == pytest.approx(0.167772, abs=1e-6)
 
 
 async def test_math_shepherds_worked_example() -> None:

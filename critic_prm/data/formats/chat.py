@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from critic_prm.data.formats.common import RATINGS, Format, Source, Target, describe, rating
+from critic_prm.data.formats.common import RATINGS, Format, Source, Target, about, describe, rating
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
@@ -45,19 +45,13 @@ def _list_of(row: Mapping[str, Any]) -> str:
     return next((key for key in _LISTS if key in row), "")
 
 
-_ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "model": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
-    "ipython": "tool",
+_ROLE_NAMES = {
+    "system": ("system", "developer"),
+    "user": ("user", "human"),
+    "assistant": ("assistant", "gpt", "model"),
+    "tool": ("tool", "function", "observation", "ipython"),
 }
+_ROLES = {name: role for role, names in _ROLE_NAMES.items() for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,32 +228,6 @@ def _write_agentprocessbench(target: Target) -> dict[str, Any]:
 
 
 FORMATS = {
-    "chat": Format(
-        about="Chat messages (OpenAI, Anthropic, ShareGPT): each assistant turn with its tool calls is a step; no labels.",
-        sample={"messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}]},
-        read=_read_chat,
-        write=_write_chat,
-        score=_score_chat,
-        labels="none",
-        step_labels=(None,),
-        keeps=("id", "observation", "tools", "images", "messages", "meta.system"),
-    ),
-    "agentprocessbench": Format(
-        about="AgentProcessBench (RUCBM): tool-using agent runs as chat messages, with a label 1, 0 or -1 per assistant turn.",
-        sample={
-            "question": "p",
-            "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s"}],
-            "step_labels": {"1": 1},
-        },
-        read=_read_agentprocessbench,
-        write=_write_agentprocessbench,
-        fields=("messages", "step_labels"),
-        certainty=3,
-        labels="`step_labels`: 1, 0 or -1 under the index of each assistant message",
-        neutral="0",
-        after_error="labelled",
-        step_labels=(1.0, 0.0, "neutral", None),
-        keeps=("id", "observation", "tools", "images", "messages", "final_answer", "gold_answer", "meta.system"),
-        own=("total_index", "query_index", "sample_index", "data_source", "ground_truth", "tool_metrics", "final_label"),
-    ),
+    "chat": Format(read=_read_chat, write=_write_chat, score=_score_chat, **about("chat")),
+    "agentprocessbench": Format(read=_read_agentprocessbench, write=_write_agentprocessbench, **about("agentprocessbench")),
 }

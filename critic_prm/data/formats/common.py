@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import takewhile
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
@@ -259,7 +263,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One dataset format. The modules of this package hold them by name in `FORMATS`."""
+    """One dataset format. The modules of this package hold them by name in `FORMATS`, and describe them in formats.toml."""
 
     about: str
     """Description in one line, for the list of formats."""
@@ -295,6 +299,21 @@ class Format:
     def matches(self, row: Mapping[str, Any]) -> int:
         """How well a row fits this format, 0 if it does not."""
         return self.score(row) if self.score is not None else self.certainty * has(row, *self.fields)
+
+
+@cache
+def _descriptions() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("formats.toml").read_text("utf-8"))
+
+
+def about(name: str) -> dict[str, Any]:
+    """The fields of a `Format` that formats.toml states."""
+    described = _descriptions()[name]
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in described.items()}
+    fields["sample"] = json.loads(fields["sample"])
+    if "step_labels" in fields:
+        fields["step_labels"] = tuple(None if label == "null" else label for label in fields["step_labels"])
+    return fields
 
 
 @dataclass(slots=True)

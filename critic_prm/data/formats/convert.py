@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -175,51 +176,9 @@ def row_of(trajectory: Trajectory, name: str, options: Options, report: Report) 
     return row
 
 
-_SOLUTIONS = "convert the file that holds the solutions; these replies belong to them by id"
-_NO_STEPS = "label its solutions first, or convert them one by one with --from text"
-
-# Fields that identify such a file, its description, and the suggested fix. The first match is used.
-_NOT_TRAJECTORIES: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("step_labels", "annotator"), "a judge's labels for AgentProcessBench without the messages they are about", _SOLUTIONS),
-    (
-        ("step_labels", "record_id"),
-        "AgentProcessBench's labels without the messages they are about",
-        "convert the file with messages",
-    ),
-    (
-        ("correctness_pred", "error_step_pred"),
-        "a judge's replies on ReasonEval without the solutions they are about",
-        _SOLUTIONS,
-    ),
-    (("id", "scores"), "scores of steps without the steps", _SOLUTIONS),
-    (
-        ("step_evaluations", "solution"),
-        "PARC's results: a judge's verdicts on solutions",
-        "convert the PARC file that has error_annotation",
-    ),
-    (("response_text", "prompt_style"), "recorded replies of a judge without the solutions they are about", _SOLUTIONS),
-    (("response_A", "response_B"), "pairs of answers with a preference, not solutions with steps", "a PRM needs step labels"),
-    (("chosen", "rejected"), "pairs of answers with a preference, not solutions with steps", "a PRM needs step labels"),
-    (
-        ("transformed_solution", "wrong_step"),
-        "EIC: solutions rewritten by a model, whose own count of the wrong step is often off",
-        "find the first line that differs from original_solution, and write native rows",
-    ),
-    (("llm_raw_response", "query"), "a PlanBench result", _NO_STEPS),
-    (
-        ("instances", "domain", "engine"),
-        "PlanBench results: plans graded as a whole by a simulator, no labels of steps",
-        _NO_STEPS,
-    ),
-    (
-        ("instances", "annotations", "dataset"),
-        "JUDGE-BENCH's ROSCOE: one annotation task a step, with problem and steps inside its prompt",
-        "write native rows from the CONTEXT and GENERATED RESPONSE parts",
-    ),
-    (("ground_truth", "175b_verification"), "GSM8K's example solutions of four models, graded as a whole", _NO_STEPS),
-    (("custom_id", "response"), "a batch's result file, not trajectories", "label with the cache it came from"),
-    (("request", "reply"), "cached replies, not trajectories", "read them with: critic-prm cache import"),
-)
+_MISTAKEN = tomllib.loads(Path(__file__).with_name("mistaken.toml").read_text("utf-8"))["file"]
+_NOT_TRAJECTORIES = tuple((file["fields"], file["holds"], file["fix"]) for file in _MISTAKEN)
+"""Fields that identify a file without trajectories, what it holds, and the suggested fix."""
 
 
 def _detect(record: Record) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats.common import RATINGS, Format, Source, Target, describe, has
+from critic_prm.data.formats.common import RATINGS, Format, Source, Target, about, describe, has
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
@@ -200,63 +200,11 @@ def _mrben_label(source: Source, steps: Sequence[str], code: bool) -> int | None
 
 FORMATS = {
     "processbench": Format(
-        about="ProcessBench (QwenLM/ProcessBench): solutions with the 0-based index of the first incorrect step, or -1.",
-        sample={"id": "a", "generator": "m", "problem": "p", "steps": ["s"], "final_answer_correct": True, "label": -1},
-        read=_read_processbench,
-        write=_write_processbench,
-        score=_score_processbench,
-        labels="`label`: first incorrect step, -1 if every step is correct",
-        index_base=0,
-        keeps=("id",),
-        own=("generator", "final_answer_correct"),
+        read=_read_processbench, write=_write_processbench, score=_score_processbench, **about("processbench")
     ),
-    "bigbench-mistake": Format(
-        about="BIG-Bench Mistake (WHGTyen): chains of thought with the 0-based index of the first mistake, or null.",
-        sample={"input": "p", "steps": ["s"], "answer": "1", "target": "2", "mistake_index": 0},
-        read=_read_bigbench_mistake,
-        write=_write_bigbench_mistake,
-        fields=("input", "steps", "mistake_index"),
-        certainty=2,
-        labels="`mistake_index`: first incorrect step, null if every step is correct",
-        index_base=0,
-        keeps=("final_answer", "gold_answer"),
-    ),
-    "stepverify": Format(
-        about="StepVerify (eth-lre/verify-then-generate): incorrect student solutions with the teacher's 0-based first error.",
-        sample={"problem": "p", "student_incorrect_solution": ["s"], "incorrect_index": 0},
-        read=_read_stepverify,
-        fields=("problem", "student_incorrect_solution", "incorrect_index"),
-        certainty=3,
-        labels="`incorrect_index`: first incorrect step, null if every step is correct",
-        index_base=0,
-    ),
-    "who-and-when": Format(
-        about="Who&When (mingyin1): failed multi-agent runs with the 0-based index of the message with the decisive mistake.",
-        sample={"question": "p", "history": [{"role": "user", "content": "s"}], "mistake_step": "0"},
-        read=_read_who_and_when,
-        fields=("question", "history", "mistake_step"),
-        certainty=3,
-        labels="`mistake_step`: the decisive incorrect step, as text; every run failed",
-        index_base=0,
-    ),
-    "reasoneval": Format(
-        about="ReasonEval (GAIR) and MR-GSM8K: first errors (MR-MATH), PRM800K redundancy ratings, and perturbed solutions.",
-        sample={"question": "p", _NESTED: [["s"]], _FIRST: 1},
-        read=_read_reasoneval,
-        write=_write_reasoneval,
-        score=_score_reasoneval,
-        labels=f'`{_FIRST}`: number, "N/A" if all correct; or `rating` per step; or `tags`, from 0',
-        index_base=1,
-        neutral="rating 0 (redundant)",
-        keeps=("id", "gold_answer", f"meta.{_CORRECT}"),
-        own=("generator", "model_output", "model_output_answer_correctness"),
-    ),
-    "mrben": Format(
-        about="Mr-Ben (dvlab-research): one object keyed by question, with solutions by several models and first errors.",
-        sample={"u": [{"Question": "p", _MRBEN_STEPS: ["s"], _MRBEN_FIRST: "1"}]},
-        read=_read_mrben,
-        score=_score_mrben,
-        labels=f'`{_MRBEN_FIRST}`: number as text, "N/A" if all correct; for code the text of the incorrect line',
-        index_base=1,
-    ),
+    "bigbench-mistake": Format(read=_read_bigbench_mistake, write=_write_bigbench_mistake, **about("bigbench-mistake")),
+    "stepverify": Format(read=_read_stepverify, **about("stepverify")),
+    "who-and-when": Format(read=_read_who_and_when, **about("who-and-when")),
+    "reasoneval": Format(read=_read_reasoneval, write=_write_reasoneval, score=_score_reasoneval, **about("reasoneval")),
+    "mrben": Format(read=_read_mrben, score=_score_mrben, **about("mrben")),
 }

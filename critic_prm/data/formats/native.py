@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats.common import Format, Source, Target, has
+from critic_prm.data.formats.common import Format, Source, Target, about, has
 from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 
 # one of these in addition to problem and steps makes a row native rather than plain ProcessBench
@@ -39,18 +39,5 @@ def write(target: Target) -> dict[str, Any]:
 
 
 FORMATS = {
-    "native": Format(
-        about="The native format of critic-prm: one JSON object per trajectory, a superset of ProcessBench; also label files.",
-        sample={"id": "a", "problem": "p", "steps": ["s", {"text": "t", "observation": "o"}], "label": -1, "meta": {"k": 1}},
-        read=read,
-        write=write,
-        score=score,
-        labels='`label`: first error, -1 all correct, null unknown; `step_labels`: P(correct), "neutral" or null per step',
-        index_base=0,
-        neutral='"neutral"',
-        after_error="null, or as given",
-        step_labels=(1.0, 0.0, 0.25, "neutral", None),
-        keeps=("id", "observation", "final_answer", "gold_answer", "images", "tools", "meta", "extra"),
-        explicit=True,
-    ),
+    "native": Format(read=read, write=write, score=score, **about("native")),
 }

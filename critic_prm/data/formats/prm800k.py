@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from critic_prm.data.formats.common import RATINGS, Dropped, Format, Source, Target, describe, has, rating
+from critic_prm.data.formats.common import RATINGS, Dropped, Format, Source, Target, about, describe, has, rating
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
@@ -134,20 +134,5 @@ def write(target: Target) -> dict[str, Any]:
 
 
 FORMATS = {
-    "prm800k": Format(
-        about="PRM800K (openai/prm800k), phases 1 and 2: steps with alternative candidates, each rated 1, 0 (neutral) or -1.",
-        sample={
-            "question": {"problem": "p"},
-            "label": {"steps": [{"completions": [{"text": "s", "rating": 1}], "chosen_completion": 0}]},
-        },
-        read=read,
-        write=write,
-        score=score,
-        labels="`rating`: 1, 0 or -1 for each candidate of a step, null if unrated",
-        neutral="rating 0",
-        after_error="phase 2 ends there; phase 1 continues from a better candidate",
-        step_labels=(1.0, 0.0, "neutral", None),
-        keeps=("final_answer", "gold_answer"),
-        own=(*_ROW, *_QUESTION, *_LABEL),
-    ),
+    "prm800k": Format(read=read, write=write, score=score, own=(*_ROW, *_QUESTION, *_LABEL), **about("prm800k")),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from critic_prm.data.formats.common import Dropped, Format, Source, Target, describe, is_good
+from critic_prm.data.formats.common import Dropped, Format, Source, Target, about, describe, is_good
 from critic_prm.data.trajectory import StepLabel, Trajectory
 from critic_prm.errors import InputError
 
@@ -124,63 +124,8 @@ def _read_parc(source: Source) -> Iterable[Trajectory]:
 
 
 FORMATS = {
-    "trl": Format(
-        about="TRL stepwise supervision, and critic-prm training rows: a prompt, completions, and one label per completion.",
-        sample={"prompt": "p", "completions": ["s", "t"], "labels": [True, False]},
-        read=_read_trl,
-        write=_write_trl,
-        fields=("prompt", "completions", "labels"),
-        labels="`labels`: true or false per step; P(correct) and null are read",
-        after_error="labelled",
-        step_labels=(1.0, 0.0),
-        keeps=("id",),
-        own=("source",),
-    ),
-    "fover": Format(
-        about="FoVer (psunlpgroup/FoVer): solutions with a true/false label per step, and a chat that asks for each label.",
-        sample={
-            "problem": "p",
-            "solution_steps": ["s"],
-            "error_labels": [True],
-            "messages": [{"role": "user", "content": "p\n\ns"}, {"role": "assistant", "content": "correct"}],
-        },
-        read=_read_fover,
-        write=_write_fover,
-        fields=("problem", "solution_steps", "error_labels"),
-        certainty=2,
-        labels="`error_labels`: true if the step is correct (sic), null if unknown",
-        after_error="labelled",
-        step_labels=(1.0, 0.0, None),
-        keeps=("id",),
-        own=("base_dataset", "hypothesis_formula", "facts_formula", "problem_witout_definition"),
-    ),
-    "prmbench": Format(
-        about="PRMBench (ssmisya/PRMBench): solutions modified to contain errors, with the 1-based list of incorrect steps.",
-        sample={"modified_question": "p", "modified_process": ["s"], "error_steps": [1], "classification": "circular"},
-        read=_read_prmbench,
-        write=_write_prmbench,
-        fields=("modified_process", "error_steps"),
-        certainty=2,
-        labels="`error_steps`: numbers of all incorrect steps; the others are correct",
-        index_base=1,
-        neutral="error_steps of the class `redundency` (redundant, not incorrect)",
-        after_error="labelled",
-        step_labels=(1.0, 0.0),
-        keeps=("id", "gold_answer"),
-        own=("idx", "classification", "reason", "original_question", "original_process", "modified_steps", "question"),
-    ),
-    "parc": Format(
-        about="PARC: solutions with an error annotation per step, identified by its 1-based number.",
-        sample={
-            "question": "p",
-            "steps": ["s"],
-            "error_annotation": {"error_annotations": {"step_level": [{"step_number": 1, "has_error": True}]}},
-        },
-        read=_read_parc,
-        fields=("question", "steps", "error_annotation"),
-        certainty=3,
-        labels="`error_annotations`: `has_error` under each step's number",
-        index_base=1,
-        after_error="labelled (accumulated errors)",
-    ),
+    "trl": Format(read=_read_trl, write=_write_trl, **about("trl")),
+    "fover": Format(read=_read_fover, write=_write_fover, **about("fover")),
+    "prmbench": Format(read=_read_prmbench, write=_write_prmbench, **about("prmbench")),
+    "parc": Format(read=_read_parc, **about("parc")),
 }

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from critic_prm.data.formats.common import Dropped, Format, Source, Target, describe, has
+from critic_prm.data.formats.common import Dropped, Format, Source, Target, about, describe, has
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
@@ -277,61 +277,10 @@ def _write_qwen_prm(target: Target) -> dict[str, Any]:
 
 FORMATS = {
     "math-shepherd": Format(
-        about="Math-Shepherd (peiyi9979): one text with a tag after each step, and a copy with + or - in place of each tag.",
-        sample={"input": "p Step 1: s ки\nStep 2: t ки", "label": "p Step 1: s +\nStep 2: t -", "task": "GSM8K"},
-        read=_read_math_shepherd,
-        write=_write_math_shepherd,
-        score=_score_math_shepherd,
-        labels="`+` or `-` in place of each step tag `ки`",
-        after_error="labelled",
-        step_labels=(1.0, 0.0),
-        own=("task",),
+        read=_read_math_shepherd, write=_write_math_shepherd, score=_score_math_shepherd, **about("math-shepherd")
     ),
-    "openrlhf": Format(
-        about="OpenRLHF PRM data: one text with a placeholder token after each step, and a list with one label per step.",
-        sample={"inputs": "p Step 1: s ки\nStep 2: t ки", "labels": ["+", "-"]},
-        read=_read_openrlhf,
-        write=_write_openrlhf,
-        score=_score_openrlhf,
-        labels='`labels`: "+" or "-" (or P(correct)) for each placeholder `ки`',
-        after_error="labelled",
-        step_labels=(1.0, 0.0),
-        keeps=("id",),
-    ),
-    "openr": Format(
-        about="OpenR (openreasoner/openr): tagged processes with step labels, and Monte Carlo trees or prefixes with values.",
-        sample={"question": "p", "process": "Step 1: s ки", "labels": [1]},
-        read=_read_openr,
-        write=_write_openr,
-        score=_score_openr,
-        labels="`labels`: 1 or 0 per step tagged `ки`; or `mc_value`: share of rollouts with the correct answer",
-        after_error="labelled",
-        step_labels=(1.0, 0.0),
-    ),
-    "rlhflow": Format(
-        about="RLHFlow PRM chats: the user turns hold the problem and one step each, the assistant answers each with + or -.",
-        sample={"conversations": [{"role": "user", "content": "p Step 1: s"}, {"role": "assistant", "content": "+"}]},
-        read=_read_rlhflow,
-        write=_write_rlhflow,
-        score=_score_rlhflow,
-        labels="the assistant's turns, `+` or `-`",
-        after_error="labelled",
-        step_labels=(1.0, 0.0),
-        keeps=("id",),
-    ),
-    "qwen-prm": Format(
-        about="Qwen2.5-Math-PRM (Qwen): a chat whose answer has the token <extra_0> after each step, and one label per step.",
-        sample={
-            "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "s<extra_0>t<extra_0>"}],
-            "labels": [1, 0],
-        },
-        read=_read_qwen_prm,
-        write=_write_qwen_prm,
-        score=_score_qwen_prm,
-        labels="`labels`: 1 or 0 for each `<extra_0>`; P(correct) and null are read",
-        after_error="labelled",
-        step_labels=(1.0, 0.0),
-        keeps=("id",),
-        own=("system",),
-    ),
+    "openrlhf": Format(read=_read_openrlhf, write=_write_openrlhf, score=_score_openrlhf, **about("openrlhf")),
+    "openr": Format(read=_read_openr, write=_write_openr, score=_score_openr, **about("openr")),
+    "rlhflow": Format(read=_read_rlhflow, write=_write_rlhflow, score=_score_rlhflow, **about("rlhflow")),
+    "qwen-prm": Format(read=_read_qwen_prm, write=_write_qwen_prm, score=_score_qwen_prm, **about("qwen-prm")),
 }

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from critic_prm.data.formats.common import Format, Source
+from critic_prm.data.formats.common import Format, Source, about
 from critic_prm.data.records.containers import chunks, name_of, open_input, peek
 from critic_prm.data.records.reading import Complain, OnError, Record, records_in
 from critic_prm.data.trajectory import Step, Trajectory, split_steps
@@ -98,11 +98,5 @@ def _divide(text: str, where: str) -> tuple[str, str]:
 
 
 FORMATS = {
-    "text": Format(
-        about="Plain text, or records with a problem and a solution text, which is split at step markers or blank lines.",
-        sample={"problem": "p", "solution": "s\n\nt"},
-        read=read,
-        score=score,
-        labels="none",
-    ),
+    "text": Format(read=read, score=score, **about("text")),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from critic_prm.data.formats.common import Dropped, Format, Neutral, Source, Target, is_good
+from critic_prm.data.formats.common import Dropped, Format, Neutral, Source, Target, about, is_good
 from critic_prm.data.judgement import Judgement, judgement_from_json
 from critic_prm.data.label_rows import LABEL_FIELDS
 from critic_prm.data.trajectory import StepLabel, Trajectory
@@ -103,16 +103,5 @@ def _written(judgement: Judgement, neutral: Neutral) -> str:
 
 
 FORMATS = {
-    "thinkprm": Format(
-        about="ThinkPRM (launch/thinkprm-1K): solutions with gold labels and a verification chain of all step critiques.",
-        sample={"problem": "p", "cot": "Step 1: fine", "prefix_steps": ["s", "t"], "gt_step_labels": ["+", "-"]},
-        read=read,
-        write=write,
-        fields=("problem", "cot", "prefix_steps", "gt_step_labels"),
-        certainty=2,
-        labels='`gt_step_labels`: "+" or "-" per step; `cot` is the verification chain',
-        after_error="labelled, all -",
-        step_labels=(1.0, 0.0),
-        keeps=("id", "meta.cot"),
-    ),
+    "thinkprm": Format(read=read, write=write, **about("thinkprm")),
 }

@@ -64,12 +64,8 @@ def _x() -> tuple[Any, Any, Any]:
     return who("x"), who("y"), who("z")
 
 
-def _general(p1: str, p2: str) -> Any:
-    return every(p(p1, _x()[0]), p(p2, _x()[0]))
-
-
-def _both(p1: str, p2: str, p3: str) -> Any:
-    return every(p(p1, _x()[0]), p(p2, _x()[0]), p(p3, _x()[0]))
+def _general(*words: str) -> Any:
+    return every(*(p(word, _x()[0]) for word in words))
 
 
 def _each(w: str | None, r1: str, w2: str | None) -> Any:
@@ -93,8 +89,8 @@ GRAMMAR: Sequence[tuple[str, Callable[..., Any]]] = (
     ("(?:everyone who|whoever) <P> <P>", _general),
     ("if someone <P>, then that person <P>", _general),
     ("no one who <P> <P>", _no),
-    ("(?:everyone who|whoever) <P> and <P> <P>", _both),
-    ("if someone <P> and <P>, then that person <P>", _both),
+    ("(?:everyone who|whoever) <P> and <P> <P>", _general),
+    ("if someone <P> and <P>, then that person <P>", _general),
     ("no one who <P> and <P> <P>", _no),
     ("(?:someone|at least one person) who <P> <P>", lambda a, b: some("x", p(a, _x()[0]), p(b, _x()[0]))),
     ("there is someone who <P> and <P>", lambda a, b: some("x", p(a, _x()[0]), p(b, _x()[0]))),

@@ -211,20 +211,6 @@ class Draft:
         return Story(" ".join([*self.lines, ask]), tuple(self.nodes), closing, opening)
 
 
-EVENT_SHAPES = {
-    "gain": [("+", "here", "n")],
-    "loss": [("-", "here", "n")],
-    "packs": [("*", "k", "n"), ("+", "here", "that")],
-    "gifts": [("*", "k", "n"), ("-", "here", "that")],
-    "split": [("/", "here", "k")],
-    "fold": [("*", "k", "here")],
-    "percent-off": [("%", "n", "here"), ("-", "here", "that")],
-    "percent-up": [("%", "n", "here"), ("+", "here", "that")],
-    "half": [("/", "here", "k")],
-}
-"""The calculations of each event of a stock: `here` is the stock, `that` the calculation before."""
-
-
 def stock(rng: Random, level: int) -> Story:
     """The items of a person or a place, and the events that change them."""
     person = rng.random() < 0.5
@@ -238,7 +224,7 @@ def stock(rng: Random, level: int) -> Story:
     while len(draft.nodes) < length:
         name, event = rng.choice(list(WORDS["stock"]["events"].items()))
         numbers = None if name == last else _quantities(name, value, rng, level)
-        shapes = EVENT_SHAPES[name]
+        shapes = event["calculations"]
         if numbers is None or len(draft.nodes) + len(shapes) > length:
             continue
         filled = names | {key: show(number) for key, number in numbers.items()}

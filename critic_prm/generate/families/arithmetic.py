@@ -29,9 +29,7 @@ from critic_prm.generate.families._stories import (
 )  # fmt: skip
 from critic_prm.generate.family import FamilyTask
 
-VISIBLE = ("slip", "dropped-term")
-"""Error kinds that show as a false equation. The other kinds write true equations that are wrong for the problem."""
-
+# The first two write a false equation; the others write true equations that are wrong for the problem.
 KINDS = {
     "slip": 74.0,  # 12 * 7 = 86
     "dropped-term": 60.0,  # 12 + 8 + 5 = 20

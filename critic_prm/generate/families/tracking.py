@@ -173,10 +173,10 @@ def _draw_change(rng: Random, state: State, fresh: list[str]) -> Event:
     kind = rng.choice([*adding, "reverse", "swap", *(["remove"] if len(state) > 3 else []), "rotate"])
     if kind in ("append", "front"):
         word = fresh.pop()
-        where, do, back = ("added at the end", _append(word), _prepend(word))
+        last, first = (lambda s: (*s, word)), (lambda s: (word, *s))
         if kind == "front":
-            where, do, back = ("put in front", back, do)
-        return Event(f"The word {word} is {where}.", do, {"reversed": _wrongly(back)})
+            return Event(f"The word {word} is put in front.", first, {"reversed": _wrongly(last)})
+        return Event(f"The word {word} is added at the end.", last, {"reversed": _wrongly(first)})
     if kind == "reverse":
         return Event("The order of the list is reversed.", lambda s: s[::-1], {"other": _shuffled})
     if kind == "swap":
@@ -195,14 +195,6 @@ def _draw_change(rng: Random, state: State, fresh: list[str]) -> Event:
         return Event("The first word is moved to the end.", _first_to_end, wrong)
     wrong = {"reversed": _wrongly(_first_to_end), "half": lambda s, _: s[:-1]}
     return Event("The last word is moved to the front.", _last_to_front, wrong)
-
-
-def _append(word: str) -> Callable[[State], State]:
-    return lambda state: (*state, word)
-
-
-def _prepend(word: str) -> Callable[[State], State]:
-    return lambda state: (word, *state)
 
 
 def _first_to_end(state: State) -> State:

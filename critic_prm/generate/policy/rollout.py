@@ -53,15 +53,6 @@ def dual_sided(values: Sequence[float], factor: float = 1.0, *, recursive: bool 
     return labels
 
 
-def rescue_rate(chance: float, n: int) -> float:
-    """Probability that the hard label of a prefix is 1: 1 - (1 - chance)^n.
-
-    For an incorrect prefix from which a completion recovers with probability `chance`, this is the false-positive rate. For a
-    correct prefix, 1 minus it is the false-negative rate.
-    """
-    return 1.0 - (1.0 - chance) ** n
-
-
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """One completion of a prefix and whether it reaches the gold answer."""
@@ -130,15 +121,16 @@ class Prefixes:
         lost: list[Came] = []
         used = 0
         while True:
-            right = sum(rollout.right for rollout in seen)
-            wave = min(enough.more(right, len(seen)), enough.most - used)
+            k = sum(rollout.right for rollout in seen)
+            wave = min(enough.more(k, len(seen)), enough.most - used)
             if wave <= 0:
-                return Estimate(right, len(seen), enough, tuple(seen), tuple(lost))
+                return Estimate(k, len(seen), enough, tuple(seen), tuple(lost))
             if missing := used + wave - len(kept):
                 kept += await self._ask(steps, len(kept), missing)
             for completion in kept[used : used + wave]:
                 if completion.came == "ok":
-                    seen.append(Rollout(completion, await self._is_right(completion)))
+                    right = await self.grader.same(final_answer(completion.text), self.gold)
+                    seen.append(Rollout(completion, right))
                 else:
                     lost.append(completion.came)
             used += wave
@@ -156,9 +148,6 @@ class Prefixes:
         self.made += count
         samples = range(self.first + start, self.first + start + count)
         return await gather_all(self.policy.complete(self.problem, steps, s) for s in samples)
-
-    async def _is_right(self, completion: Completion) -> bool:
-        return await self.grader.same(final_answer(completion.text), self.gold)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,25 +61,14 @@ class Enough:
         left = self.most - n
         if left <= 0 or self.rule == "all":
             return max(left, 0)
-        goods, bads = self._good_for_sure(k, n), self._bad_for_sure(k, n)
+        needed = int(self.theta * self.most) + 1 - k
+        goods, bads = needed, left - needed + 1  # rollouts of one kind in a row that settle the label
         if goods <= 0 or bads <= 0:
             return 0
         soonest = min(goods, bads)
         if self.rule == "decided" and self.theta > 0:
             soonest = next((w for w in range(min(soonest, left)) if self._side(k + w, n + w) or self._side(k, n + w)), soonest)
         return min(soonest, left)
-
-    def ends(self, k: int, n: int) -> bool:
-        """Return whether sampling stops after k correct rollouts of n."""
-        return self.more(k, n) == 0
-
-    def _good_for_sure(self, k: int, n: int) -> int:
-        """Correct rollouts in a row until the prefix is good whatever follows."""
-        return int(self.theta * self.most) + 1 - k
-
-    def _bad_for_sure(self, k: int, n: int) -> int:
-        """Incorrect rollouts in a row until the prefix can no longer become good."""
-        return (self.most - n) - (int(self.theta * self.most) - k)
 
     def _side(self, k: int, n: int) -> bool:
         return n > 0 and max(below := _below(k, n, self.theta), 1 - below) >= self.sure
