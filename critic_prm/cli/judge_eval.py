@@ -19,6 +19,7 @@ from critic_prm.terminal import interval, percent, plain_table, safe_console
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from critic_prm.data import Critic
     from critic_prm.evaluate.judges import ComparedPair, JudgeScore, Outcome, Resistance
 
 COLUMNS = {
@@ -75,39 +76,35 @@ def judge_eval(
     pairs = [(name, style) for name in judge.split(",") for style in (styles or judging.style).split(",")]
     samples, workers = Samples(settings.samples, settings.samples), judging.max_connections
 
+    def opened(name: str, style: str) -> Critic:
+        print(f"{name} with {style}", file=sys.stderr, flush=True)
+        return open_judges(name.split("+"), replace(judging, style=style), consensus, samples)[0]
+
     def run_attack(name: str, style: str) -> Resistance:
-        critic, _ = open_judges(name.split("+"), replace(judging, style=style), consensus, samples)
-        solutions = (solution for _, solution in read_benchmarks(parts, limit))
+        critic, solutions = opened(name, style), (solution for _, solution in read_benchmarks(parts, limit))
         return run_with_progress(
             critic, lambda tally: attack_judge(critic, solutions, attacks(), settings, workers=workers, tally=tally)
         )
 
     def run_evaluation(name: str, style: str) -> JudgeScore:
-        critic, _ = open_judges(name.split("+"), replace(judging, style=style), consensus, samples)
-        benchmark, cost = read_benchmarks(parts, limit), JudgeCost()
+        critic, benchmark, cost = opened(name, style), read_benchmarks(parts, limit), JudgeCost()
         evaluation = run_with_progress(
             critic, lambda tally: evaluate(critic, benchmark, settings, workers=workers, tally=tally, each=cost.add)
         )
         return score_judge(name, style, evaluation, cost, judging.prices)
 
-    resistances: list[Resistance] = []
-    scores: list[JudgeScore] = []
-    for name, style in pairs:
-        print(f"{name} with {style}", file=sys.stderr, flush=True)
-        if attack:
-            resistances.append(run_attack(name, style))
-        else:
-            scores.append(run_evaluation(name, style))
-    comparisons = compare_pairs(scores, settings)
     if attack:
+        resistances = [run_attack(*pair) for pair in pairs]
         judges = [{"judge": n, "style": s, **asdict(one)} for (n, s), one in zip(pairs, resistances, strict=True)]
-    row = {"judges": judges} if attack else judges_to_json(scores, comparisons)
-    if output.write(row):
-        if attack:
+        if output.write({"judges": judges}):
             _print_resistance(pairs, resistances)
-        else:
+        runs = [one.run for one in resistances]
+    else:
+        scores = [run_evaluation(*pair) for pair in pairs]
+        comparisons = compare_pairs(scores, settings)
+        if output.write(judges_to_json(scores, comparisons)):
             _print_scores(scores, comparisons)
-    runs = [one.run for one in resistances] + [one.evaluation.run for one in scores]
+        runs = [one.evaluation.run for one in scores]
     raise typer.Exit(3 if any(run["labels"].get("provider_error") for run in runs) else 0)
 
 
