@@ -1,4 +1,5 @@
-"""Count the files and lines of code of critic_prm and distill, without blank lines, comments and docstrings.
+"""Count the files and lines of code of critic_prm and distill, without blank lines, comments and docstrings, and the modules
+that a command imports.
 
 Run `python bench/code_size.py`.
 """
@@ -10,18 +11,31 @@ import io
 import subprocess
 import sys
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
-WATCHED = """
+WATCH = """
 import atexit, sys
 def show():
-    print(*(name for name in sys.modules if name.split(".")[0] in ("critic_prm", "distill")), sep="\\n", file=sys.stderr)
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("critic_prm", "distill"):
+            print("imported:", name, file=sys.stderr)
 atexit.register(show)
+"""
+
+COMMAND = """
 from critic_prm.cli import main
 main()
+"""
+
+SCORE = """
+import asyncio
+from critic_prm import Step, Trajectory, open_critic
+asyncio.run(open_critic(sys.argv[1]).judge([Trajectory("a", "What is 1 + 1?", (Step("1 + 1 = 2"),))]))
 """
 
 
@@ -36,10 +50,26 @@ def code_lines(source: str) -> int:
     return len(lines - strings)
 
 
-def loaded(*arguments: str) -> list[str]:
-    """The modules of ours that a command imports."""
-    done = subprocess.run([sys.executable, "-c", WATCHED, *arguments], capture_output=True, text=True, cwd=ROOT, check=False)
-    return [line for line in done.stderr.splitlines() if line.startswith(("critic_prm", "distill"))]
+def imported(code: str, *arguments: object) -> int:
+    """The number of our modules that a program imports. Raises RuntimeError with the program's message if it fails."""
+    program = [sys.executable, "-c", WATCH + code, *map(str, arguments)]
+    done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return sum(line.startswith("imported: ") for line in done.stderr.splitlines())
+
+
+def imports() -> Iterator[tuple[str, int]]:
+    """What is run, and the number of modules that it imports."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "in.jsonl").write_text('{"id": "a", "problem": "What is 1 + 1?", "steps": ["1 + 1 = 2"]}\n')
+        (folder / "replies.jsonl").write_text('{"text": "Step 1: It is right.\\nThe step is \\\\boxed{correct}"}\n')
+        label = ("label", folder / "in.jsonl", "--judge", f"scripted/{folder}/replies.jsonl", "--db", folder / "cache.db")
+        imported(COMMAND, "quickstart", folder / "demo")
+        yield "critic-prm --help", imported(COMMAND, "--help")
+        yield "critic-prm label of one row", imported(COMMAND, *label, "-o", folder / "labels.jsonl")
+        yield "scoring one row with a stored verifier, from Python", imported(SCORE, folder / "demo" / "verifier")
 
 
 def main() -> None:
@@ -48,7 +78,8 @@ def main() -> None:
     print(f"{len(sources)} Python files, {len(small)} of them under 40 lines (without __init__)")
     lines, code = sum(source.count("\n") for source in sources.values()), sum(map(code_lines, sources.values()))
     print(f"{lines:,} lines, of them code: {code:,}")
-    print(f"modules imported by `critic-prm --help`: {len(loaded('--help'))}")
+    for what, modules in imports():
+        print(f"modules of ours imported for {what}: {modules}")
 
 
 if __name__ == "__main__":

@@ -89,9 +89,8 @@ async def engine(url: str, count: int, inflight: int, *, direct: bool, folder: P
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.engine.concurrency import reduced_gc
     from critic_prm.engine.options import JudgeOptions
-    from critic_prm.label.progress import watch
+    from critic_prm.label.progress import RunStats, watch
     from critic_prm.label.run import label_into
-    from critic_prm.label.stats import RunStats
     from critic_prm.providers.models import Prices
     from critic_prm.providers.openai import OpenAIProvider
 

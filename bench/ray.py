@@ -33,8 +33,8 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.workers import NAMESPACE, ray_module
+from critic_prm.label.progress import RunStats
 from critic_prm.label.run import label_into
-from critic_prm.label.stats import RunStats
 
 STORE = 80 << 20
 CPUS = 2
@@ -165,7 +165,7 @@ def _lost(ran: Ran) -> int:
 
 
 def pool_of(critic: Any) -> Any:
-    return critic.pool if critic.client is None else critic.client.provider.pool
+    return critic.pool if critic.client is None else critic.client.sender.pool
 
 
 def scale(machines: Machines, count: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ import ast
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -80,7 +80,7 @@ def parse_options(plugin: Any, given: Sequence[str], what: str) -> Any:
     Numbers, true and false, and the values of a Literal are written as such, None as `none`, tuples with commas, and anything
     else as JSON. `what` names the plug-in in errors. Raises UsageError for an unknown key and a value that does not fit.
     """
-    options = _declared(plugin)
+    options = settings_of(plugin)
     values: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -88,52 +88,57 @@ def parse_options(plugin: Any, given: Sequence[str], what: str) -> Any:
         if name not in options or not equals:
             known = ", ".join(f"{one}=..." for one in options) or "none"
             raise UsageError(f"{what} has no option {text!r}; its options: {known}")
-        values[name] = _converted(*options[name], value.strip(), f"{what}: option {name}")
-    for name, (kind, option) in options.items():
-        if name not in values and option.envvar and (setting := os.environ.get(option.envvar)):
-            values[name] = _converted(kind, option, setting, option.envvar)
+        values[name] = _converted(options[name], value.strip(), f"{what}: option {name}")
+    for name, one in options.items():
+        if name not in values and one.option.envvar and (setting := os.environ.get(one.option.envvar)):
+            values[name] = _converted(one, setting, one.option.envvar)
     return plugin.Options(**values) if options else None
 
 
 def options_help(plugin: Any) -> list[tuple[str, str]]:
     """Return ("key=default", description) of each option of a plug-in."""
-    options = _declared(plugin)
-    if not options:
-        return []
-    help_of = docstrings(plugin.Options)
-    defaults = {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(plugin.Options)
-    }
+    options = settings_of(plugin)
+    help_of = docstrings(plugin.Options) if options else {}
     return [
-        (f"{name}={'' if defaults[name] in (None, MISSING) else defaults[name]}", help_of.get(name, "")) for name in options
+        (f"{name}={'' if one.default in (None, MISSING) else one.default}", help_of.get(name, ""))
+        for name, one in options.items()
     ]
 
 
-def _declared(plugin: Any) -> dict[str, tuple[Any, Option]]:
-    """The type and metadata of each field of a plug-in's `Options`; empty if it declares none."""
+def settings_of(plugin: Any) -> Mapping[str, Setting]:
+    """The fields of a plug-in's `Options`; empty if it declares none."""
     cls = vars(plugin).get("Options")
-    if not (isinstance(cls, type) and is_dataclass(cls)):
-        return {}
-    return _typed_fields(cls)
+    return settings_in(cls) if isinstance(cls, type) and is_dataclass(cls) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The type, the default (MISSING if there is none) and the metadata of a field."""
+
+    type: Any
+    default: Any
+    option: Option
 
 
 @cache
-def _typed_fields(cls: type) -> dict[str, tuple[Any, Option]]:
-    """The type and the metadata of each field of a settings class."""
-    typed = {}
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        typed[name] = kind, next((note for note in notes if isinstance(note, Option)), Option())
-    return typed
+def settings_in(cls: type) -> Mapping[str, Setting]:
+    """The fields of a settings class."""
+    hints, found = get_type_hints(cls, include_extras=True), {}
+    for one in fields(cls):
+        kind, *notes = get_args(hints[one.name]) if get_origin(hints[one.name]) is Annotated else (hints[one.name],)
+        option = next((note for note in notes if isinstance(note, Option)), Option())
+        found[one.name] = Setting(kind, one.default if one.default_factory is MISSING else one.default_factory(), option)
+    return found
 
 
-def _converted(kind: Any, option: Option, text: str, what: str) -> Any:
+def _converted(setting: Setting, text: str, what: str) -> Any:
+    kind, parse = setting.type, setting.option.parse
     try:
-        value = option.parse(text) if option.parse else _parsed_as(kind, text)
+        value = parse(text) if parse else _parsed_as(kind, text)
     except ValueError:
         shown = " or ".join(map(str, get_args(kind))) if get_origin(kind) is Literal else getattr(kind, "__name__", str(kind))
         raise UsageError(f"{what} is {text!r}; it must be {shown}") from None
-    _check_range(value, option, what)
+    _check_range(value, setting.option, what)
     return value
 
 
@@ -170,7 +175,8 @@ def _parsed_as(kind: Any, text: str) -> Any:
 
 def check_fields(settings: Any) -> None:
     """Raise UsageError for a field that is not among the choices of its Literal, or outside the range of its Option."""
-    for name, (kind, option) in _typed_fields(type(settings)).items():  # type: ignore[arg-type]  # types are hashable
+    for name, one in settings_in(type(settings)).items():  # type: ignore[arg-type]  # types are hashable
+        kind, option = one.type, one.option
         value, flag = getattr(settings, name), option.flags[0] if option.flags else f"--{name.replace('_', '-')}"
         if get_origin(kind) is Literal and value not in get_args(kind):
             raise UsageError(f"{flag} is {value!r}; it must be one of {', '.join(map(str, get_args(kind)))}")

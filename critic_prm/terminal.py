@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-from critic_prm.safe_text import safe_text
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def safe_text(text: str) -> str:
+    """Escape control characters, line separators, bidirectional controls and lone surrogates, for example ESC as \\u001b.
+
+    Newlines and tabs stay. The escapes are those of JSON, so JSON keeps its meaning.
+    """
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 class SafeStream:

@@ -11,8 +11,7 @@ from bench.runs import trajectories
 from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.estimate import Estimate, estimate
-from critic_prm.label.run import label
-from critic_prm.label.sampling import Samples
+from critic_prm.label.run import Samples, label
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Sampling, Wire
 from critic_prm.providers.scripted import ScriptedProvider

@@ -177,6 +177,18 @@ def test_the_help_of_all_commands_imports_no_command() -> None:
     assert len(loaded) < 12, loaded
 
 
+def test_labelling_a_row_imports_few_modules(tmp_path: Path) -> None:
+    """A native file is read without the modules of the other formats, and one judge without those of several."""
+    (tmp_path / "in.jsonl").write_text('{"id": "a", "problem": "What is 1 + 1?", "steps": ["1 + 1 = 2"]}\n')
+    (tmp_path / "replies.jsonl").write_text('{"text": "Step 1: It is right.\\nThe step is \\\\boxed{correct}"}\n')
+    words = ["label", "in.jsonl", "--judge", "scripted/replies.jsonl", "--db", "cache.db", "-o", "labels.jsonl"]
+    code = f"from critic_prm.cli import main\ntry: main({words})\nfinally: import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert '"status":"ok"' in (tmp_path / "labels.jsonl").read_text().replace(" ", "")
+    loaded = [name for name in done.stdout.split() if name.startswith(("critic_prm", "distill"))]
+    assert len(loaded) <= 80, sorted(loaded)
+
+
 CLOCKS = {
     f"time.{name}{unit}"
     for name in ("monotonic", "perf_counter", "process_time", "thread_time", "time")

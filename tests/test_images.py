@@ -21,8 +21,7 @@ from critic_prm.data.label_rows import label_row, labelled_from_json
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.label.estimate import estimate
-from critic_prm.label.run import label
-from critic_prm.label.sampling import Samples
+from critic_prm.label.run import Samples, label
 from critic_prm.providers import images
 from critic_prm.providers.images import ImageError, ImageName, data_url
 from critic_prm.providers.openai import OpenAIProvider

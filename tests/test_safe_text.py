@@ -8,8 +8,8 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from critic_prm.providers.addresses import secrets_in
-from critic_prm.safe_text import safe_text, without_keys
+from critic_prm.providers.addresses import secrets_in, without_keys
+from critic_prm.terminal import safe_text
 
 KEY = "sk-proj-A7bC9dE1fG3hJ5kL-mN_pQ2rS4tU6vW8xY0z"
 

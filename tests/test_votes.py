@@ -14,9 +14,7 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import UsageError
-from critic_prm.label.run import label
-from critic_prm.label.sampling import Samples, favoured, parse_samples
-from critic_prm.label.stats import SamplingStats
+from critic_prm.label.run import Samples, SamplingStats, favoured, label, parse_samples
 
 STEPS = 3
 TRAJECTORY = Trajectory("t", "p", tuple(Step(str(i)) for i in range(STEPS)))

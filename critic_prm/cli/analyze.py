@@ -183,9 +183,9 @@ def _analysis(name: str) -> Any:
 
 def _run(name: str, critic: str, solutions: Sequence[Trajectory], settings: Any, output: Output, judging: JudgeOptions) -> None:
     """Run an analysis that asks a critic, with progress and cost on stderr; then print it and exit."""
+    from critic_prm.cli.running import run_with_progress
     from critic_prm.critics.open import open_critic
-    from critic_prm.label.progress import describe, run_with_progress
-    from critic_prm.label.stats import RunStats
+    from critic_prm.label.progress import RunStats, describe
 
     opened, failed = open_critic(critic, judging), False
 

@@ -10,7 +10,7 @@ from critic_prm import signals
 from critic_prm.cli.fields import Fields
 from critic_prm.cli.options import BatchOptions, CacheOptions, InputOptions
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.label.sampling import LabelOptions
+from critic_prm.label.run import LabelOptions
 
 app = typer.Typer()
 
@@ -19,7 +19,7 @@ One = Annotated[int, typer.Argument(metavar="BATCH", help="Number of the batch i
 
 
 @app.command("list")
-def list_(judging: CacheOptions) -> None:
+def list_(options: CacheOptions) -> None:
     """List the batches of a cache with their last known status.
 
     Reads the cache (--db) only; no request is sent. Prints one line per batch.
@@ -28,12 +28,12 @@ def list_(judging: CacheOptions) -> None:
     """
     from critic_prm.label.batch_files import batch_lines
 
-    for line in batch_lines(judging.db):
+    for line in batch_lines(options.db):
         typer.echo(line)
 
 
 @app.command()
-def status(judging: BatchOptions, which: Which = None) -> None:
+def status(options: BatchOptions, which: Which = None) -> None:
     """Ask the providers for the status of running batches.
 
     Reads the cache (--db) and the provider's API. Prints one line per batch.
@@ -42,12 +42,12 @@ def status(judging: BatchOptions, which: Which = None) -> None:
     """
     from critic_prm.label.batch_files import statuses
 
-    for line in signals.run(statuses(judging, which)):
+    for line in signals.run(statuses(options, which)):
         typer.echo(line)
 
 
 @app.command()
-def cancel(which: One, judging: BatchOptions) -> None:
+def cancel(which: One, options: BatchOptions) -> None:
     """Cancel a batch at its provider.
 
     Reads the cache (--db) and calls the provider's API. Requests that are already done are paid for; `batch fetch` or the next
@@ -57,11 +57,11 @@ def cancel(which: One, judging: BatchOptions) -> None:
     """
     from critic_prm.label.batch_files import cancel_batch
 
-    typer.echo(signals.run(cancel_batch(judging, which)))
+    typer.echo(signals.run(cancel_batch(options, which)))
 
 
 @app.command()
-def fetch(judging: BatchOptions, which: Which = None) -> None:
+def fetch(options: BatchOptions, which: Which = None) -> None:
     """Import the results of finished batches into the cache.
 
     Reads results from the provider's API. Writes to the cache (--db). `label --batch` does this automatically.
@@ -70,12 +70,12 @@ def fetch(judging: BatchOptions, which: Which = None) -> None:
     """
     from critic_prm.label.batch_files import fetch_batches
 
-    for line in signals.run(fetch_batches(judging, which)):
+    for line in signals.run(fetch_batches(options, which)):
         typer.echo(line)
 
 
 @app.command()
-def forget(which: One, judging: CacheOptions) -> None:
+def forget(which: One, options: CacheOptions) -> None:
     """Give up a batch or an exported file, so that its requests may be sent again.
 
     Writes to the cache (--db); the provider is not called. A batch that is still running is paid for anyway.
@@ -84,7 +84,7 @@ def forget(which: One, judging: CacheOptions) -> None:
     """
     from critic_prm.label.batch_files import forget_batch
 
-    typer.echo(forget_batch(judging.db, which))
+    typer.echo(forget_batch(options.db, which))
 
 
 @app.command()
@@ -109,14 +109,14 @@ def export(
     from critic_prm.cli.running import Input, clients_of
     from critic_prm.critics.open import open_critic
     from critic_prm.engine.batch.ledger import Ledger
-    from critic_prm.label.batch_files import Exported, one_client
+    from critic_prm.label.batch_files import Export, one_client
     from critic_prm.label.batch_files import export as export_requests
 
     judging = replace(judging, offline=False)  # nothing is sent in any case, but the ledger is written
     critic = open_critic(judge, judging)
     client = one_client(clients_of(critic))
 
-    async def run() -> Exported:
+    async def run() -> Export:
         try:
             with Ledger(judging.db).alone() as ledger:
                 return await export_requests(ledger, critic, client, Input(source, reading), options.samples, out)
@@ -130,7 +130,7 @@ def export(
 @app.command("import")
 def import_(
     source: Annotated[str, typer.Argument(metavar="RESULTS.jsonl", help="File of results, which are matched by custom_id.")],
-    judging: Annotated[JudgeOptions, Fields(only=("db", "trust"))],
+    options: Annotated[JudgeOptions, Fields(only=("db", "trust"))],
     requests: Annotated[
         str | None, typer.Option(metavar="REQUESTS.jsonl", help="Requests of these results, if another cache exported them.")
     ] = None,
@@ -148,5 +148,5 @@ def import_(
     from critic_prm.label.batch_files import import_file
 
     skipped = SkippedRows()
-    typer.echo(import_file(judging, source, skipped, requests, judge, salt), err=True)
+    typer.echo(import_file(options, source, skipped, requests, judge, salt), err=True)
     raise typer.Exit(3 if skipped.count else 0)

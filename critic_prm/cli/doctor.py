@@ -19,7 +19,7 @@ def doctor(
         Path | None, typer.Option(help="Golden file: scores of a fixed question, written once and compared on later runs.")
     ] = None,
     *,
-    judging: JudgeOptions,
+    options: JudgeOptions,
 ) -> None:
     """Check a judge with small requests: what works, what a run would send, and why a request is refused.
 
@@ -37,7 +37,7 @@ def doctor(
     from critic_prm.critics.llm import connect
     from critic_prm.errors import UsageError
 
-    served = judging.base_url if (Path(judge) / "verifier.json").is_file() else None
+    served = options.base_url if (Path(judge) / "verifier.json").is_file() else None
     if served is None and ("/" not in judge or Path(judge).is_dir()):
         raise UsageError(
             f"{judge!r} is not a judge with a network API; name one as provider/MODEL, such as openai/MODEL, or a"
@@ -47,10 +47,10 @@ def doctor(
     async def run(folder: str) -> list[Finding]:
         if served is not None:
             return await examine_verifier(Path(judge), served, os.environ.get("VLLM_API_KEY") or "none")
-        critic = connect(judge, replace(judging, db=Path(folder) / "doctor.db"))
+        critic = connect(judge, replace(options, db=Path(folder) / "doctor.db"))
         # A model in this process must be loaded first, which may take longer than two minutes.
         near = "in-process" in critic.client.provider.capabilities
-        patience = judging.timeout if near else min(judging.timeout, 120.0)
+        patience = options.timeout if near else min(options.timeout, 120.0)
         try:
             return [*await examine(critic, patience, golden), *own_options(judge)]
         finally:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
+from critic_prm.critics.conversation import matches_schema
 from critic_prm.critics.llm import LLMCritic
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.entries import fresh_reply
@@ -25,15 +26,12 @@ from critic_prm.providers.models import ANY_TIER, Prices, abilities, did_you_mea
 from critic_prm.providers.provider import Message, Provider, RateLimits, Reply, Request, Sampling, Wire, asks_for_schema
 from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.registry import load
+from critic_prm.styles.reader import Expect
+from critic_prm.styles.readers.json_verdicts import schema
 
 State = Literal["ok", "note", "bad"]
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"critique": {"type": "string"}, "verdict": {"type": "string", "enum": ["correct", "incorrect"]}},
-    "required": ["critique", "verdict"],
-    "additionalProperties": False,
-}
+SCHEMA = schema(Expect(steps=1, step=0))
 # Without a schema the answer would be prose, so JSON of this shape proves that the server enforces the schema.
 QUESTION = (Message("user", "Is 2 + 2 = 5? Answer in a few words."),)
 PLAIN = "the same without schema, log-probabilities and sampling parameters"
@@ -166,12 +164,7 @@ def _usage(reply: Reply) -> Finding:
 
 
 def _obeyed(reply: Reply) -> Finding:
-    try:
-        found: Any = orjson.loads(reply.text)
-        good = set(found) == set(SCHEMA["properties"]) and found["verdict"] in ("correct", "incorrect")
-    except (orjson.JSONDecodeError, TypeError, KeyError):
-        good = False
-    if good:
+    if matches_schema(reply.text, SCHEMA):
         return Finding("schema", "ok", "structured outputs are obeyed")
     return Finding(
         "schema", "note", "structured outputs are ignored: for the style `json` add --no-schema, or use another style"

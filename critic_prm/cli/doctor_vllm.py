@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,10 @@ import orjson
 from critic_prm.cli.doctor_judge import Finding, State
 from critic_prm.engine.budget import reply_limit
 from critic_prm.errors import ProviderError, UsageError
-from critic_prm.providers.addresses import basic_credentials, secrets_in, without_credentials
-from critic_prm.providers.post import body_within
+from critic_prm.providers.addresses import basic_credentials, secrets_in, without_credentials, without_keys
+from critic_prm.providers.http import Direct, body_within
 from critic_prm.providers.provider import MAX_REPLY_BYTES, Message, Reply, Request, Sampling, Wire
 from critic_prm.providers.vllm import VLLMProvider
-from critic_prm.safe_text import without_keys
 
 Ask = Callable[[Wire], Awaitable[Reply]]
 """Sends a request body and returns the parsed reply. Raises ProviderError."""
@@ -246,15 +246,15 @@ async def examine_verifier(folder: Path, base_url: str, key: str) -> list[Findin
 
 
 async def _post(base_url: str, key: str, body: bytes) -> tuple[int, Any]:
-    import aiohttp
-
-    address = f"{root(base_url)}/pooling"
-    async with aiohttp.ClientSession(headers=headers(base_url, key), timeout=aiohttp.ClientTimeout(total=120)) as session:
-        try:
-            async with session.post(address, data=body, headers={"Content-Type": "application/json"}) as answer:
-                return answer.status, orjson.loads(await body_within(answer, MAX_REPLY_BYTES))
-        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError, ProviderError) as error:
-            return 0, f"no answer: {error}"
+    post = Direct(f"{root(base_url)}/pooling", headers(base_url, key))
+    try:
+        async with asyncio.timeout(120):
+            answered = await post(body)
+        return answered.status, orjson.loads(answered.content)
+    except (TimeoutError, orjson.JSONDecodeError, ProviderError) as error:
+        return 0, str(error) or "no answer"
+    finally:
+        await post.close()
 
 
 def _scores(answer: Any, encoded: Sequence[Any]) -> list[list[float]] | None:

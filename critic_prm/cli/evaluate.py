@@ -40,6 +40,7 @@ def evaluate(
 
     Example: critic-prm evaluate verifier processbench:data/ProcessBench
     """
+    from critic_prm.cli.running import run_with_progress
     from critic_prm.cli.scoretable import print_comparison, print_evaluation
     from critic_prm.critics.open import open_critic
     from critic_prm.data.records.writing import RecordWriter, encode, write_records
@@ -47,7 +48,6 @@ def evaluate(
     from critic_prm.evaluate.benchmarks import headline_of, open_benchmark, read_benchmarks, sizes_of
     from critic_prm.evaluate.run import evaluate as evaluate_critic
     from critic_prm.evaluate.run import evaluation_to_json, read_predictions
-    from critic_prm.label.progress import run_with_progress
     from critic_prm.metrics.scorecard import compare
 
     if judging.with_reference:

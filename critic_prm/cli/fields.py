@@ -27,17 +27,17 @@ A command takes a settings object, and its options are the fields of the object'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, is_dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, signature
 from keyword import iskeyword
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
 
 from critic_prm.cli.outputs import with_parameters
-from critic_prm.option import Option, docstrings
+from critic_prm.option import Option, docstrings, settings_in
 from critic_prm.registry import names
 
 
@@ -122,16 +122,13 @@ def _settings_of(annotation: Any) -> tuple[type, Fields] | None:
 
 @cache
 def _settings(cls: type) -> list[_Setting]:
-    hints, help_of, found, panel = get_type_hints(cls, include_extras=True), docstrings(cls), [], None
-    for one in fields(cls):
-        hint, *notes = get_args(hints[one.name]) if get_origin(hints[one.name]) is Annotated else (hints[one.name],)
-        option = next((note for note in notes if isinstance(note, Option)), Option())
-        panel = option.panel or panel
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        help_text = help_of.get(one.name, "")
-        if option.plugins:
-            help_text = f"{help_text.rstrip('.')}: {', '.join(names(option.plugins))}."
-        found.append(_Setting(one.name, hint, default, option, help_text, panel))
+    help_of, found, panel = docstrings(cls), [], None
+    for name, one in settings_in(cls).items():
+        panel = one.option.panel or panel
+        help_text = help_of.get(name, "")
+        if one.option.plugins:
+            help_text = f"{help_text.rstrip('.')}: {', '.join(names(one.option.plugins))}."
+        found.append(_Setting(name, one.type, one.default, one.option, help_text, panel))
     return found
 
 

@@ -21,8 +21,8 @@ from critic_prm.terminal import safe_console
 if TYPE_CHECKING:
     import asyncio
 
-    from critic_prm.cli.running import Closing, SkippedRows
-    from critic_prm.data.critic import Critic
+    from critic_prm.cli.running import SkippedRows
+    from critic_prm.data.critic import Critic, Report
     from critic_prm.data.judgement import Status
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.generate.perturb import Plan
@@ -354,7 +354,7 @@ def _make(
     judging: JudgeOptions,
     skipped: SkippedRows,
     parts: Sequence[LLMPolicy | Grader | Critic | None],
-    stats: Sequence[Closing] = (),
+    stats: Sequence[Report] = (),
 ) -> int:
     """Apply `work` to every item and write the rows to `out` in input order, with progress, a summary and run.json.
 
@@ -365,7 +365,7 @@ def _make(
     from critic_prm.engine.concurrency import ordered_map
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.generate.policy.policy import LLMPolicy
-    from critic_prm.label.stats import RunStats
+    from critic_prm.label.progress import RunStats
 
     run, client = RunStats(), next((part.client for part in parts if isinstance(part, LLMPolicy)), None)
 

@@ -61,14 +61,13 @@ def judge_eval(
 
     Example: critic-prm judge-eval openai/MODEL in.jsonl --styles stepwise,yes-no
     """
-    from critic_prm.cli.running import open_judges
+    from critic_prm.cli.running import open_judges, run_with_progress
     from critic_prm.errors import UsageError
     from critic_prm.evaluate.benchmarks import open_benchmark, read_benchmarks
     from critic_prm.evaluate.judges import JudgeCost, attacks, compare_pairs, judges_to_json, score_judge
     from critic_prm.evaluate.judges import attack as attack_judge
     from critic_prm.evaluate.run import evaluate
-    from critic_prm.label.progress import run_with_progress
-    from critic_prm.label.sampling import Samples
+    from critic_prm.label.run import Samples
 
     if judging.with_reference:
         raise UsageError("--with-reference cannot be used here: an evaluation hides the reference answer from the judge")

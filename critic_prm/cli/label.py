@@ -8,7 +8,7 @@ import typer
 
 from critic_prm.cli.options import InputOptions
 from critic_prm.engine.options import JudgeOptions, RayOptions
-from critic_prm.label.sampling import LabelOptions
+from critic_prm.label.run import LabelOptions
 
 
 def label(

@@ -20,7 +20,7 @@ def reread(
     out: Out = "-",
     limit: Annotated[int | None, typer.Option(min=1, help="Process at most N rows.")] = None,
     *,
-    judging: Annotated[JudgeOptions, Fields(only=("style", "db"))],
+    options: Annotated[JudgeOptions, Fields(only=("style", "db"))],
 ) -> None:
     """Parse the cached replies of a label file again, for free, and report what changed.
 
@@ -38,10 +38,10 @@ def reread(
     from critic_prm.label.reread import reread as reread_rows
 
     changes, failed = Changes(), 0
-    cache = Cache(judging.db, readonly=True)
+    cache = Cache(options.db, readonly=True)
     try:
         with RecordWriter(out) as sink:
-            for trajectory, label, card in reread_rows(islice(read_labels(source), limit), cache, changes, judging.style):
+            for trajectory, label, card in reread_rows(islice(read_labels(source), limit), cache, changes, options.style):
                 sink.write(label_row(trajectory, label, card))
                 failed += label.status != "ok"
     finally:

@@ -62,6 +62,7 @@ def rank(
     Example: critic-prm rank candidates.jsonl --critic verifier -o ranked.jsonl
     """
     from critic_prm import signals
+    from critic_prm.cli.running import watched
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import AGGREGATIONS
     from critic_prm.data.formats.convert import read_trajectories
@@ -70,8 +71,7 @@ def rank(
     from critic_prm.errors import UsageError
     from critic_prm.evaluate.run import predict
     from critic_prm.generate.policy.answers import Grader
-    from critic_prm.label.progress import watched
-    from critic_prm.label.stats import RunStats
+    from critic_prm.label.progress import RunStats
     from critic_prm.search import ranking as library
 
     if options.escalate and options.floor is None:
@@ -91,7 +91,7 @@ def rank(
                 # The gold labels are hidden: a judge that saw them would rank too well.
                 solutions = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, options.format))
                 workers = judging.max_connections
-                async with watched(opened, tally):
+                async with watched(tally, opened.client, opened.close):
                     judged = predict(opened, solutions, samples=options.samples, workers=workers, tally=tally)
                     rows = [(trajectory, label) async for _, trajectory, label in judged]
             groups = await library.group_candidates(rows, grader, settings.bound, (*AGGREGATIONS, settings.by))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 
@@ -16,20 +17,20 @@ from critic_prm import signals
 from critic_prm.cli.options import ALL_ROWS, InputOptions
 from critic_prm.cli.outputs import this_run
 from critic_prm.critics.open import open_critic
-from critic_prm.data.critic import Critic, CriticStats
+from critic_prm.data.critic import Critic, CriticStats, Report
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.records.reading import OnError, RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import CriticPrmError, Interrupted, Pending, UsageError
-from critic_prm.label.progress import describe, watch
-from critic_prm.label.run import label_into
-from critic_prm.label.sampling import ONE_SAMPLE, LabelOptions, Samples
-from critic_prm.label.stats import RunStats, SamplingStats
+from critic_prm.label.progress import RunStats, describe, watch
+from critic_prm.label.run import ONE_SAMPLE, LabelOptions, Samples, SamplingStats, label_into
 
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
+
+Result = TypeVar("Result")
 
 SPARE_FILES = 64
 """Number of open files that a run needs besides its connections."""
@@ -45,7 +46,7 @@ class SkippedRows:
         self.count += 1
         if (text := str(error)) not in self._printed:
             self._printed.add(text)
-            print(f"skipped: {text}", file=sys.stderr, flush=True)
+            say(f"skipped: {text}")
 
 
 class Input:
@@ -74,15 +75,13 @@ def open_judges(
     names: Sequence[str], judging: JudgeOptions, consensus: str, samples: Samples
 ) -> tuple[Critic, list[CriticStats]]:
     """Open one judge as it is, or several as a consensus, with the statistics to collect."""
-    stats: list[CriticStats] = [] if samples.rule == "all" else [SamplingStats(samples)]
     if len(names) == 1:
         critic = open_critic(names[0], judging)
-        return critic, [*stats, *critic.stats]
-    from critic_prm.critics.combined import connect_all
-    from critic_prm.label.stats import Agreement
+    else:
+        from critic_prm.critics.combined import connect_all
 
-    several = connect_all(names, judging, consensus)
-    return several, [*stats, Agreement(names), *several.stats]
+        critic = connect_all(names, judging, consensus)
+    return critic, [*([] if samples.rule == "all" else [SamplingStats(samples)]), *critic.stats]
 
 
 def run_labelling(
@@ -142,9 +141,6 @@ def run_batched(
         client.provider.batches()  # fails early if the provider has no batch API
     ledger = Ledger(judging.db).alone()
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     def show(text: str) -> None:
         if text and not tally.waiting:
             say(text)
@@ -175,7 +171,7 @@ def run_watched(
     tally: RunStats,
     client: Client | None,
     close: Callable[[], Awaitable[None]],
-    accounts: Sequence[Closing] = (),
+    parts: Sequence[Report] = (),
     clients: Sequence[Client] | None = None,
 ) -> int:
     """Run `body` with progress, signal handling, a summary and run.json.
@@ -184,25 +180,23 @@ def run_watched(
     connection limit of all `clients`. Returns the exit code: 0, or 3 if rows failed. Raises the error that stopped the run.
     """
     asking = clients if clients is not None else [client] if client is not None else []
-    say = Reporter(tally, client, out, accounts)
-
     stop = asyncio.Event()
 
     def interrupt() -> None:
         stop.set()
         tally.stopping = True
-        say.line("stopping: what is out is brought in and kept; press Ctrl-C again to stop at once")
+        say("stopping: what is out is brought in and kept; press Ctrl-C again to stop at once")
 
     async def run() -> int:
-        _raise_file_limit(asking, say.line)
-        _listen(asking, say.line)
-        watching = asyncio.create_task(watch(tally, client))
+        _raise_file_limit(asking)
+        _listen(asking)
         outcome: BaseException | None = None
         try:
-            with RecordWriter(out) as sink:
-                await body(sink, stop)
-            if stop.is_set():
-                raise Interrupted
+            async with watched(tally, client, close):
+                with RecordWriter(out) as sink:
+                    await body(sink, stop)
+                if stop.is_set():
+                    raise Interrupted
         except asyncio.CancelledError:
             outcome = Interrupted()
             raise
@@ -210,59 +204,60 @@ def run_watched(
             outcome = error
             raise
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
-            await close()
-            say.finish(outcome)
+            _finish(tally, client, out, parts, outcome)
         return 3 if tally.failed else 0
 
     with reduced_gc():
         return signals.run(run(), interrupt)
 
 
-class Closing(Protocol):
-    """Statistics of a run: `lines` are printed at its end, `report` is stored under `name` in run.json."""
+@asynccontextmanager
+async def watched(tally: RunStats, client: Client | None, close: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Show progress on stderr within this context, and call `close` at its end."""
+    watching = asyncio.create_task(watch(tally, client))
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await close()
 
-    @property
-    def name(self) -> str: ...
 
-    def lines(self) -> list[str]: ...
+def run_with_progress(critic: Critic, work: Callable[[RunStats], Awaitable[Result]]) -> Result:
+    """Run the coroutine of a command whose only critic is this one, with progress on stderr; then close the critic."""
+    tally = RunStats()
 
-    def report(self) -> Any: ...
+    async def run() -> Result:
+        async with watched(tally, critic.client, critic.close):
+            return await work(tally)
+
+    return signals.run(run())
 
 
-class Reporter:
-    """Print messages to stderr, and write the run report to `OUT.run.json` at the end."""
+def say(text: str) -> None:
+    """Print a message to stderr at once."""
+    print(text, file=sys.stderr, flush=True)
 
-    def __init__(self, tally: RunStats, client: Client | None, out: str, accounts: Sequence[Closing] = ()) -> None:
-        self.tally, self.client, self.out, self.accounts = tally, client, out, accounts
 
-    def line(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    def finish(self, error: BaseException | None) -> None:
-        asked = self.client is not None and self.client.counts["abandoned"]
-        if self.tally.rows or error is None or asked:  # nothing to report if the run failed before its first row
-            self.line(describe(self.tally, self.client, final=True))
-        if self.tally.how.keys() - {"plain", "schema"}:
-            self.line("how verdicts were got: " + ", ".join(f"{word} {n:,}" for word, n in self.tally.how.most_common()))
-        for account in self.accounts:
-            for line in account.lines():
-                self.line(line)
-        if self.out == "-" or not Path(self.out).parent.is_dir():
-            return
-        code = error.exit_code if isinstance(error, CriticPrmError) else 130 if error else 3 if self.tally.failed else 0
-        report = {
-            "run": this_run(),
-            "exit_code": code,
-            "stopped_by": str(error) if error else None,
-            **self.tally.report(self.client),
-        }
-        report |= {account.name: account.report() for account in self.accounts}
-        try:
-            write_whole(f"{self.out}.run.json", orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-        except (OSError, CriticPrmError) as problem:
-            self.line(f"run.json could not be written: {problem}")
+def _finish(tally: RunStats, client: Client | None, out: str, parts: Sequence[Report], error: BaseException | None) -> None:
+    """Print the summary of a run, and write its report to `OUT.run.json`."""
+    asked = client is not None and client.counts["abandoned"]
+    if tally.rows or error is None or asked:  # nothing to report if the run failed before its first row
+        say(describe(tally, client, final=True))
+    if tally.how.keys() - {"plain", "schema"}:
+        say("how verdicts were got: " + ", ".join(f"{word} {n:,}" for word, n in tally.how.most_common()))
+    for part in parts:
+        for line in part.lines():
+            say(line)
+    if out == "-" or not Path(out).parent.is_dir():
+        return
+    code = error.exit_code if isinstance(error, CriticPrmError) else 130 if error else 3 if tally.failed else 0
+    report = {"run": this_run(), "exit_code": code, "stopped_by": str(error) if error else None, **tally.report(client)}
+    report |= {part.name: part.report() for part in parts}
+    try:
+        write_whole(f"{out}.run.json", orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    except (OSError, CriticPrmError) as problem:
+        say(f"run.json could not be written: {problem}")
 
 
 def clients_of(critic: Critic) -> list[Client]:
@@ -271,7 +266,7 @@ def clients_of(critic: Critic) -> list[Client]:
     return inner if critic.client is None else [critic.client, *inner]
 
 
-def _listen(clients: Sequence[Client], say: Callable[[str], None]) -> None:
+def _listen(clients: Sequence[Client]) -> None:
     """Double the connection limit on SIGUSR1 and halve it on SIGUSR2."""
     loop = asyncio.get_running_loop()
 
@@ -284,7 +279,7 @@ def _listen(clients: Sequence[Client], say: Callable[[str], None]) -> None:
     loop.add_signal_handler(signal.SIGUSR2, resize, 0.5)
 
 
-def _raise_file_limit(clients: Sequence[Client], say: Callable[[str], None]) -> None:
+def _raise_file_limit(clients: Sequence[Client]) -> None:
     """Raise the soft limit of open files (usually 1,024), since each connection is one; else lower the connection limit."""
     import resource
 

@@ -41,8 +41,8 @@ def score(
     from critic_prm.data.critic import Critic
     from critic_prm.engine.options import on_workers
     from critic_prm.errors import UsageError
+    from critic_prm.label.progress import RunStats
     from critic_prm.label.run import label_into
-    from critic_prm.label.stats import RunStats
 
     opened: Critic
     judging = on_workers(judging, ray)

@@ -127,7 +127,7 @@ def run_guided(
     failed or were skipped."""
     from critic_prm.cli.running import clients_of, run_watched
     from critic_prm.engine.concurrency import ordered_map
-    from critic_prm.label.stats import RunStats
+    from critic_prm.label.progress import RunStats
 
     tally, client = RunStats(), policy.policy.client
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from critic_prm.critics.conversation import Conversation, FollowUps, matches_schema, next_follow_up
 from critic_prm.data.critic import Critic
 from critic_prm.data.judgement import Judgement, all_ways, first_error_of
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.client import Answer, Client
-from critic_prm.engine.open import SENT, open_client
-from critic_prm.engine.options import JudgeOptions
+from critic_prm.engine.client import Answer, Client, open_client
+from critic_prm.engine.options import SENT, JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.providers.images import ImageError, data_url
 from critic_prm.providers.models import abilities, check
@@ -50,7 +48,7 @@ def with_provider(provider: Provider, options: JudgeOptions) -> LLMCritic:
     check(provider.name, provider.model, sampling)
     follow_ups = FollowUps(options.follow_ups, options.force, options.think_rounds)
     client = open_client(provider, options)
-    return LLMCritic(client, style, sampling, follow_ups, options.schema, options.with_reference, options.image_root)
+    return LLMCritic(client, style, sampling, follow_ups)
 
 
 def _alternatives(provider: Provider, style: Style, sampling: Sampling) -> int | None:
@@ -76,9 +74,10 @@ class LLMCritic(Critic):
     style: Style
     sampling: Sampling = Sampling()
     follow_ups: FollowUps = field(default_factory=FollowUps)
-    schema: bool = True
-    with_reference: bool = False
-    image_root: Path | None = None
+
+    @property
+    def options(self) -> JudgeOptions:
+        return self.client.options
 
     @property
     def asks_per_step(self) -> bool:
@@ -94,7 +93,7 @@ class LLMCritic(Critic):
             "fingerprint": self.style.fingerprint,
             "sampling": {name: getattr(sampling, name) for name in SENT if getattr(sampling, name) is not None},
         }
-        if self.with_reference:
+        if self.options.with_reference:
             card["reference"] = True
         if self.follow_ups.think_rounds:
             card["think_rounds"] = self.follow_ups.think_rounds
@@ -107,7 +106,7 @@ class LLMCritic(Critic):
         """Judge a single step: with one question if the style asks per step, else by judging the solution up to it."""
         if not self.asks_per_step:
             return await Critic.judge_step(self, trajectory, step, sample)
-        asked = question(self.style, trajectory, step, reference=self.with_reference)
+        asked = question(self.style, trajectory, step, reference=self.options.with_reference)
         judgement = await self._judge(trajectory, [asked], sample)
         return replace(judgement, notes=tuple(note.removeprefix("step 0: ") for note in judgement.notes))
 
@@ -121,7 +120,7 @@ class LLMCritic(Critic):
 
     def _questions(self, trajectory: Trajectory) -> Iterator[Question]:
         shared = "cache-markers" in self.client.provider.capabilities
-        return questions(self.style, trajectory, reference=self.with_reference, shared=shared)
+        return questions(self.style, trajectory, reference=self.options.with_reference, shared=shared)
 
     async def _judge(self, trajectory: Trajectory, questions: Iterable[Question], sample: int) -> Judgement:
         """Ask the questions in sequence, so that none is paid for after the first error and each prompt reuses the cached
@@ -140,8 +139,9 @@ class LLMCritic(Critic):
         """The initial request for a question. Raises ImageError for an image that cannot be sent."""
         messages = question.messages
         if any(message.images for message in messages):
-            messages = tuple(replace(m, images=tuple(data_url(i, self.image_root) for i in m.images)) for m in messages)
-        return Request(messages, self.sampling, question.schema if self.schema else None)
+            root = self.options.image_root
+            messages = tuple(replace(m, images=tuple(data_url(image, root) for image in m.images)) for m in messages)
+        return Request(messages, self.sampling, question.schema if self.options.schema else None)
 
     async def _ask(self, question: Question, sample: int) -> QuestionResult:
         """Ask a question, with follow-ups until there is a usable verdict."""

@@ -26,16 +26,14 @@ AHEAD = 2
 """Batches in flight per worker, so that a worker never waits for the driver."""
 
 
-def connect(name: str, judging: JudgeOptions) -> RemoteCritic:
+def connect(name: str, options: JudgeOptions) -> RemoteCritic:
     """Open a local critic, `rules` or a verifier folder, distributed over the workers of a cluster.
 
     The critic is also opened in this process, for its name in label files and to report errors early.
     """
-    options, own = judging.cluster or RayOptions(), JudgeOptions(option=judging.option)
-    inner = open_critic(name, own)
-    return RemoteCritic(
-        inner, Pool(options, partial(_open, name, own), Needs(gpus=options.worker_gpus or 0.0)), AHEAD * options.workers
-    )
+    ray, own = options.cluster or RayOptions(), JudgeOptions(option=options.option)
+    pool = Pool(ray, partial(_open, name, own), Needs(gpus=ray.worker_gpus or 0.0))
+    return RemoteCritic(open_critic(name, own), pool, AHEAD * ray.workers)
 
 
 @dataclass(frozen=True)

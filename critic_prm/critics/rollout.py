@@ -84,9 +84,9 @@ class RolloutCritic(Critic):
         return await every_step(prefixes, trajectory, enough, whole=how.search == "every", root=root)
 
 
-def connect(name: str, judging: JudgeOptions, how: RolloutOptions | None = None, prompt: str = "solve") -> RolloutCritic:
+def connect(name: str, options: JudgeOptions, how: RolloutOptions | None = None, prompt: str = "solve") -> RolloutCritic:
     """Open the Monte Carlo critic with the policy "provider/model". Raises UsageError and ConfigError."""
-    return RolloutCritic(open_policy(name, judging, prompt), how or RolloutOptions())
+    return RolloutCritic(open_policy(name, options, prompt), how or RolloutOptions())
 
 
 def _pass_rate(trajectory: Trajectory) -> float | None:

@@ -78,11 +78,19 @@ class Critic(Protocol):
         return
 
 
-class CriticStats(Protocol):
-    """Statistics of a run: `lines` for the summary at its end, `report` for run.json under `name`."""
+class Report(Protocol):
+    """A part of a run's report: `lines` for the summary at its end, `report` for run.json under `name`."""
 
     @property
     def name(self) -> str: ...
+
+    def lines(self) -> list[str]: ...
+
+    def report(self) -> Any: ...
+
+
+class CriticStats(Report, Protocol):
+    """Statistics of a critic's labels."""
 
     def add(self, label: Label) -> None:
         """Count a label."""
@@ -91,7 +99,3 @@ class CriticStats(Protocol):
     def restart(self) -> None:
         """Reset the counts when labelling starts, so that the passes that collect requests for batches are not counted."""
         return
-
-    def lines(self) -> list[str]: ...
-
-    def report(self) -> Any: ...

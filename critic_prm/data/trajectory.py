@@ -14,7 +14,8 @@ from critic_prm.providers.images import from_data
 StepLabel: TypeAlias = float | Literal["neutral"] | None
 """Gold label of a step: P(correct) in [0, 1] (1.0 correct, 0.0 incorrect), "neutral", or None if unknown."""
 
-KNOWN = ("id", "problem", "steps", "final_answer", "gold_answer", "label", "step_labels", "images", "tools", "meta")
+KNOWN = {"id", "problem", "steps", "final_answer", "gold_answer", "label", "step_labels", "images", "tools", "meta"}
+"""The fields of a native row."""
 
 
 @dataclass(frozen=True, slots=True)

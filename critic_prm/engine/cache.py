@@ -21,7 +21,7 @@ from critic_prm.data.records.reading import Record
 from critic_prm.engine.sqlite import Database, Migrations
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.providers.provider import MOST_TOKENS, Reply, Usage, read_stored, request_key
-from critic_prm.safe_text import safe_text
+from critic_prm.terminal import safe_text
 
 migrations = Migrations("critic-prm")
 

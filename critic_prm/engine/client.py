@@ -1,4 +1,4 @@
-"""Answer requests from the cache, from an identical request in flight, or from the provider."""
+"""Answer requests from the cache, from an identical request in flight, or from the provider; open a client by its options."""
 
 from __future__ import annotations
 
@@ -8,47 +8,37 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from critic_prm import signals
 from critic_prm.engine.budget import Budget, with_doubled_max_tokens
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.concurrency import Deadlines
-from critic_prm.engine.entries import (
-    PendingRequest,
-    Sharing,
-    cached_reply,
-    fresh_reply,
-    is_whole,
-    to_attempt,
-    to_entry,
-    with_doubled_limit,
-)
-from critic_prm.engine.limiter import RateLimiter
+from critic_prm.engine.entries import PendingRequest, Sharing, fresh_reply, is_whole, to_attempt, to_entry, with_doubled_limit
+from critic_prm.engine.limiter import START, AdaptiveLimiter
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.retries import HealthMonitor, try_again
 from critic_prm.engine.writer import Writer
-from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
-from critic_prm.providers.provider import Provider, Reply, Request, Usage, asks_for_schema, request_key
+from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError, UsageError
+from critic_prm.providers.addresses import is_near
+from critic_prm.providers.models import abilities, did_you_mean
+from critic_prm.providers.provider import (
+    Provider,
+    RawReply,
+    Reply,
+    Request,
+    Usage,
+    Wire,
+    asks_for_schema,
+    reading_answer,
+    request_key,
+    requested_tier,
+)
 
+if TYPE_CHECKING:
+    from critic_prm.engine.ray.sender import SharedLimiter
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
-    """Retry, timeout and caching settings of a client."""
-
-    max_retries: int = 6
-    """Maximum number of retries after a transient failure."""
-    regenerate: int = 1
-    """Maximum number of repeats of a request whose reply is truncated, refused or empty."""
-    patience: float = 3600.0
-    """Seconds to keep waiting while the server throttles."""
-    timeout: float = 600.0
-    """Seconds after which a request without a reply has failed."""
-    salt: str = ""
-    """Part of every cache key; a different salt gives the same requests different keys."""
-    offline: bool = False
-    """Answer from the cache only and send nothing."""
-    grace: float = 10.0
-    """Seconds that requests in flight get to finish when the run is stopped."""
+    RateLimiter = AdaptiveLimiter | SharedLimiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +56,11 @@ class Answer:
 def stored_answer(provider: Provider, key: str, raw: Mapping[str, Any]) -> Answer:
     """Convert a stored body to an Answer; one that cannot be parsed becomes a failure of its row."""
     try:
-        return Answer(key, cached_reply(provider, raw), cached=True)
+        with reading_answer():
+            return Answer(key, provider.read(raw), cached=True)
     except ProviderError as error:
-        return Answer(key, failure=error, cached=True)
+        problem = f"the reply in the cache cannot be read: {error}; delete its row, or ask again with another --salt"
+        return Answer(key, failure=ProviderError(problem, "row", detail=error.detail), cached=True)
 
 
 Elsewhere: TypeAlias = Callable[[PendingRequest], Awaitable[Answer]]
@@ -76,8 +68,16 @@ Elsewhere: TypeAlias = Callable[[PendingRequest], Awaitable[Answer]]
 truncated ones included."""
 
 
+class Sender(Protocol):
+    """Sends request bodies: a provider, or the workers of a cluster, each with a copy of one."""
+
+    async def complete(self, wire: Wire) -> RawReply: ...
+
+    async def close(self) -> None: ...
+
+
 class Client:
-    """Send requests to one provider through one rate limiter and store every reply.
+    """Send requests to one provider through one rate limiter and store every reply in the cache that `options` name.
 
     A client belongs to one event loop. Close it when done.
     """
@@ -85,33 +85,37 @@ class Client:
     def __init__(
         self,
         provider: Provider,
-        open_cache: Callable[[], Cache],
+        options: JudgeOptions,
         gate: RateLimiter,
         money: Budget | None = None,
-        settings: ClientSettings = ClientSettings(),
+        sender: Sender | None = None,
     ) -> None:
-        self.provider, self.gate, self.settings = provider, gate, settings
+        self.provider, self.options, self.gate = provider, options, gate
+        self.sender: Sender = sender or provider
         self.money = money or Budget()
         self.luck = HealthMonitor()
         self.counts: Counter[str] = Counter()
         self.resting = 0
         self.elsewhere: Elsewhere | None = None
-        self.cache = open_cache()
+        self.cache = self._open_cache()
         self._cut = self.cache.cut()
-        self._writer = Writer(open_cache)
+        self._writer = Writer(self._open_cache)
         self._flights: dict[str, asyncio.Future[Answer]] = {}
         self._sharing = Sharing()
-        self._deadlines = Deadlines(self.settings.timeout)
+        self._deadlines = Deadlines(options.timeout)
         self._halted: CriticPrmError | None = None
         self._halting = asyncio.Event()
         self._abandoned = False
         signals.brakes.add(self)
-        if not self.settings.offline:
+        if not options.offline:
             signals.note_cache(str(self.cache.path))
+
+    def _open_cache(self) -> Cache:
+        return Cache(self.options.db, durable=self.options.durable, readonly=self.options.offline)
 
     @property
     def grace(self) -> float:
-        return self.settings.grace
+        return self.options.grace
 
     async def ask(self, request: Request, sample: int = 0, *, cut_will_do: bool = False) -> Answer:
         """Return the answer to `request`. `sample` distinguishes repeated samples of the same request.
@@ -121,7 +125,7 @@ class Client:
         more is sent.
         """
         wire = self.provider.wire(request)
-        salt = self.settings.salt
+        salt = self.options.salt
         key = request_key(wire, sample, salt)
         while (flight := self._flights.get(key)) is not None:
             self.counts["shared"] += 1
@@ -141,10 +145,10 @@ class Client:
         if stored is not None:
             found = stored_answer(self.provider, key, stored)
             # One that cannot be read, such as one that the server broke off, is bought again.
-            if found.failure is None or self.settings.offline or self.elsewhere is not None:
+            if found.failure is None or self.options.offline or self.elsewhere is not None:
                 self.counts["cached"] += 1
                 return found
-        if self.settings.offline:
+        if self.options.offline:
             self.counts["missing"] += 1
             return Answer(key, failure=ProviderError("no reply in the cache, and --offline asks for none", "row"))
         question = PendingRequest(key, wire, sample, salt, request=request, anew=stored is not None)
@@ -175,7 +179,7 @@ class Client:
         """Finish all writes, then close the provider's connections and the cache."""
         signals.brakes.discard(self)
         await self._writer.close()
-        await self.provider.close()
+        await self.sender.close()
         self.cache.close()
 
     async def _fly(self, question: PendingRequest) -> Answer:
@@ -201,13 +205,15 @@ class Client:
         """Send a request until the reply is complete. A truncated one is repeated with twice the `max_tokens`, under that
         request's own key."""
         total, reply, asked = Usage(), None, question
-        for asking in range(self.settings.regenerate + 1):
+        for asking in range(self.options.regenerate + 1):
             try:
                 reply, seconds = await self._get(asked)
             except ProviderError as error:
-                if reply is None:
-                    return await self._give_up(question.key, error, total)
-                break  # the server rejects the larger limit: keep the truncated reply
+                if reply is not None:
+                    break  # the server rejects the larger limit: keep the truncated reply
+                if self._halted is not None:
+                    raise self._halted from error
+                return Answer(question.key, failure=error)
             total += reply.usage
             await self._writer.put(to_entry(self.provider, asked, reply, seconds))
             if is_whole(reply):
@@ -216,7 +222,7 @@ class Client:
             self.counts["incomplete"] += 1
             if reply.finish == "length":
                 self._cut.add(question.key)
-            if asking < self.settings.regenerate:
+            if asking < self.options.regenerate:
                 self.counts["reasked"] += 1
                 asked = with_doubled_limit(question, self.provider) if reply.finish == "length" else question
         return Answer(asked.key, reply, usage=total)
@@ -228,15 +234,8 @@ class Client:
         except ProviderError as error:
             if error.failure not in ("throttle", "transient"):
                 raise
-            return await try_again(
-                error,
-                lambda: self._once(question),
-                self.luck,
-                max_retries=self.settings.max_retries,
-                patience=self.settings.patience,
-                sleep=self._rest,
-                halted=self._halting.is_set,
-            )
+            once = lambda: self._once(question)  # noqa: E731
+            return await try_again(error, once, self.luck, self.options.max_retries, self._rest, self._halting.is_set)
 
     async def _once(self, question: PendingRequest) -> tuple[Reply, float]:
         """Make one round trip through the rate limiter. The slot is held while the request is in flight, not between tries."""
@@ -249,7 +248,7 @@ class Client:
             try:
                 if self._halted is not None:
                     raise self._halted
-                arrival = await self._deadlines.keep(self.provider.complete(question.marked(self.provider).wire))
+                arrival = await self._deadlines.keep(self.sender.complete(question.marked(self.provider).wire))
                 reply = fresh_reply(self.provider, arrival.raw)
                 usage, accepted, tokens = reply.usage, True, reply.usage.input + reply.usage.output
             except TimeoutError:
@@ -274,8 +273,8 @@ class Client:
     def _too_late(self) -> str:
         if self._abandoned:
             self.counts["abandoned"] += 1
-            return f"no answer within {self.settings.grace:g} s after the run was stopped (--grace)"
-        return f"no answer within {self.settings.timeout:g} s (--timeout)"
+            return f"no answer within {self.options.grace:g} s after the run was stopped (--grace)"
+        return f"no answer within {self.options.timeout:g} s (--timeout)"
 
     async def _failed(self, question: PendingRequest, error: ProviderError) -> None:
         """Store a failed request as an attempt, and stop the run if the failure shows that all requests will fail."""
@@ -291,12 +290,6 @@ class Client:
             self.halt(ConfigError(f"{who}: {verdict}"))
         await self._writer.put(to_attempt(self.provider, question.key, error))
 
-    async def _give_up(self, key: str, error: ProviderError, usage: Usage) -> Answer:
-        """Return the final failure of a request as its answer, or raise the run's error when the run has stopped."""
-        if self._halted is not None:
-            raise self._halted from error
-        return Answer(key, failure=error, usage=usage)
-
     async def _rest(self, seconds: float) -> None:
         """Sleep before a retry; return early when the run stops."""
         self.resting += 1
@@ -311,3 +304,35 @@ class Client:
 
 class _Abandoned(Exception):
     """The caller that owned this request was cancelled; the waiter must send its own."""
+
+
+def open_client(provider: Provider, options: JudgeOptions) -> Client:
+    """Open a client for `provider` with the cache, rate limiter, prices and limits in `options`.
+
+    Raises UsageError for a dollar budget with an unknown price.
+    """
+    prices = options.prices or abilities(provider.name, provider.model).prices
+    if options.budget_usd is not None and prices is None:
+        raise UsageError(
+            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown"
+            f"{did_you_mean(provider.name, provider.model)};"
+            " name it with --prices IN,OUT (USD per million tokens), or use --max-requests"
+        )
+    tier = requested_tier(options.sampling.extra)
+    if options.budget_usd is not None and prices is not None and prices.factor(tier) is None:
+        raise UsageError(
+            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} in service tier {tier!r} is unknown;"
+            " name what you pay with --prices IN,OUT (USD per million tokens), or use --max-requests"
+        )
+    provider.max_reply_bytes = options.max_reply_bytes
+    # Local servers and in-process models have no rate limit to discover, so start at full concurrency.
+    near = is_near(provider.base_url) or "in-process" in provider.capabilities
+    start = options.max_connections if near else START
+    sender: Sender = provider
+    gate: RateLimiter = AdaptiveLimiter(options.max_connections, rpm=options.rpm, tpm=options.tpm, start=start)
+    if options.cluster is not None:
+        from critic_prm.engine.ray.sender import spread
+
+        sender, gate = spread(provider, options, start)
+    budget = Budget(prices, options.budget_usd, options.max_requests, provider.token_limits)
+    return Client(provider, options, gate, budget, sender)

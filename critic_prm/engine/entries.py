@@ -57,16 +57,6 @@ def fresh_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:
         return provider.read(raw)
 
 
-def cached_reply(provider: Provider, raw: Mapping[str, Any]) -> Reply:
-    """Parse a body from the cache. Raises ProviderError (failure "row") if it cannot be parsed."""
-    try:
-        with reading_answer():
-            return provider.read(raw)
-    except ProviderError as error:
-        said = f"the reply in the cache cannot be read: {error}; delete its row, or ask again with another --salt"
-        raise ProviderError(said, "row", detail=error.detail) from error
-
-
 def is_whole(reply: Reply) -> bool:
     """Whether a reply is complete and may answer later requests: it finished normally and is not empty."""
     return reply.finish == "stop" and bool(reply.text.strip())

@@ -10,6 +10,9 @@ from critic_prm.option import Option
 from critic_prm.providers.models import Prices, parse_prices
 from critic_prm.providers.provider import Sampling
 
+SENT = ("temperature", "top_p", "max_tokens", "seed", "effort", "logprobs")
+"""The sampling parameters that are recorded in a label file's card."""
+
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
@@ -85,8 +88,8 @@ class JudgeOptions:
     """Send requests from Ray workers; critics that compute locally run on them, too."""
 
 
-def on_workers(judging: JudgeOptions, ray: RayOptions) -> JudgeOptions:
+def on_workers(options: JudgeOptions, ray: RayOptions) -> JudgeOptions:
     """Return the options of a run on Ray workers, each with its own connections; unchanged with the local engine."""
     if ray.engine == "local":
-        return judging
-    return replace(judging, max_connections=judging.max_connections * ray.workers, cluster=ray)
+        return options
+    return replace(options, max_connections=options.max_connections * ray.workers, cluster=ray)

@@ -28,6 +28,9 @@ SCHEMALESS, SCHEMALESS_AFTER = 6, 2.0
 """If this many requests with a JSON schema get HTTP 500, over SCHEMALESS_AFTER seconds and before any success, the server does
 not support schemas. llama-cpp-python behaves this way."""
 
+PATIENCE = 3600.0
+"""Seconds for which a request is tried again while the server throttles."""
+
 backoff = wait_random_exponential(multiplier=0.5, max=20)
 
 
@@ -98,15 +101,13 @@ async def try_again(
     first: ProviderError,
     once: Callable[[], Awaitable[Result]],
     luck: HealthMonitor,
-    *,
     max_retries: int,
-    patience: float,
     sleep: Callable[[float], Awaitable[None]],
     halted: Callable[[], bool],
 ) -> Result:
     """Call `once` until it succeeds or fails permanently. `first` is the failure of the previous try. Raises the last failure.
 
-    A throttled request waits in the rate limiter like all others, for up to `patience` seconds. Any other temporary failure
+    A throttled request waits in the rate limiter like all others, for up to PATIENCE seconds. Any other temporary failure
     is retried `max_retries` times, or twice as often if other requests succeeded before but none has since, because then the
     server is at fault. `sleep` may return early. Once `halted` returns true, there are no more retries.
     """
@@ -122,7 +123,7 @@ async def try_again(
         if halted():
             return True
         if _failure(state).failure == "throttle":
-            return (state.seconds_since_start or 0.0) > patience
+            return (state.seconds_since_start or 0.0) > PATIENCE
         failures += 1
         others_pass = luck.successes > before or not luck.successes
         return failures > max_retries * (1 if others_pass else 2)

@@ -16,7 +16,7 @@ from critic_prm.data import Critic, Label, Trajectory, Usage, problem_key
 from critic_prm.errors import InputError, UsageError
 from critic_prm.evaluate.run import DEFAULTS, Evaluation, evaluation_to_json, predict
 from critic_prm.evaluate.settings import EvaluationSettings
-from critic_prm.label.stats import RunStats
+from critic_prm.label.progress import RunStats
 from critic_prm.metrics.bootstrap import Interval, mean_interval
 from critic_prm.metrics.scorecard import Comparison, compare
 from critic_prm.providers.models import Prices, abilities

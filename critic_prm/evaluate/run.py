@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from critic_prm.data import Critic, Label, Trajectory, blind, label_row, read_labels
 from critic_prm.errors import InputError
 from critic_prm.evaluate.settings import EvaluationSettings
+from critic_prm.label.progress import RunStats
 from critic_prm.label.run import label
-from critic_prm.label.stats import RunStats
 from critic_prm.metrics.scorecard import Case, Scorecard, case_of, has_gold, score
 
 

@@ -13,19 +13,18 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.records.reading import RecordWriter, read_records
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.data.trust import Origin
-from critic_prm.engine.batch.collect import BatchManager, ImportSummary, read_result, store_results
+from critic_prm.engine.batch.builder import ReplyPending, verdict_so_far
 from critic_prm.engine.batch.ledger import PART, Batch, Ledger
-from critic_prm.engine.batch.submit import ReplyPending, verdict_so_far
+from critic_prm.engine.batch.manager import BatchManager, ImportSummary, store_results
 from critic_prm.engine.client import Answer, Client
 from critic_prm.engine.entries import PendingRequest
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
-from critic_prm.label.run import judgements
-from critic_prm.label.sampling import Samples
+from critic_prm.label.run import Samples, judgements
 from critic_prm.providers.addresses import without_secrets
-from critic_prm.providers.batches import Result, custom_id
+from critic_prm.providers.batches import Result, custom_id, read_result
 from critic_prm.providers.models import abilities
-from critic_prm.providers.provider import Provider, Usage, Wire, official_addresses, open_provider, request_key
+from critic_prm.providers.provider import Provider, Usage, official_addresses, open_provider, request_key
 
 
 def batch_lines(db: Path) -> Iterator[str]:
@@ -47,12 +46,12 @@ def batch_lines(db: Path) -> Iterator[str]:
             ).rstrip()
 
 
-async def statuses(judging: JudgeOptions, which: int | None) -> list[str]:
+async def statuses(options: JudgeOptions, which: int | None) -> list[str]:
     """One line per running batch, with its current status at the provider."""
     lines: list[str] = []
-    with _open(judging.db) as ledger:
+    with _open(options.db) as ledger:
         for batch in _wanted(ledger, which, "running"):
-            async with _manager(ledger, batch, judging) as manager:
+            async with _manager(ledger, batch, options) as manager:
                 remote = await manager.poll(batch)
             if remote is None:
                 lines.append(f"{batch.called}: no answer from the provider")
@@ -64,21 +63,21 @@ async def statuses(judging: JudgeOptions, which: int | None) -> list[str]:
     return lines or ["no batch is running"]
 
 
-async def cancel_batch(judging: JudgeOptions, which: int) -> str:
+async def cancel_batch(options: JudgeOptions, which: int) -> str:
     """Cancel a running batch."""
-    with _open(judging.db) as ledger:
+    with _open(options.db) as ledger:
         (batch,) = _wanted(ledger, which, "running")
-        async with _manager(ledger, batch, judging) as manager:
+        async with _manager(ledger, batch, options) as manager:
             remote = await manager.cancel(batch)
     return f"{batch.called}: {remote.status}; `critic-prm batch fetch {batch.id}` imports what was done by then"
 
 
-async def fetch_batches(judging: JudgeOptions, which: int | None) -> list[str]:
+async def fetch_batches(options: JudgeOptions, which: int | None) -> list[str]:
     """Import the results of batches that have ended."""
     lines: list[str] = []
-    with _open(judging.db).alone() as ledger:
+    with _open(options.db).alone() as ledger:
         for batch in _wanted(ledger, which, "running"):
-            async with _manager(ledger, batch, judging) as manager:
+            async with _manager(ledger, batch, options) as manager:
                 manager.say = lines.append
                 remote = await manager.poll(batch)
                 if remote is not None and remote.state != "running":
@@ -97,7 +96,7 @@ def forget_batch(db: Path, which: int) -> str:
 
 
 def import_file(
-    judging: JudgeOptions,
+    options: JudgeOptions,
     source: str,
     complain: Callable[[object], None],
     requests: str | None,
@@ -108,10 +107,10 @@ def import_file(
     provider = open_provider(judge) if judge is not None else None
     if requests is not None and provider is None:
         raise UsageError("--requests needs --judge provider/MODEL, the judge that answered")
-    with (Ledger(judging.db) if requests is not None else _open(judging.db)).alone() as ledger:
+    with (Ledger(options.db) if requests is not None else _open(options.db)).alone() as ledger:
         if requests is not None and provider is not None:
             register(ledger, requests, provider, salt)
-        summary = import_results(ledger, source, lambda provider, usage: 0.0, complain, provider, judging.trust)
+        summary = import_results(ledger, source, complain, provider, options.trust)
     parts = [f"{summary.outcomes['ok']:,} replies added", f"{summary.again:,} were there already"]
     failed = {name: count for name, count in summary.outcomes.most_common() if name != "ok"}
     if failed:
@@ -139,8 +138,8 @@ def _wanted(ledger: Ledger, which: int | None, *states: str) -> list[Batch]:
     return found
 
 
-def _manager(ledger: Ledger, batch: Batch, judging: JudgeOptions) -> BatchManager:
-    provider = _provider(ledger, batch, judging)
+def _manager(ledger: Ledger, batch: Batch, options: JudgeOptions) -> BatchManager:
+    provider = _provider(ledger, batch, options)
     prices = abilities(batch.provider, batch.model).prices
 
     def spend(_: Provider, usage: Usage) -> float:
@@ -149,15 +148,15 @@ def _manager(ledger: Ledger, batch: Batch, judging: JudgeOptions) -> BatchManage
     return BatchManager(ledger, provider, spend, lambda text: None)
 
 
-def _provider(ledger: Ledger, batch: Batch, judging: JudgeOptions) -> Provider:
+def _provider(ledger: Ledger, batch: Batch, options: JudgeOptions) -> Provider:
     """The provider that holds a batch. A cache file may come from anyone, and the provider is sent the user's API key. The
     address is therefore the one the user gives, here or in the environment, or the provider's default. Raises InputError for a
     judge or address that the cache may not name."""
-    origin = Origin(ledger.cache.path, judging.trust)
+    origin = Origin(ledger.cache.path, options.trust)
     name = origin.provider(f"the judge of batch {batch.id}", f"{batch.provider}/{batch.model}")
-    provider = open_provider(name, judging.base_url)
+    provider = open_provider(name, options.base_url)
     there = batch.base_url
-    if judging.base_url is not None or there in (None, without_secrets(provider.base_url)):
+    if options.base_url is not None or there in (None, without_secrets(provider.base_url)):
         return provider
     if there in official_addresses(batch.provider):
         return open_provider(name, there)
@@ -170,13 +169,42 @@ def _provider(ledger: Ledger, batch: Batch, judging: JudgeOptions) -> Provider:
 
 
 @dataclass
-class Exported:
-    """Counts of an export: requests written (`requests`), already in batches at a provider (`away`), and given up after
-    repeated failures (`failed`)."""
+class Export:
+    """A handler for a client's `elsewhere` that writes requests to a file instead of sending them.
 
+    It counts requests written (`requests`), already in batches at a provider (`away`), and given up after repeated failures
+    (`failed`).
+    """
+
+    client: Client
+    ledger: Ledger
+    sink: RecordWriter
+    batch: int
     requests: int = 0
     away: int = 0
     failed: int = 0
+    _rows: dict[str, PendingRequest] = field(default_factory=dict)
+
+    async def __call__(self, question: PendingRequest) -> Answer:
+        try:
+            answer, asked = verdict_so_far(self.client, self.ledger, question)
+        except ReplyPending:
+            self.away += 1
+            raise
+        if answer is not None:
+            self.failed += 1
+            return answer
+        if asked.key not in self._rows and not self.ledger.holds(self.batch, asked.key):
+            self.sink.write(request_row(self.client.provider, asked))
+            self.requests += 1
+            self._rows[asked.key] = asked
+            if len(self._rows) >= PART:
+                self.flush()
+        raise ReplyPending
+
+    def flush(self) -> None:
+        self.ledger.add(self.batch, list(self._rows.values()))
+        self._rows.clear()
 
     def summary(self, out: str) -> str:
         """The counts as text."""
@@ -186,39 +214,6 @@ class Exported:
         return f"{self.requests:,} requests written to {out}{away}{failed}{nothing}"
 
 
-@dataclass
-class _Writer:
-    """A handler for a client's `elsewhere` that writes requests to the file instead of sending them."""
-
-    client: Client
-    ledger: Ledger
-    sink: RecordWriter
-    batch: int
-    exported: Exported
-    rows: dict[str, PendingRequest] = field(default_factory=dict)
-
-    async def __call__(self, question: PendingRequest) -> Answer:
-        try:
-            answer, asked = verdict_so_far(self.client, self.ledger, question)
-        except ReplyPending:
-            self.exported.away += 1
-            raise
-        if answer is not None:
-            self.exported.failed += 1
-            return answer
-        if asked.key not in self.rows and not self.ledger.holds(self.batch, asked.key):
-            self.sink.write(request_row(self.client.provider, asked))
-            self.exported.requests += 1
-            self.rows[asked.key] = asked
-            if len(self.rows) >= PART:
-                self.flush()
-        raise ReplyPending
-
-    def flush(self) -> None:
-        self.ledger.add(self.batch, list(self.rows.values()))
-        self.rows.clear()
-
-
 def request_row(provider: Provider, question: PendingRequest) -> dict[str, object]:
     """A request as one line of a batch file, in its provider's format."""
     return provider.batch_row(custom_id(question.key, question.sample), question.wire)
@@ -226,34 +221,32 @@ def request_row(provider: Provider, question: PendingRequest) -> dict[str, objec
 
 async def export(
     ledger: Ledger, critic: Critic, client: Client, trajectories: Iterable[Trajectory], samples: Samples, out: str
-) -> Exported:
+) -> Export:
     """Write every request that labelling would send now to `out`, keeping those of one trajectory together. Requests that
     depend on their replies are written by the next export, after an import. Nothing is sent."""
-    exported = Exported()
     for unfinished in ledger.batches("writing"):
         ledger.drop(unfinished.id)
     batch = ledger.begin(client.provider, "writing")
     with RecordWriter(out) as sink:
-        writer = client.elsewhere = _Writer(client, ledger, sink, batch, exported)
+        written = client.elsewhere = Export(client, ledger, sink, batch)
         for trajectory in trajectories:
             with suppress(ReplyPending):
                 await judgements(critic, [trajectory], samples)
-        writer.flush()
+        written.flush()
     # The file is committed only here, so an interrupted export leaves no pending batch.
-    if exported.requests:
+    if written.requests:
         ledger.note(batch, state="exported", file=str(out))
     else:
         ledger.drop(batch)
-    return exported
+    return written
 
 
 def import_results(
     ledger: Ledger,
     source: str,
-    spend: Callable[[Provider, Usage], float],
     complain: Callable[[object], None],
-    provider: Provider | None = None,
-    trust: Sequence[str | Path] = (),
+    provider: Provider | None,
+    trust: Sequence[str | Path],
 ) -> ImportSummary:
     """Import the results in a file into the cache. Results are matched by custom_id, in any order, and may be imported
     repeatedly. A broken or truncated line is reported to `complain` and skipped. `provider` parses replies of a model that
@@ -273,7 +266,7 @@ def import_results(
     summary = ImportSummary()
     lines = _results(source, complain)
     while part := list(islice(lines, PART)):
-        store_results(ledger, provider_of, part, spend, summary)
+        store_results(ledger, provider_of, part, lambda provider, usage: 0.0, summary)
     if not summary.new and not summary.again:
         what = (
             f"none of its {summary.unknown:,} results matches a request of this cache ({', '.join(summary.names)}, ...)"
@@ -293,16 +286,13 @@ def _results(source: str, complain: Callable[[object], None]) -> Iterator[Result
             yield result
 
 
-def register(ledger: Ledger, source: str, provider: Provider, salt: str) -> int:
-    """Register the requests of a file that `export` wrote for another cache, so that its results can be imported; return their
-    number. Raises InputError if a request does not match its custom_id."""
-    batch, count = ledger.begin(provider, "writing"), 0
-    lines = _requests(source, salt)
+def register(ledger: Ledger, source: str, provider: Provider, salt: str) -> None:
+    """Register the requests of a file that `export` wrote for another cache, so that its results can be imported. Raises
+    InputError if a request does not match its custom_id."""
+    batch, lines = ledger.begin(provider, "writing"), _requests(source, salt)
     while part := list(islice(lines, PART)):
         ledger.add(batch, part)
-        count += len(part)
     ledger.note(batch, state="exported", file=Path(source).name)
-    return count
 
 
 def _requests(source: str, salt: str) -> Iterator[PendingRequest]:
@@ -312,7 +302,7 @@ def _requests(source: str, salt: str) -> Iterator[PendingRequest]:
         sample = custom.rpartition("-")[2]
         if not isinstance(wire, dict) or not sample.isdecimal():
             raise InputError(record.where, "this is not a request of a batch", "name what `critic-prm batch export` wrote")
-        question = _question(wire, int(sample), salt)
+        question = PendingRequest(request_key(wire, int(sample), salt), wire, int(sample), salt)
         if custom_id(question.key, question.sample) != custom:
             raise InputError(
                 record.where,
@@ -320,10 +310,6 @@ def _requests(source: str, salt: str) -> Iterator[PendingRequest]:
                 "if the file was exported with a --salt, give the same one",
             )
         yield question
-
-
-def _question(wire: Wire, sample: int, salt: str) -> PendingRequest:
-    return PendingRequest(request_key(wire, sample, salt), wire, sample, salt)
 
 
 def one_client(clients: Sequence[Client]) -> Client:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
-from critic_prm.engine.batch.collect import TOO_LARGE, BatchManager
+from critic_prm.engine.batch.builder import BatchBuilder, ReplyPending
 from critic_prm.engine.batch.ledger import Ledger
-from critic_prm.engine.batch.submit import LONGEST_WAIT, BatchBuilder, ReplyPending, Say, send
+from critic_prm.engine.batch.manager import LONGEST_WAIT, BatchManager, Say
 from critic_prm.engine.client import Client
 from critic_prm.errors import BudgetError, ConfigError, Interrupted, Pending
-from critic_prm.label.run import judgements
-from critic_prm.label.sampling import Samples
+from critic_prm.label.run import Samples, judgements
 from critic_prm.providers.provider import Provider, Usage
 
 FIRST_POLL = 0.25
@@ -41,15 +40,14 @@ class Job:
     show: Say
     stop: asyncio.Event
     most: int | None = None
-    _judges: list[_Judge] = field(default_factory=list)
+    _judges: list[BatchBuilder] = field(default_factory=list)
+    _reported: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Raises UsageError for a provider without a batch API, ConfigError for a missing key."""
         for client in self.clients:
             manager = BatchManager(self.ledger, client.provider, _spend(client), self.say, self._sleep)
-            most = min(self.most or manager.api.most_requests, manager.api.most_requests)
-            builder = client.elsewhere = BatchBuilder(client, self.ledger, manager.api, most)
-            self._judges.append(_Judge(client, manager, builder, most))
+            self._judges.append(BatchBuilder(client, manager, self.most))
 
     async def run(self, trajectories: Callable[[], Iterable[Trajectory]], *, wait: bool) -> None:
         """Send batches until labelling finds every reply in the cache.
@@ -65,7 +63,7 @@ class Job:
             waiting = {batch for judge in self._judges for batch in judge.away}
             if not waiting:
                 self._stop_if_held()
-                if not any(judge.builder.added for judge in self._judges):
+                if not any(judge.added for judge in self._judges):
                     return self._count()
             self._check_reachable(waiting)
             self._report_unneeded(waiting)
@@ -94,23 +92,23 @@ class Job:
     async def _gather(self, trajectories: Iterable[Trajectory]) -> None:
         """Put every request that can be made now into a batch, and send each batch as soon as it is full."""
         for judge in self._judges:
-            judge.begin()
+            judge.start()
         for place, trajectory in enumerate(trajectories):
             with suppress(ReplyPending):
                 await judgements(self.critic, [trajectory], self.samples)
             for judge in self._judges:
-                await self._send(judge, judge.builder.take_full())
-            if any(judge.builder.held for judge in self._judges):
+                await self._send(judge, judge.take_full())
+            if any(judge.held for judge in self._judges):
                 break
             if place % 64 == 0:
                 await asyncio.sleep(0)
                 self._check_stopped()
         for judge in self._judges:
-            await self._send(judge, judge.builder.finish())
+            await self._send(judge, judge.finish())
 
-    async def _send(self, judge: _Judge, batches: Iterable[int]) -> None:
+    async def _send(self, judge: BatchBuilder, batches: Iterable[int]) -> None:
         for batch in batches:
-            await send(self.ledger, judge.manager.api, batch, self.say, self._sleep)
+            await judge.manager.send(batch)
             judge.away.add(batch)
 
     async def _collect(self) -> set[int]:
@@ -152,7 +150,7 @@ class Job:
 
     def _stop_if_held(self) -> None:
         for judge in self._judges:
-            if held := judge.builder.held:
+            if held := judge.held:
                 requests, usd = self.ledger.committed(judge.client.provider)
                 raise BudgetError(
                     f"stopped by {held}, with {requests:,} requests in batches, ${usd:.4f}; run again with a larger limit to"
@@ -172,8 +170,8 @@ class Job:
         """Report running batches with requests that this command does not need."""
         for judge in self._judges:
             for batch in judge.manager.batches("running"):
-                if batch.id not in waiting | judge.reported:
-                    judge.reported.add(batch.id)
+                if batch.id not in waiting | self._reported:
+                    self._reported.add(batch.id)
                     self.say(
                         f"{batch.called} holds {batch.requests:,} requests that this command does not send (another input,"
                         f" prompt or option); its replies will be kept; `critic-prm batch cancel {batch.id}` ends it"
@@ -186,30 +184,6 @@ class Job:
             f"{requests:,} requests are with the provider in {what} (`critic-prm batch status`); run the same command again to"
             " pick them up, or with --wait to wait for them"
         )
-
-
-@dataclass
-class _Judge:
-    """The state of one judge: its client, its batch manager and builder, and the running batches with requests of this job."""
-
-    client: Client
-    manager: BatchManager
-    builder: BatchBuilder
-    most: int
-    reported: set[int] = field(default_factory=set)
-
-    def begin(self) -> None:
-        """Prepare for a pass over the input. If a batch alone exceeded the account's token queue, use half its size as the
-        limit."""
-        self.client.look_again()
-        refused = [
-            batch.requests // 2 for batch in self.manager.batches("ended") if batch.failure == TOO_LARGE and not batch.settled
-        ]
-        self.builder.start(max(min([self.most, *refused]), 1))
-
-    @property
-    def away(self) -> set[int]:
-        return self.builder.away
 
 
 def _spend(client: Client) -> Callable[[Provider, Usage], float]:

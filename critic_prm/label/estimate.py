@@ -12,7 +12,7 @@ from critic_prm.critics.llm import LLMCritic
 from critic_prm.data.critic import Critic
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.budget import reply_limit
-from critic_prm.label.sampling import Samples
+from critic_prm.label.run import Samples
 from critic_prm.providers.images import ImageError
 from critic_prm.providers.models import Prices, did_you_mean
 from critic_prm.providers.provider import Wire, prompt_parts, request_key, requested_tier
@@ -154,7 +154,7 @@ def _asked(
 ) -> Iterator[tuple[Trajectory, Wire, bool, str]]:
     """(trajectory, wire, whether it is sure to be asked, key) of every request that the part may need; the ids of trajectories
     with an image that cannot be sent are added to `bad`."""
-    salt = critic.client.settings.salt
+    salt = critic.client.options.salt
     for trajectory in part:
         try:
             requests = critic.requests(trajectory)

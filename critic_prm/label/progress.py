@@ -1,51 +1,93 @@
-"""Show progress as a bar on a terminal or a line every 30 seconds, including what the run is waiting for."""
+"""Count what a run does, and show it: a bar on a terminal or a line every 30 seconds, with what the run is waiting for."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar, get_args
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, get_args
 
-from critic_prm import signals
-from critic_prm.data.critic import Critic
+from critic_prm.data.judgement import Label
 from critic_prm.errors import Failure
-from critic_prm.label.stats import RunStats
 from critic_prm.providers.models import did_you_mean
 from critic_prm.terminal import safe_console
 
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
 
-Result = TypeVar("Result")
-
 EVERY = 30.0
 """Seconds between lines if stderr is not a terminal."""
 
 
-@asynccontextmanager
-async def watched(critic: Critic, tally: RunStats) -> AsyncIterator[None]:
-    """Show progress on stderr while a critic works, and close the critic at the end."""
-    watching = asyncio.create_task(watch(tally, critic.client))
-    try:
-        yield
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        await critic.close()
+REPLIES = ("cached", "shared", "paid", "incomplete", "reasked", "missing", "abandoned")
+"""The reply counts of a client that are written to run.json."""
 
 
-def run_with_progress(critic: Critic, work: Callable[[RunStats], Awaitable[Result]]) -> Result:
-    """Run the coroutine of a command whose only critic is this one, with progress on stderr; then close the critic."""
-    tally = RunStats()
+@dataclass
+class RunStats:
+    """Statistics of a run so far, for the progress line, the summary and run.json."""
 
-    async def run() -> Result:
-        async with watched(critic, tally):
-            return await work(tally)
+    total: int | None = None
+    rows: int = 0
+    skipped: int = 0
+    judgements: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    how: Counter[str] = field(default_factory=Counter)
+    started: float = field(default_factory=time.time)
+    stopping: bool = False
+    waiting: str = ""
+    """What the whole run is waiting for, as text."""
 
-    return signals.run(run())
+    def add(self, labelled: Label) -> None:
+        self.rows += 1
+        self.labels[labelled.status] += 1
+        self.judgements.update(judgement.status for judgement in labelled.judgements)
+        self.how.update(word for judgement in labelled.judgements for word in judgement.how)
+
+    @property
+    def failed(self) -> int:
+        """Rows without a usable label, including skipped rows."""
+        return self.rows - self.labels["ok"] + self.skipped
+
+    @property
+    def seconds(self) -> float:
+        return time.time() - self.started
+
+    def report(self, client: Client | None) -> dict[str, Any]:
+        """The run as JSON: rows and judgements by status, requests, tokens, cost (null: unknown), seconds."""
+        began = datetime.fromtimestamp(self.started, UTC)
+        report: dict[str, Any] = {
+            "rows": self.rows,
+            "rows_skipped": self.skipped,
+            "rows_in_input": self.total,
+            "labels": dict(self.labels),
+            "judgements": dict(self.judgements),
+            "how": dict(self.how),
+            "started_at": began.isoformat(timespec="seconds"),
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows / self.seconds, 3) if self.seconds > 0 else None,
+        }
+        if client is not None:
+            usage, cost, counts = client.money.usage, client.money.cost(), client.counts
+            report |= {
+                "requests": client.money.requests,
+                "replies": {name: counts[name] for name in REPLIES},
+                "failures": {name: counts[name] for name in get_args(Failure)},
+                "connections": {"ceiling": client.gate.most, "limit": int(client.gate.limit)},
+                "tokens": {
+                    "input": usage.input,
+                    "cached": usage.cached,
+                    "written": usage.written,
+                    "output": usage.output,
+                    "reasoning": usage.reasoning,
+                },
+                "cost_usd": cost,
+                "cost_usd_per_label": cost / self.labels["ok"] if cost is not None and self.labels["ok"] else None,
+            }
+        return report
 
 
 async def watch(tally: RunStats, client: Client | None) -> None:

@@ -1,10 +1,18 @@
-"""Inspect server URLs: detect local servers, and separate credentials from the address."""
+"""Keep keys and passwords out of URLs and messages, and detect local servers."""
 
 from __future__ import annotations
 
 import ipaddress
 from base64 import b64encode
-from urllib.parse import parse_qsl, unquote, urlsplit
+from collections.abc import Iterable
+from functools import lru_cache
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+PART = 8
+"""Any run of this many consecutive letters and digits of a key is removed."""
+
+SHORTEST = 6
+"""Shorter keys are not treated as secrets: local servers are used with "none" or "EMPTY"."""
 
 
 def is_near(url: str | None) -> bool:
@@ -53,3 +61,42 @@ def with_path(url: str, path: str) -> str:
     """Append `path` to a server's URL without credentials. The query is kept: some gateways need an api-version there."""
     parts = urlsplit(without_credentials(url))
     return parts._replace(path=parts.path.rstrip("/") + path).geturl()
+
+
+def without_keys(text: str, secrets: Iterable[str]) -> str:
+    """Replace every part of a secret of 8 or more letters and digits by "[key]".
+
+    A part is found in upper or lower case, with other characters between its letters and digits, and in base64, hexadecimal or
+    percent encoding.
+    """
+    known = tuple(secret for secret in secrets if len(secret) >= SHORTEST)
+    for secret in sorted(known, key=len, reverse=True):
+        text = text.replace(secret, "[key]")
+    parts = _parts(known)
+    places = [place for place, character in enumerate(text) if character.isalnum()]
+    compact = "".join(text[place].lower()[0] for place in places)
+    spans: list[list[int]] = []
+    for start in range(len(compact) - PART + 1):
+        if compact[start : start + PART] in parts:
+            first, end = places[start], places[start + PART - 1] + 1
+            if spans and first <= spans[-1][1]:
+                spans[-1][1] = end
+            else:
+                spans.append([first, end])
+    for first, end in reversed(spans):
+        text = f"{text[:first]}[key]{text[end:]}"
+    return text
+
+
+@lru_cache(maxsize=32)
+def _parts(secrets: tuple[str, ...]) -> frozenset[str]:
+    """Return every run of 8 letters and digits in the secrets and their encodings."""
+    found: set[str] = set()
+    for secret in secrets:
+        raw = secret.encode()
+        # Inside a longer encoded text, base64 has three possible alignments; the first and last digits mix with neighbours.
+        encoded = [b64encode(b"\0" * shift + raw).decode()[4 if shift else 0 :] for shift in range(3)]
+        for form in (secret, quote(secret, safe=""), raw.hex(), *encoded):
+            compact = "".join(character.lower()[0] for character in form if character.isalnum())
+            found.update(compact[start : start + PART] for start in range(len(compact) - PART + 1))
+    return frozenset(found)

@@ -1,4 +1,4 @@
-"""Provider for Anthropic's Messages API.
+"""Provider for Anthropic's Messages API and Message Batches API.
 
 Claude accepts no sampling parameters and returns no logprobs. Refusals arrive as ordinary replies.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -17,18 +18,14 @@ import orjson
 
 from critic_prm.errors import ConfigError, UsageError
 from critic_prm.providers.addresses import is_near, secrets_in
-from critic_prm.providers.http import answer, unshaped
+from critic_prm.providers.batches import MARGIN, TIMEOUT, Remote, SDKBatches, chunks, lines, size
+from critic_prm.providers.http import AsTheSDK, HTTPProvider, Post, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import abilities
-from critic_prm.providers.openai import TIMEOUT
-from critic_prm.providers.post import AsTheSDK, Post
 from critic_prm.providers.provider import (
-    MAX_REPLY_BYTES,
     MOST_TOKENS,
     Marked,
     Message,
-    Provider,
-    RawReply,
     Reply,
     Request,
     Usage,
@@ -42,8 +39,7 @@ from critic_prm.providers.provider import (
 if TYPE_CHECKING:
     import httpx2
     from anthropic import AsyncAnthropic
-
-    from critic_prm.providers.anthropic_batches import AnthropicBatches
+    from anthropic.types.messages import MessageBatch
 
 DEFAULT_MAX_TOKENS = 8192
 """The API requires `max_tokens`, which covers both thinking and the visible reply."""
@@ -56,7 +52,7 @@ HIGHEST_MINIMUM = 4096
 
 
 @dataclass
-class AnthropicProvider(Provider):
+class AnthropicProvider(HTTPProvider):
     """Provider for Anthropic's Messages API. `token` is a bearer token, used in place of `key`."""
 
     official_addresses: ClassVar = ("https://api.anthropic.com",)
@@ -67,8 +63,6 @@ class AnthropicProvider(Provider):
     key: str | None = field(repr=False)
     token: str | None = field(default=None, repr=False)
     name: str = "anthropic"
-    max_reply_bytes: int = MAX_REPLY_BYTES
-    _post: Post | None = field(default=None, repr=False)
 
     @classmethod
     def connect(cls, model: str, base_url: str | None, options: None = None) -> AnthropicProvider:
@@ -139,10 +133,9 @@ class AnthropicProvider(Provider):
             name = hashlib.sha256(orjson.dumps([self.model, shared, pictures])).hexdigest()
         return Marked(wire | {"messages": messages}, name)
 
-    async def complete(self, wire: Wire) -> RawReply:
+    def open_post(self) -> Post:
         self._need_key()
-        post = self._post = self._post or AsTheSDK("/v1/messages", self._connect, self.max_reply_bytes)
-        return await answer(post, wire, self.secrets)
+        return AsTheSDK("/v1/messages", self._connect, self.max_reply_bytes)
 
     @staticmethod
     def read(raw: Mapping[str, Any]) -> Reply:
@@ -159,14 +152,7 @@ class AnthropicProvider(Provider):
             note=str(stop.get("category") or "") if isinstance(stop, dict) else "",
         )
 
-    async def close(self) -> None:
-        if self._post is not None:
-            await self._post.close()
-            self._post = None
-
     def batches(self) -> AnthropicBatches:
-        from critic_prm.providers.anthropic_batches import AnthropicBatches
-
         self._need_key()
         return AnthropicBatches(self._connect_alone, self.secrets)
 
@@ -255,3 +241,78 @@ def _picture(image: str) -> dict[str, Any]:
         return {"type": "image", "source": {"type": "url", "url": url}}
     head, _, data = url.partition(",")
     return {"type": "image", "source": {"type": "base64", "media_type": head[5:].partition(";")[0], "data": data}}
+
+
+@dataclass
+class AnthropicBatches(SDKBatches["AsyncAnthropic"]):
+    """Anthropic's Message Batches API: up to 100,000 requests or 256 MB per batch, completed within 24 hours.
+
+    All requests are sent in the create call; results arrive as lines in any order. A batch cannot carry an identifier of ours.
+    After a crash, a batch that is newer than the last known one and has the same number of requests may be ours; its results
+    show whether it is.
+    """
+
+    most_requests: int = 100_000
+    most_bytes: int = 256_000_000
+    frame: tuple[bytes, bytes, bytes] = (b'{"requests":[', b",\n", b"]}")
+
+    def line(self, custom: str, wire: Wire) -> bytes:
+        return orjson.dumps(AnthropicProvider.batch_row(custom, wire))
+
+    async def upload(self, path: Path, token: str) -> str:
+        return ""
+
+    async def newest(self) -> str:
+        with self.errors():
+            page = await self.api.messages.batches.list(limit=1)
+            return page.data[0].id if page.data else ""
+
+    async def create(self, path: Path, file: str, token: str) -> Remote:
+        from anthropic.types.messages import MessageBatch
+
+        # Use the SDK's generic `post`: its `batches.create` keeps several copies of all requests in memory.
+        headers = {"Content-Type": "application/json", "Content-Length": str(size(path))}
+        with self.errors():
+            made = await self.api.post(
+                "/v1/messages/batches", cast_to=MessageBatch, content=chunks(path), options={"headers": headers}
+            )
+            return _remote(made)
+
+    async def find(self, file: str, token: str, newest: str, requests: int, since: float) -> list[tuple[Remote, bool]]:
+        found = []
+        with self.errors():
+            async for batch in self.api.messages.batches.list(limit=100):
+                if batch.id == newest or batch.created_at.timestamp() < since - MARGIN:
+                    break
+                remote = _remote(batch)
+                if remote.requests == requests:
+                    found.append((remote, False))
+        return found
+
+    async def look(self, id: str) -> Remote:
+        with self.errors():
+            return _remote(await self.api.messages.batches.retrieve(id))
+
+    async def cancel(self, id: str) -> Remote:
+        with self.errors():
+            return _remote(await self.api.messages.batches.cancel(id))
+
+    async def results(self, remote: Remote) -> AsyncIterator[bytes]:
+        with self.errors():
+            async with self.api.messages.batches.with_streaming_response.results(remote.id) as response:
+                async for line in lines(response.iter_bytes(1 << 20)):
+                    yield line
+
+
+def _remote(batch: MessageBatch) -> Remote:
+    counts = batch.request_counts
+    ended = batch.processing_status == "ended"
+    return Remote(
+        id=batch.id,
+        state="running" if not ended else "cancelled" if batch.cancel_initiated_at else "ended",
+        status=batch.processing_status,
+        requests=counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired,
+        done=counts.succeeded,
+        failed=counts.errored + counts.canceled + counts.expired,
+        made=batch.created_at.timestamp(),
+    )

@@ -1,17 +1,23 @@
-"""Protocol of provider batch APIs, and what the SDKs' batch clients share: errors, response lines, files."""
+"""Protocol of provider batch APIs, the base of those that are used through an SDK, and the parsing of their results."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+
+import orjson
 
 from critic_prm.errors import ProviderError
-from critic_prm.providers.http import failed, without_echoes
-from critic_prm.providers.post import no_answer
+from critic_prm.providers.failures import failed, without_echoes
+from critic_prm.providers.http import no_answer
 from critic_prm.providers.provider import Wire, reading_answer
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from openai import AsyncOpenAI
 
 State = Literal["running", "ended", "failed", "cancelled"]
 
@@ -109,24 +115,50 @@ def custom_id(key: str, sample: int) -> str:
     return f"{key[:32]}-{sample}"
 
 
-CHUNK = 1 << 20
+TIMEOUT = 600.0
+"""Timeout in seconds of calls to a batch API; a request file may have 200 MB."""
 
+MARGIN = 3600.0
+"""Seconds by which the provider's clock may differ from ours when its list of batches is searched, newest first."""
+
+CHUNK = 1 << 20
 
 LONGEST_LINE = 64_000_000
 """Maximum bytes of one line in a result file."""
 
+SDK = TypeVar("SDK", bound="AsyncOpenAI | AsyncAnthropic")
 
-@contextmanager
-def as_provider_error(secrets: Sequence[str] = ()) -> Iterator[None]:
-    """Context manager: convert errors of either SDK, broken connections and unexpected responses to ProviderError.
 
-    The error's text contains none of `secrets`.
-    """
-    try:
-        with _translated():
-            yield
-    except ProviderError as error:
-        raise without_echoes(error, {}, secrets) from error.__cause__
+@dataclass
+class SDKBatches(Generic[SDK]):
+    """Base of a batch API that is used through an SDK. `connect` makes the SDK's client, when it is first needed."""
+
+    connect: Callable[[], SDK]
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    _client: SDK | None = field(default=None, init=False, repr=False)
+
+    @property
+    def api(self) -> SDK:
+        """The SDK's client."""
+        client = self._client = self._client or self.connect()
+        return client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Context manager: convert errors of the SDK, broken connections and unexpected responses to ProviderError.
+
+        The error's text contains none of `secrets`.
+        """
+        try:
+            with _translated():
+                yield
+        except ProviderError as error:
+            raise without_echoes(error, {}, self.secrets) from error.__cause__
 
 
 @contextmanager
@@ -180,3 +212,75 @@ async def chunks(path: Path) -> AsyncIterator[bytes]:
 def size(path: Path) -> int:
     """Return the size of a file in bytes."""
     return path.stat().st_size
+
+
+UNRUN = {"batch_expired": "expired", "batch_cancelled": "cancelled", "expired": "expired", "canceled": "cancelled"}
+"""The names that each API gives to a request that was never run."""
+
+STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""HTTP statuses of Anthropic's error types; errors of single requests in a batch come without one."""
+
+
+def result_in(line: bytes) -> Result | None:
+    """Parse a line of a result file. None if it is not a result. Raises ProviderError if the line is cut off or damaged."""
+    try:
+        return read_result(orjson.loads(line))
+    except orjson.JSONDecodeError as error:
+        raise ProviderError(f"the results break off or are damaged: {error}", "transient") from error
+
+
+def read_result(row: Any) -> Result | None:
+    """Parse a decoded line of a result file. None if it is not a result."""
+    if not isinstance(row, dict) or not isinstance(custom := row.get("custom_id"), str):
+        return None
+    try:
+        with reading_answer():
+            if isinstance(result := row.get("result"), dict):
+                return _anthropic(custom, result)
+            if "response" in row or "error" in row:
+                return _openai(custom, row.get("response"), row.get("error"))
+    except ProviderError as error:
+        return Result(custom, error=error)
+    return None
+
+
+def _anthropic(custom: str, result: dict[str, Any]) -> Result:
+    kind = result.get("type")
+    if kind == "succeeded" and isinstance(message := result.get("message"), dict):
+        return Result(custom, message)
+    if kind in UNRUN:
+        return Result(custom, unrun=UNRUN[kind])
+    body = result.get("error") or {}
+    inner = body.get("error") if isinstance(body, dict) else None
+    details = inner if isinstance(inner, dict) else body if isinstance(body, dict) else {}
+    return Result(custom, error=failed(STATUS.get(str(details.get("type")), 500), {}, {"error": details}))
+
+
+def _openai(custom: str, response: Any, error: Any) -> Result:
+    """Parse an OpenAI result. `error` is null, an object, a nested object (vLLM) or a string; then `response` may be null."""
+    if isinstance(error, dict) and isinstance(error.get("error"), dict):
+        error = error["error"]
+    if isinstance(error, dict) and error.get("code") in UNRUN:
+        return Result(custom, unrun=UNRUN[error["code"]])
+    response = response if isinstance(response, dict) else {}
+    status, body = response.get("status_code"), response.get("body")
+    if status == 200 and isinstance(body, dict) and not error and not (body.get("error") and "choices" not in body):
+        return Result(custom, body)
+    if isinstance(body, dict) and body.get("error"):
+        error = body["error"]
+    if not error:
+        return Result(custom, error=ProviderError(f"the result has no body (status {status})", "transient", detail="no body"))
+    code = error.get("code") if isinstance(error, dict) else None
+    status = status if isinstance(status, int) and status != 200 else code if isinstance(code, int) else 500
+    return Result(custom, error=failed(status, {}, {"error": error}))

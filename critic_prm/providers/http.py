@@ -1,31 +1,210 @@
-"""Shared code of HTTP providers: decode replies, classify errors, and read Retry-After and rate-limit headers."""
+"""Post JSON bodies to model servers, directly or with the headers of a provider's SDK, and decode the replies."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from typing import Any
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from critic_prm.errors import ProviderError
-from critic_prm.providers.failures import DAILY, Heard, verdict
-from critic_prm.providers.post import Answered, Post
-from critic_prm.providers.provider import RateLimits, RawReply, Wire, prompt_parts, reading_answer
-from critic_prm.safe_text import safe_text, without_keys
+from critic_prm.providers.addresses import is_near
+from critic_prm.providers.failures import allowance, failed, without_echoes
+from critic_prm.providers.provider import MAX_REPLY_BYTES, Provider, RawReply, Wire, reading_answer
 
-LONGEST_WAIT = 3600.0
-"""Maximum seconds that a run waits on a server's request. A 429 that asks for more ends the run. With any other status, a
-longer Retry-After is ignored and the rate limiter's own cooldown applies."""
+if TYPE_CHECKING:
+    import aiohttp
+    import httpx2
+    import yarl
+    from anthropic import AsyncAnthropic
+    from openai import AsyncOpenAI
 
-LONGEST_CLOSED = 31 * 86400.0
-"""Seconds. A longer waiting time is implausible and is ignored."""
+CONNECT = 30.0
+"""Connect timeout in seconds. The SDKs' 5 s expire needlessly when a thousand connections are opened at once on a busy core."""
 
-ECHO = 32
-"""If this many consecutive characters of a server's message occur in the prompt, they count as quoted from it."""
+KEEPALIVE = 30.0
+
+ERROR_BYTES = 1 << 16
+"""Maximum bytes read of an error response, more than any message needs."""
+
+LARGE, LARGE_AT_ONCE = 1 << 19, 4
+"""At most LARGE_AT_ONCE bodies of more than LARGE bytes are read at the same time, which bounds memory; the others wait.
+aiohttp stops reading from a connection while its data is not consumed."""
+
+OWN_HEADERS = (
+    *("host", "connection", "content-length", "content-type", "accept-encoding"),
+    *("x-stainless-retry-count", "x-stainless-read-timeout"),
+)
+"""Headers of an SDK that concern its own transport and retries; they are not copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An HTTP response. `content` is decompressed; for an error it may be truncated."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes | bytearray
+
+
+class Post(Protocol):
+    """Sends a JSON body to one endpoint."""
+
+    async def __call__(self, body: bytes) -> Answered:
+        """Send once. An HTTP error is returned; a missing, incomplete or too large response raises ProviderError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass
+class Direct:
+    """POST to one URL over aiohttp."""
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    _large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LARGE_AT_ONCE), repr=False)
+    _session: aiohttp.ClientSession | None = field(default=None, repr=False)
+    _url: yarl.URL | None = field(default=None, repr=False)
+
+    async def __call__(self, body: bytes) -> Answered:
+        import aiohttp
+
+        session = self._session = self._session or self._open()
+        try:
+            async with session.post(self._url or self.url, data=body, allow_redirects=False) as response:
+                if 200 <= response.status < 300:
+                    content = await body_within(response, self.max_reply_bytes, self._large)
+                else:
+                    content = await body_within(response, ERROR_BYTES, cut=True)
+                return Answered(response.status, response.headers, content)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise no_answer(error) from error
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        import aiohttp
+        import yarl
+
+        self._url = yarl.URL(self.url)  # parse it once, not for every request
+        return aiohttp.ClientSession(
+            # The rate limiter limits connections; the pool, whose default limit is 100, must not.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE, ttl_dns_cache=300),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
+            headers={"Content-Type": "application/json", **self.headers},
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=not is_near(self.url),  # a proxy lookup costs as much as the request itself
+        )
+
+
+@dataclass
+class AsTheSDK:
+    """POST to `path` as an SDK's client would, with its handling of keys, regions, versions and headers.
+
+    The client sends one request through a mock transport that records it. All real requests are then sent directly in the same
+    way, at a fifth of the cost and without the SDK's retries and timeouts, which are the engine's job.
+    """
+
+    path: str
+    connect: Callable[[httpx2.AsyncClient], AsyncOpenAI | AsyncAnthropic]
+    max_reply_bytes: int = MAX_REPLY_BYTES
+    _direct: Direct | None = field(default=None, repr=False)
+    _learning: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+    async def __call__(self, body: bytes) -> Answered:
+        if self._direct is None:
+            async with self._learning:
+                self._direct = self._direct or await self._learn()
+        return await self._direct(body)
+
+    async def close(self) -> None:
+        if self._direct is not None:
+            await self._direct.close()
+            self._direct = None
+
+    async def _learn(self) -> Direct:
+        import httpx2
+
+        seen: list[httpx2.Request] = []
+
+        def look(request: httpx2.Request) -> httpx2.Response:
+            seen.append(request)
+            return httpx2.Response(200, json={})
+
+        async with self.connect(httpx2.AsyncClient(transport=httpx2.MockTransport(look))) as client:
+            await client.post(self.path, cast_to=httpx2.Response, content=b"{}")
+        headers = {name: value for name, value in seen[0].headers.items() if name.lower() not in OWN_HEADERS}
+        return Direct(str(seen[0].url), headers, self.max_reply_bytes)
+
+
+async def body_within(
+    response: aiohttp.ClientResponse, most: int, large: asyncio.Semaphore | None = None, *, cut: bool = False
+) -> bytearray:
+    """Read a decompressed body of at most `most` bytes.
+
+    A longer one closes the connection and raises ProviderError or, with `cut`, returns the first `most` bytes. A body larger
+    than LARGE holds the semaphore `large` until it has been read.
+    """
+    body = bytearray()
+    async with AsyncExitStack() as held:
+        while piece := await response.content.readany():
+            body += piece
+            if len(body) > most:
+                response.close()
+                if cut:
+                    return body[:most]
+                body.clear()  # the error's traceback keeps it until garbage collection, which is rare during a run
+                raise ProviderError(
+                    f"the reply is larger than {most / 1e6:g} MB; if that is expected, raise --max-reply-bytes",
+                    "row",
+                    status=response.status,
+                )
+            if large is not None and len(body) > LARGE:
+                await held.enter_async_context(large)
+                large = None
+    return body
+
+
+def no_answer(error: BaseException) -> ProviderError:
+    """Convert a failed or broken connection to a ProviderError, whose detail also names the error's type."""
+    said = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in said or isinstance(error, ssl.SSLCertVerificationError):
+        said += " (is the server's certificate trusted by this machine?)"
+    elif isinstance(error, ssl.SSLError):
+        said += " (the server may not speak TLS at this port: write http:// in --base-url if it is a plain HTTP server)"
+    return ProviderError(f"no answer: {said}", "transient", detail=f"{type(error).__name__}: {said}")
+
+
+@dataclass
+class HTTPProvider(Provider):
+    """Base of providers that post every request to one address of a server."""
+
+    max_reply_bytes: int = field(default=MAX_REPLY_BYTES, kw_only=True)
+    _post: Post | None = field(default=None, init=False, repr=False)
+
+    def open_post(self) -> Post:
+        """Return what sends the requests. Raises ConfigError for a missing key or address."""
+        raise NotImplementedError
+
+    async def complete(self, wire: Wire) -> RawReply:
+        self._post = self._post or self.open_post()
+        return await answer(self._post, wire, self.secrets)
+
+    async def close(self) -> None:
+        if self._post is not None:
+            await self._post.close()
+            self._post = None
 
 
 async def answer(post: Post, wire: Wire, secrets: Sequence[str]) -> RawReply:
@@ -66,55 +245,6 @@ def without_echoed_keys(content: bytes | bytearray, secrets: Sequence[str]) -> b
         if len(secret) >= LONG_KEY and (key := secret.encode()) in content:
             content = content.replace(key, b"[key]")
     return content
-
-
-def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
-    """Convert an HTTP error response to a ProviderError with its failure class and advice."""
-    if isinstance(body, list) and body:
-        body = body[0]  # Gemini wraps its errors in a list
-    error = body.get("error") or body if isinstance(body, dict) else {}
-    details = error if isinstance(error, dict) else {"message": str(error)}
-    if status == 200 and (code := _status_in(details.get("code"))) is not None:
-        status = code  # a gateway that forwards another server's error
-    said = [name for name in _codes(details) if name != str(status)]
-    message = str(details.get("message") or details.get("detail") or "").strip() or (body if isinstance(body, str) else "")
-    opens = _opens(headers, details, message) if status == 429 else None
-    heard = Heard(
-        status,
-        [name.lower() for name in said],
-        " ".join([message, *_texts(details.get("details"))]),
-        _dict(details.get("metadata")),
-        opens is not None and opens > LONGEST_WAIT,
-    )
-    rule = verdict(heard)
-    text = f"HTTP {status}" + (f" {said[0]}" if said else "") + (f": {_short(message)}" if message else "")
-    if 300 <= status < 400 and (place := headers.get("location")):
-        text += f": the server points to {_short(place)}; name that place with --base-url"
-    if rule.advice == DAILY and opens is not None:
-        text += f"; it opens again at {datetime.now().astimezone() + timedelta(seconds=opens):%Y-%m-%d %H:%M %Z}"
-    return ProviderError(
-        text + (f"; {rule.advice}" if rule.advice else ""),
-        rule.failure,
-        status=status,
-        retry_after=retry_after(headers),
-        detail=f"HTTP {status} {' '.join(said)} {_short(message, 400)}".strip(),
-    )
-
-
-def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> ProviderError:
-    """Return the same error without keys and without prompt text that the server quoted."""
-
-    def clean(text: str) -> str:
-        text = safe_text(without_keys(text, secrets))
-        prompt = " ".join(" ".join(_texts(prompt_parts(wire))).split())
-        for start in range(0, max(len(text) - ECHO, 0) + 1, ECHO // 2):
-            if len(piece := text[start : start + ECHO]) == ECHO and piece in prompt:
-                return text[:start].rstrip() + " [the server quotes the prompt]"
-        return text
-
-    return ProviderError(
-        clean(str(error)), error.failure, status=error.status, retry_after=error.retry_after, detail=clean(error.detail)
-    )
 
 
 def decoded(content: bytes | bytearray, content_type: str, headers: Mapping[str, str]) -> dict[str, Any]:
@@ -167,121 +297,6 @@ def unshaped(what: str, raw: Mapping[str, Any]) -> ProviderError:
     return ProviderError(f"the server's answer has {what} (fields: {shown})", "transient", status=200)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait from retry-after-ms, or from retry-after in seconds or as a date.
-
-    None if absent, in the past or longer than LONGEST_WAIT.
-    """
-    return _sane(_asked_to_wait(headers))
-
-
-def _asked_to_wait(headers: Mapping[str, str]) -> float | None:
-    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
-        return milliseconds / 1e3
-    value = headers.get("retry-after", "")
-    if (seconds := _number(value)) is not None:
-        return seconds
-    try:
-        when = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return None
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return (when - datetime.now(UTC)).total_seconds()
-
-
-def _opens(headers: Mapping[str, str], details: Mapping[str, Any], message: str) -> float | None:
-    """Return the seconds until a limit resets, or None if unknown.
-
-    Retry-After comes first. Otherwise it is the longest of the reset headers of exhausted limits, the headers that OpenRouter
-    quotes in the body, Gemini's retryDelay, and text such as "try again in 7m12s".
-    """
-    told = _sane(_asked_to_wait(headers), LONGEST_CLOSED)
-    if told is None:
-        used_up = [
-            headers.get(prefix + reset)
-            for prefix, pairs in LIMITS.items()
-            for left, reset in pairs
-            if headers.get(prefix + left) in (None, "0")
-        ]
-        quoted = _dict(_dict(details.get("metadata")).get("headers"))
-        used_up += [str(value) for name, value in quoted.items() if name.lower() == "x-ratelimit-reset"]
-        delays = details.get("details")
-        used_up += [_dict(one).get("retryDelay") for one in delays] if isinstance(delays, list) else []
-        used_up += [found[1] for found in [_AGAIN.search(message)] if found]
-        told = max(
-            (seconds for value in used_up if (seconds := _sane(_reset(value), LONGEST_CLOSED)) is not None), default=None
-        )
-    return told
-
-
-_AGAIN = re.compile(r"(?:try again|retry) in ((?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+)")
-
-
-LIMITS = {
-    "x-ratelimit-": (("remaining-requests", "reset-requests"), ("remaining-tokens", "reset-tokens")),
-    "anthropic-ratelimit-": (("requests-remaining", "requests-reset"), ("tokens-remaining", "tokens-reset")),
-}
-"""Headers for remaining requests and tokens and for their reset times: OpenAI's names, then Anthropic's."""
-
-
-def allowance(headers: Mapping[str, str]) -> RateLimits:
-    """Read OpenAI's or Anthropic's rate-limit headers; an empty RateLimits if there are none."""
-    if "x-ratelimit-limit-requests" in headers or "x-ratelimit-remaining-requests" in headers:
-        prefix = "x-ratelimit-"
-    elif "anthropic-ratelimit-requests-limit" in headers or "anthropic-ratelimit-requests-remaining" in headers:
-        prefix = "anthropic-ratelimit-"
-    else:
-        return RateLimits()
-    requests, requests_reset, tokens, tokens_reset = (headers.get(prefix + name) for pair in LIMITS[prefix] for name in pair)
-    return RateLimits(_count(requests), reset_seconds(requests_reset), _count(tokens), reset_seconds(tokens_reset))
-
-
-LONGEST_TIME = 64
-"""Characters of a time in a header. The pattern below takes time that grows with the square of them: seconds for 8 KB."""
-
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_UNIT = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def reset_seconds(value: str | None) -> float | None:
-    """Parse "6m0s", "17ms", "12" or an RFC 3339 time to seconds; None if longer than LONGEST_WAIT."""
-    return _sane(_reset(value))
-
-
-def _reset(value: Any) -> float | None:
-    """Seconds from a duration, a number of seconds, a Unix time in seconds or milliseconds, or an RFC 3339 time."""
-    if not value or not isinstance(value, str) or len(value) > LONGEST_TIME:
-        return None
-    parts = _PART.findall(value)
-    if parts and "".join(number + unit for number, unit in parts) == value:
-        return sum(float(number) * _UNIT[unit] for number, unit in parts)
-    seconds = _number(value)
-    if seconds is not None:
-        now = datetime.now(UTC).timestamp()
-        return seconds if seconds < 1e9 else max((seconds if seconds < 1e11 else seconds / 1e3) - now, 0.0)
-    try:
-        when = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return max((when - datetime.now(UTC)).total_seconds(), 0.0) if when.tzinfo else None
-
-
-def _sane(seconds: float | None, longest: float = LONGEST_WAIT) -> float | None:
-    return seconds if seconds is not None and 0 <= seconds <= longest else None
-
-
-def _number(value: str) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
-
-
-def _count(value: str | None) -> int | None:
-    """Parse a header's count; None if it is not one. Azure sends -1 for "not counted"."""
-    return int(value) if value is not None and len(value) <= 16 and value.isascii() and value.isdecimal() else None
-
-
 def _error_body(content: bytes | bytearray, content_type: str) -> Any:
     """Decode the body of an error response: JSON, the title of an HTML page, or else the text."""
     try:
@@ -293,36 +308,3 @@ def _error_body(content: bytes | bytearray, content_type: str) -> Any:
 
 
 _TITLE = re.compile(r"<title>([^<]*)", re.IGNORECASE)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all strings in a nested value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-
-
-def _codes(details: Mapping[str, Any]) -> list[str]:
-    """Return the names of an error, most specific first: OpenAI's code, Anthropic's error_code, Google's reason, the type."""
-    inner = details.get("details")
-    parts = [_dict(part) for part in (inner if isinstance(inner, list) else [inner])]
-    named = [part.get(name) for name in ("error_code", "reason") for part in parts]
-    names = [details.get("code"), *named, details.get("type"), details.get("status")]
-    return [_short(name, 80) for name in names if isinstance(name, str) and name]
-
-
-def _status_in(code: Any) -> int | None:
-    """Return the HTTP status in a body's error code, which may be a number or a string; None if there is none."""
-    status = int(code) if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3 else code
-    return status if isinstance(status, int) and 400 <= status < 600 else None
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _short(text: str, limit: int = 240) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,25 +1,26 @@
-"""Provider for Chat Completions, at OpenAI or any compatible server (--base-url)."""
+"""Provider for Chat Completions, at OpenAI or any compatible server (--base-url), and for OpenAI's Batch API."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
+import orjson
+
 from critic_prm.errors import ConfigError, UsageError
-from critic_prm.providers.addresses import basic_credentials, is_near, secrets_in, with_path
-from critic_prm.providers.http import answer, failed, unshaped
+from critic_prm.providers.addresses import basic_credentials, is_near, secrets_in, with_path, without_keys
+from critic_prm.providers.batches import MARGIN, TIMEOUT, Remote, SDKBatches, State, lines
+from critic_prm.providers.failures import failed
+from critic_prm.providers.http import AsTheSDK, Direct, HTTPProvider, Post, unshaped
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import MOST_STOPS, Abilities, abilities
-from critic_prm.providers.post import AsTheSDK, Direct, Post
 from critic_prm.providers.provider import (
-    MAX_REPLY_BYTES,
     Message,
-    Provider,
-    RawReply,
     Reply,
     Request,
     Sampling,
@@ -33,11 +34,7 @@ from critic_prm.providers.provider import (
 if TYPE_CHECKING:
     import httpx2
     from openai import AsyncOpenAI
-
-    from critic_prm.providers.openai_batches import OpenAIBatches
-
-TIMEOUT = 600.0
-"""Timeout in seconds of calls to the batch API; a request file may have 200 MB."""
+    from openai.types import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class Options:
 
 
 @dataclass
-class OpenAIProvider(Provider):
+class OpenAIProvider(HTTPProvider):
     """Provider for Chat Completions. `direct` bypasses the SDK and its headers; None: for all servers but OpenAI's own."""
 
     official_addresses: ClassVar = tuple(f"https://{region}api.openai.com/v1" for region in ("", "us.", "eu."))
@@ -59,8 +56,6 @@ class OpenAIProvider(Provider):
     key: str = field(repr=False)
     name: str = "openai"
     direct: bool | None = None
-    max_reply_bytes: int = MAX_REPLY_BYTES
-    _post: Post | None = field(default=None, repr=False)
 
     @classmethod
     def connect(cls, model: str, base_url: str | None, options: Options = Options()) -> OpenAIProvider:
@@ -87,22 +82,11 @@ class OpenAIProvider(Provider):
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         return body | dict(request.sampling.extra)
 
-    async def complete(self, wire: Wire) -> RawReply:
-        post = self._post = self._post or self._open()
-        return await answer(post, wire, self.secrets)
-
     @staticmethod
     def read(raw: Mapping[str, Any]) -> Reply:
         return read_chat(raw)
 
-    async def close(self) -> None:
-        if self._post is not None:
-            await self._post.close()
-            self._post = None
-
     def batches(self) -> OpenAIBatches:
-        from critic_prm.providers.openai_batches import OpenAIBatches
-
         self._need_key()
         return OpenAIBatches(self._connect_alone, self.secrets)
 
@@ -115,7 +99,7 @@ class OpenAIProvider(Provider):
 
         return self._connect(openai.DefaultAsyncHttpxClient(trust_env=not is_near(self.base_url), timeout=TIMEOUT))
 
-    def _open(self) -> Post:
+    def open_post(self) -> Post:
         self._need_key()
         direct = self.direct if self.direct is not None else not is_openai(self.base_url)
         if direct and self.base_url:
@@ -248,3 +232,85 @@ def _log(stated: Any) -> float:
     if not value <= 0.01:
         raise ValueError(f"{value} is not the log of a probability")
     return min(value, 0.0)
+
+
+ENDPOINT: Final = "/v1/chat/completions"
+
+STATES: dict[str, State] = {"failed": "failed", "completed": "ended", "expired": "ended", "cancelled": "cancelled"}
+"""Final states. All other statuses count as running."""
+
+MARK = "critic_prm"
+"""The key of our token in a batch's metadata."""
+
+
+@dataclass
+class OpenAIBatches(SDKBatches["AsyncOpenAI"]):
+    """OpenAI's Batch API: a request file is uploaded, a batch is created from it, and the output and error files are fetched.
+
+    Up to 50,000 requests or 200 MB per batch, one model per batch, completed within 24 hours.
+
+    A batch that expires keeps the results that were completed.
+    """
+
+    most_requests: int = 50_000
+    most_bytes: int = 200_000_000
+    frame: tuple[bytes, bytes, bytes] = (b"", b"\n", b"\n")
+
+    def line(self, custom: str, wire: Wire) -> bytes:
+        return orjson.dumps(OpenAIProvider.batch_row(custom, wire))
+
+    async def upload(self, path: Path, token: str) -> str:
+        with self.errors(), path.open("rb") as stream:
+            return (await self.api.files.create(file=(path.name, stream), purpose="batch")).id
+
+    async def newest(self) -> str:
+        return ""  # not needed: our token in the metadata identifies a batch with certainty
+
+    async def create(self, path: Path, file: str, token: str) -> Remote:
+        with self.errors():
+            made = await self.api.batches.create(
+                input_file_id=file, endpoint=ENDPOINT, completion_window="24h", metadata={MARK: token}
+            )
+            return self._remote(made)
+
+    async def find(self, file: str, token: str, newest: str, requests: int, since: float) -> list[tuple[Remote, bool]]:
+        found = []
+        with self.errors():
+            async for batch in self.api.batches.list(limit=100):
+                if batch.created_at < since - MARGIN:
+                    break
+                if (batch.metadata or {}).get(MARK) == token or (file and batch.input_file_id == file):
+                    found.append((self._remote(batch), True))
+        return found
+
+    async def look(self, id: str) -> Remote:
+        with self.errors():
+            return self._remote(await self.api.batches.retrieve(id))
+
+    async def cancel(self, id: str) -> Remote:
+        with self.errors():
+            return self._remote(await self.api.batches.cancel(id))
+
+    async def results(self, remote: Remote) -> AsyncIterator[bytes]:
+        with self.errors():
+            for place in remote.places:
+                async with self.api.files.with_streaming_response.content(place) as response:
+                    async for line in lines(response.iter_bytes(1 << 20)):
+                        yield line
+
+    def _remote(self, batch: Batch) -> Remote:
+        counts, errors = batch.request_counts, (batch.errors.data if batch.errors else None) or []
+        said = [f"{error.code or 'error'}{f' (line {error.line})' if error.line else ''}: {error.message}" for error in errors]
+        more = f" and {len(said) - 2} more" if len(said) > 2 else ""
+        return Remote(
+            id=batch.id,
+            state=STATES.get(batch.status, "running"),
+            status=batch.status,
+            requests=counts.total if counts else None,
+            done=counts.completed if counts else 0,
+            failed=counts.failed if counts else 0,
+            made=float(batch.created_at),
+            failure=without_keys("; ".join(said[:2]) + more, self.secrets),
+            failure_codes=tuple(error.code or "" for error in errors),
+            places=tuple(file for file in (batch.output_file_id, batch.error_file_id) if file),
+        )

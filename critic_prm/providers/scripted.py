@@ -11,7 +11,7 @@ import orjson
 
 from critic_prm.errors import InputError, ProviderError
 from critic_prm.providers.openai import read_chat
-from critic_prm.providers.provider import Capability, Provider, RawReply, Reply, Request, Wire
+from critic_prm.providers.provider import Capability, Provider, RawReply, Request, Wire
 
 Script = Mapping[str, Any] | ProviderError
 
@@ -24,6 +24,7 @@ class ScriptedProvider(Provider):
     """
 
     model_is_path: ClassVar = True
+    read = staticmethod(read_chat)
 
     script: Sequence[Script] | Callable[[Wire], Script]
     model: str = "scripted"
@@ -63,10 +64,6 @@ class ScriptedProvider(Provider):
         if isinstance(row, ProviderError):
             raise row
         return RawReply(_body(row, self.model))
-
-    @staticmethod
-    def read(raw: Mapping[str, Any]) -> Reply:
-        return read_chat(raw)
 
     def _next(self, wire: Wire) -> Script:
         assert not callable(self.script)

@@ -6,14 +6,14 @@ It uses Chat Completions with vLLM's parameters for structured outputs, continue
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar
 
 from critic_prm.option import Option
 from critic_prm.providers.openai import OpenAIProvider, read_chat
-from critic_prm.providers.provider import Capability, Provider, RawReply, Reply, Request, Wire
+from critic_prm.providers.provider import Capability, Provider, RawReply, Request, Wire
 from critic_prm.providers.vllm_in_process import ENGINE, Inside
 
 DEFAULT_URL = "http://localhost:8000/v1"
@@ -43,6 +43,8 @@ class VLLMProvider(Provider):
     chat: OpenAIProvider = field(repr=False)
     inside: Inside | None = field(default=None, repr=False)
     name: str = "vllm"
+
+    read = staticmethod(read_chat)
 
     @classmethod
     def connect(cls, model: str, base_url: str | None, options: Options = Options()) -> VLLMProvider:
@@ -93,10 +95,6 @@ class VLLMProvider(Provider):
         if self.inside is not None:
             return RawReply(await self.inside.complete(wire))
         return await self.chat.complete(wire)
-
-    @staticmethod
-    def read(raw: Mapping[str, Any]) -> Reply:
-        return read_chat(raw)
 
     async def close(self) -> None:
         if self.inside is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -16,13 +16,12 @@ from critic_prm.errors import UsageError
 from critic_prm.providers.provider import Message
 from critic_prm.registry import load, names, resource
 from critic_prm.styles.reader import Expect, Schema
-from critic_prm.styles.template import Problem, Shown, compile_template, render_block
+from critic_prm.styles.template import Shown, compile_template, render_block
 
 Per = Literal["trajectory", "step"]
 
 _NONCE_DIGITS, _NONCE_TRIES = 8, 64
 _META = re.compile(r"\{#-?[ \t]*(.*?)[ \t]*-?#\}")
-_KEYS = ("reader", "per", "base", "stops", "stop", "max_tokens", "about")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +111,8 @@ def style_from_source(name: str, source: str, where: str | None = None) -> Style
     if only != meta["per"]:
         raise UsageError(f"{where}:1: the reader {meta['reader']} reads one verdict; it needs `per: {only}`")
     compile_template(source, where)
-    return Style(
-        name=name,
-        reader=meta["reader"],
-        per=meta["per"],
-        base=meta["base"],
-        stops=meta["stops"],
-        stop=meta["stop"],
-        max_tokens=meta["max_tokens"],
-        about=meta["about"],
-        source=source,
-        where=where,
-        fingerprint=hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12],
-    )
+    fingerprint = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return Style(name=name, source=source, where=where, fingerprint=fingerprint, **meta)
 
 
 def render(style: Style, trajectory: Trajectory, step: int | None = None, *, reference: bool = False) -> tuple[Message, ...]:
@@ -293,40 +281,42 @@ def _metadata(source: str, where: str) -> dict[str, Any]:
         if key in given:
             raise UsageError(f"{where}:1: `{key}` is given twice")
         given[key] = value
-    problem = Problem(f"{where}:1")
-    return {
-        "reader": _reader(given.get("reader"), problem),
-        "per": problem.choose("per", given.get("per", "trajectory"), {"trajectory": "trajectory", "step": "step"}),
-        "base": problem.choose("base", given.get("base", "1"), {"0": 0, "1": 1}),
-        "stops": problem.choose("stops", given.get("stops", "no"), {"yes": True, "no": False}),
-        "stop": _stop(given.get("stop", "[]"), problem),
-        "max_tokens": _whole(given.get("max_tokens"), problem),
-        "about": given.get("about", ""),
-    }
+    found: dict[str, Any] = {}
+    for key, (default, parse, allowed) in _KEYS.items():
+        text = given.get(key)
+        try:
+            found[key] = default if text is None else parse(text)
+        except (KeyError, ValueError):
+            raise UsageError(f"{where}:1: `{key}` is {text!r}; it must be {allowed}") from None
+    if found["reader"] not in names("reader"):
+        problem = f"is {found['reader']!r}" if "reader" in given else "is missing"
+        raise UsageError(f"{where}:1: `reader` {problem}; it must be one of {', '.join(names('reader'))}")
+    return found
 
 
-def _reader(name: str | None, problem: Problem) -> str:
-    if name not in names("reader"):
-        raise problem.error("reader", name, f"one of {', '.join(names('reader'))}")
-    return name
-
-
-def _stop(value: str, problem: Problem) -> tuple[str, ...]:
-    try:
-        strings = json.loads(value)
-    except ValueError:
-        strings = None
+def _stop_strings(text: str) -> tuple[str, ...]:
+    strings = json.loads(text)
     if not isinstance(strings, list) or not all(isinstance(item, str) and item for item in strings):
-        raise problem.error("stop", value, 'a JSON list of texts, for example ["</verdict>"]')
+        raise ValueError(text)
     return tuple(strings)
 
 
-def _whole(value: str | None, problem: Problem) -> int | None:
-    if value is None:
-        return None
-    if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise problem.error("max_tokens", value, "a whole number above 0")
-    return int(value)
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+_KEYS: Mapping[str, tuple[Any, Callable[[str], Any], str]] = {
+    "reader": (None, str, "the name of a reader"),
+    "per": ("trajectory", {"trajectory": "trajectory", "step": "step"}.__getitem__, "trajectory or step"),
+    "base": (1, {"0": 0, "1": 1}.__getitem__, "0 or 1"),
+    "stops": (False, {"yes": True, "no": False}.__getitem__, "yes or no"),
+    "stop": ((), _stop_strings, 'a JSON list of texts, for example ["</verdict>"]'),
+    "max_tokens": (None, _positive, "a whole number above 0"),
+    "about": ("", str, "a text"),
+}
+"""The keys of the first line of a template: the default, the parser, and what is allowed."""
 
 
 def _sendable(text: str) -> str:

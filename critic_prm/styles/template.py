@@ -49,24 +49,6 @@ TEXTS = VARIABLES.keys() - {"steps", "asked"}
 """The variables that are texts or numbers."""
 
 
-class Problem:
-    """Formats errors about one place in a template."""
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-
-    def error(self, key: str, value: str | None, allowed: str) -> UsageError:
-        """The error for a value that is not allowed. A `value` of None means that the key is missing."""
-        said = "is missing" if value is None else f"is {value!r}"
-        return UsageError(f"{self.where}: `{key}` {said}; it must be {allowed}")
-
-    def choose(self, key: str, value: str, table: Mapping[str, Any]) -> Any:
-        """Look up `value` in `table`. Raises UsageError for a value that is not in it."""
-        if value not in table:
-            raise self.error(key, value, " or ".join(table))
-        return table[value]
-
-
 def shorten(text: str, limit: int) -> str:
     """Shorten `text` to about `limit` characters: the middle is replaced by a mark with the number of characters left out."""
     if len(text) <= limit:

@@ -14,7 +14,7 @@ from bench.batch import JUDGES
 from bench.batch_server import Fate, Office, serving
 from bench.runs import write_input
 from critic_prm.cli import main
-from critic_prm.engine.batch import collect, submit
+from critic_prm.engine.batch import manager
 from critic_prm.label import batch_job as job
 
 
@@ -32,9 +32,8 @@ def office(shared_office: Office, monkeypatch: pytest.MonkeyPatch) -> Office:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-key-000000")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test-key-000000")
     monkeypatch.setattr(job, "FIRST_POLL", 0.02)
-    monkeypatch.setattr(submit, "NEAR_GRACE", 0.05)
-    for module in (submit, collect):
-        monkeypatch.setattr(module, "FIRST_WAIT", 0.02)
+    monkeypatch.setattr(manager, "NEAR_GRACE", 0.05)
+    monkeypatch.setattr(manager, "FIRST_WAIT", 0.02)
     return shared_office
 
 

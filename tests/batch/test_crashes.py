@@ -14,9 +14,8 @@ from bench.batch_server import Fate
 from critic_prm.engine.batch.ledger import Ledger
 from critic_prm.engine.entries import PendingRequest
 from critic_prm.errors import ProviderError
-from critic_prm.providers.anthropic_batches import AnthropicBatches
-from critic_prm.providers.openai import OpenAIProvider
-from critic_prm.providers.openai_batches import OpenAIBatches
+from critic_prm.providers.anthropic import AnthropicBatches
+from critic_prm.providers.openai import OpenAIBatches, OpenAIProvider
 from tests.batch.conftest import Bench
 
 WRITES = ("begin", "add", "note", "record", "end", "drop", "settle")
@@ -128,7 +127,7 @@ def test_an_order_of_unknown_fate_outlives_a_provider_that_is_gone(bench: Bench,
     with monkeypatch.context() as patch:
         patch.setattr(api, "create", taken)
         patch.setattr(api, "find", gone)
-        patch.setattr("critic_prm.engine.batch.submit.PATIENCE", 0.1)
+        patch.setattr("critic_prm.engine.batch.manager.PATIENCE", 0.1)
         assert bench.label("--batch") == 4
     assert "run the same command again to pick them up" in bench.said
     assert bench.sql("SELECT state FROM batch") == ["sending"]
@@ -206,9 +205,9 @@ def test_results_that_break_off_are_fetched_again(bench: Bench, monkeypatch: pyt
             yield line
 
     monkeypatch.setattr(api, "results", breaking)
-    monkeypatch.setattr("critic_prm.engine.batch.collect.PART", 8)
+    monkeypatch.setattr("critic_prm.engine.batch.manager.PART", 8)
     assert bench.label("--batch", "--wait") == 0
-    assert "its results could not be fetched" in bench.said
+    assert "s for its results" in bench.said
     assert bench.sql("SELECT count(*) FROM reply") == [30]
 
 

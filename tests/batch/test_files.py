@@ -10,8 +10,7 @@ import pytest
 
 from bench.batch import answer
 from bench.batch_server import Fate
-from critic_prm.engine.batch.collect import read_result
-from critic_prm.providers.batches import Result
+from critic_prm.providers.batches import Result, read_result
 from tests.batch.conftest import Bench
 
 OPENAI = (

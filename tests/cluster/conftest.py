@@ -21,8 +21,8 @@ from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray.workers import NAMESPACE, ray_module
+from critic_prm.label.progress import RunStats
 from critic_prm.label.run import label_into
-from critic_prm.label.stats import RunStats
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 

@@ -17,9 +17,9 @@ from critic_prm.critics.remote import RemoteCritic
 from critic_prm.data.critic import Critic
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray import workers
-from critic_prm.engine.ray.provider import RemoteProvider
+from critic_prm.engine.ray.sender import RemoteSender
 from critic_prm.errors import BudgetError, ConfigError
-from critic_prm.label.stats import RunStats
+from critic_prm.label.progress import RunStats
 from tests.cluster.conftest import Nodes, Run, together
 from tests.effort import until_async
 
@@ -32,8 +32,8 @@ TWO = RayOptions(workers=2)
 def pool_of(critic: Any) -> Any:
     if isinstance(critic, RemoteCritic):
         return critic.pool
-    assert isinstance(critic.client.provider, RemoteProvider)
-    return critic.client.provider.pool
+    assert isinstance(critic.client.sender, RemoteSender)
+    return critic.client.sender.pool
 
 
 def kill_one(critic: Any) -> None:

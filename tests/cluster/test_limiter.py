@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from critic_prm.engine.limiter import AdaptiveLimiter
-from critic_prm.engine.ray import provider
-from critic_prm.engine.ray.provider import JobLimits, LimiterActor, limiter_name
+from critic_prm.engine.ray import sender
+from critic_prm.engine.ray.sender import JobLimits, LimiterActor, limiter_name
 from critic_prm.providers.openai import OpenAIProvider
 from critic_prm.providers.provider import RateLimits
 
@@ -62,7 +62,7 @@ async def test_a_silent_job_leaves_no_slots_taken(monkeypatch: pytest.MonkeyPatc
     await asyncio.sleep(0)
     await actor.report("b")
     assert not waiting.done()
-    monkeypatch.setattr(provider, "SILENCE", 0.0)
+    monkeypatch.setattr(sender, "SILENCE", 0.0)
     await actor.report("b")
     assert list(actor.jobs) == ["b"]
     assert limiter.most == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from critic_prm.data.formats.convert import (
     write_trajectories,
 )
 from critic_prm.data.records.reading import read_records, write_records
-from critic_prm.data.trajectory import Step, StepLabel, Trajectory
+from critic_prm.data.trajectory import KNOWN, Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
 QUICK = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -65,6 +66,16 @@ def test_the_sample_is_detected_and_read(tmp_path: Path, name: str) -> None:
     assert detect(path) == name
     assert len(list(read_trajectories(path, report=report))) == 1
     assert (report.source, report.read) == (name, 1)
+
+
+def test_no_other_format_claims_a_row_with_native_fields_alone() -> None:
+    """Detection does not ask the other formats about such a row."""
+    optional = sorted(KNOWN - {"problem", "steps"})
+    row = dict.fromkeys(optional) | sample("native")
+    for size in range(len(optional) + 1):
+        for left_out in combinations(optional, size):
+            some = {name: value for name, value in row.items() if name not in left_out}
+            assert max(names(), key=lambda name: open_format(name).matches(some)) == "native", some
 
 
 @pytest.mark.parametrize("name", names())

@@ -19,10 +19,9 @@ from critic_prm.engine.cache import Cache
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import ProviderError, UsageError
 from critic_prm.label.estimate import estimate
-from critic_prm.label.run import label
-from critic_prm.label.sampling import parse_samples
+from critic_prm.label.run import label, parse_samples
 from critic_prm.option import Option
-from critic_prm.providers.http import without_echoes
+from critic_prm.providers.failures import without_echoes
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import (
     Capability,

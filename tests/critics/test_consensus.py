@@ -9,15 +9,13 @@ import orjson
 import pytest
 
 from critic_prm.cli.running import open_judges
-from critic_prm.critics.combined import Ruling, connect_all, merge, parse_ruling
+from critic_prm.critics.combined import Agreement, Ruling, connect_all, merge, parse_ruling
 from critic_prm.data.judgement import Judgement, Verdict, combine, judgement_from_json, judgement_to_json
 from critic_prm.data.label_rows import label_row, labelled_from_json
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
-from critic_prm.label.run import label
-from critic_prm.label.sampling import Samples
-from critic_prm.label.stats import Agreement
+from critic_prm.label.run import Samples, label
 
 MARKS = {"+": "correct", "-": "incorrect", "0": "neutral"}
 EVEN = Ruling("majority", (1.0, 1.0, 1.0))

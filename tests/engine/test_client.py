@@ -13,8 +13,9 @@ import pytest
 from critic_prm.engine import retries
 from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Cache
-from critic_prm.engine.client import Client, ClientSettings
+from critic_prm.engine.client import Client
 from critic_prm.engine.limiter import AdaptiveLimiter
+from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, Failure, Interrupted, ProviderError
 from critic_prm.providers.models import Prices
 from critic_prm.providers.provider import Message, RawReply, Request, Sampling, Usage, Wire
@@ -44,14 +45,10 @@ def db(tmp_path: Path) -> Path:
     return tmp_path / "cache.db"
 
 
-def client(
-    db: Path, script: Any, settings: ClientSettings | None = None, money: Budget | None = None, places: int = 64
-) -> Client:
+def client(db: Path, script: Any, money: Budget | None = None, places: int = 64, **options: Any) -> Client:
     turns: Iterator[Any] = iter(script) if isinstance(script, list) else iter(())
     ask: Script = script if callable(script) else lambda wire: next(turns)
-    return Client(
-        ScriptedProvider(ask), lambda: Cache(db), AdaptiveLimiter(places, start=places), money, settings or ClientSettings()
-    )
+    return Client(ScriptedProvider(ask), JudgeOptions(db=db, **options), AdaptiveLimiter(places, start=places), money)
 
 
 def asked(one: Client) -> int:
@@ -111,7 +108,7 @@ class Slow(ScriptedProvider):
 
 async def test_when_the_one_who_asked_gives_up_the_next_one_asks(db: Path) -> None:
     provider = Slow()
-    one = Client(provider, lambda: Cache(db), AdaptiveLimiter(4))
+    one = Client(provider, JudgeOptions(db=db), AdaptiveLimiter(4))
     first, second = asyncio.create_task(one.ask(question())), asyncio.create_task(one.ask(question()))
     await until_async(lambda: one.gate.out == 1)
     first.cancel()
@@ -198,7 +195,7 @@ async def test_a_request_that_fails_while_others_pass_is_given_up(db: Path) -> N
     def script(wire: Wire) -> Any:
         return fails("transient", 500) if "bad" in str(wire) else GOOD
 
-    one = client(db, script, ClientSettings(max_retries=3))
+    one = client(db, script, max_retries=3)
     bad = asyncio.create_task(one.ask(question("bad")))
     for i in range(50):
         await one.ask(question(str(i)))
@@ -264,7 +261,8 @@ async def test_a_server_that_is_down_stops_the_run(db: Path, monkeypatch: pytest
 
 
 async def test_offline_sends_nothing(db: Path) -> None:
-    one = client(db, [GOOD], ClientSettings(offline=True))
+    Cache(db).close()
+    one = client(db, [GOOD], offline=True)
     answer = await one.ask(question())
     assert answer.failure
     assert asked(one) == 0
@@ -272,7 +270,7 @@ async def test_offline_sends_nothing(db: Path) -> None:
 
 
 async def test_an_answer_that_does_not_come_is_a_failure(db: Path) -> None:
-    one = Client(Slow(), lambda: Cache(db), AdaptiveLimiter(4), settings=ClientSettings(max_retries=0, timeout=0.02))
+    one = Client(Slow(), JudgeOptions(db=db, max_retries=0, timeout=0.02), AdaptiveLimiter(4))
     answer = await one.ask(question())
     assert answer.failure
     assert "no answer within 0.02 s" in str(answer.failure)
@@ -281,7 +279,7 @@ async def test_an_answer_that_does_not_come_is_a_failure(db: Path) -> None:
 
 async def test_halting_lets_out_who_waits_and_brings_in_who_is_out(db: Path) -> None:
     provider = Slow()
-    one = Client(provider, lambda: Cache(db), AdaptiveLimiter(2, fixed=True))
+    one = Client(provider, JudgeOptions(db=db), AdaptiveLimiter(2, fixed=True))
     asking = [asyncio.create_task(one.ask(question(str(i)))) for i in range(5)]
     await until_async(lambda: one.gate.out == 2)
     one.halt(Interrupted())

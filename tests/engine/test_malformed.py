@@ -15,16 +15,17 @@ import pytest
 from critic_prm.critics.llm import with_provider
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine import retries
-from critic_prm.engine.batch.collect import _row, read_result
+from critic_prm.engine.batch.manager import _row
 from critic_prm.engine.budget import Budget
 from critic_prm.engine.cache import Attempt, Cache, Entry
-from critic_prm.engine.client import Client, ClientSettings
+from critic_prm.engine.client import Client
 from critic_prm.engine.entries import PendingRequest
 from critic_prm.engine.limiter import AdaptiveLimiter
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.writer import Writer
 from critic_prm.errors import CriticPrmError, ProviderError
 from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.batches import read_result
 from critic_prm.providers.models import Prices
 from critic_prm.providers.openai import read_chat
 from critic_prm.providers.provider import MOST_TOKENS, Message, Request, Usage, Wire, read_stored, stated_usage, token_count
@@ -95,9 +96,7 @@ def request(text: str = "2+2?") -> Request:
 
 
 def client(db: Path, script: Any, money: Budget | None = None) -> Client:
-    return Client(
-        ScriptedProvider(script), lambda: Cache(db), AdaptiveLimiter(64, start=64), money, ClientSettings(max_retries=1)
-    )
+    return Client(ScriptedProvider(script), JudgeOptions(db=db, max_retries=1), AdaptiveLimiter(64, start=64), money)
 
 
 @pytest.fixture(autouse=True)
@@ -197,7 +196,7 @@ async def test_a_malformed_body_in_the_cache_costs_its_own_row(db: Path, name: s
     with sqlite3.connect(db) as connection:
         connection.execute("UPDATE reply SET raw = ?, digest = NULL", (orjson.dumps(MALFORMED[name]).decode(),))
     again = client(db, lambda wire: chat())
-    again.settings = ClientSettings(offline=True)
+    again.options = JudgeOptions(db=db, offline=True)
     answer = await again.ask(request())
     await again.close()
     assert again.provider.asked == []  # type: ignore[attr-defined]
@@ -221,7 +220,7 @@ async def test_a_stored_answer_that_was_broken_off_is_bought_again_and_replaced(
     found = []
     for script in (lambda wire: BROKEN_OFF, lambda wire: chat(), lambda wire: chat()):
         again = client(db, script)
-        again.settings = ClientSettings(max_retries=0)
+        again.options = JudgeOptions(db=db, max_retries=0)
         answer = await again.ask(request())
         await again.close()
         found.append((answer.failure is None, answer.cached, len(again.provider.asked)))  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, log2
 from pathlib import Path
 from random import Random
@@ -187,7 +187,7 @@ async def test_samples_are_labelled_filtered_and_paid_for_once(tmp_path: Path) -
     ]
     turn = iter(texts)
     ours, provider = policy(lambda wire: next(turn), tmp_path)
-    ours.client.settings = type(ours.client.settings)(regenerate=0)
+    ours.client.options = replace(ours.client.options, regenerate=0)
     account = SampleStats()
     found = await sample(PROBLEM, ours, Grader(), SampleOptions(6), account)
     await ours.close()
@@ -201,7 +201,7 @@ async def test_samples_are_labelled_filtered_and_paid_for_once(tmp_path: Path) -
     assert "What is 6 * 7?" in provider.asked[0]["messages"][-1]["content"]
 
     again, second = policy(lambda wire: {"text": "\\boxed{0}"}, tmp_path)
-    again.client.settings = type(again.client.settings)(regenerate=0)
+    again.client.options = replace(again.client.options, regenerate=0)
     once_more = await sample(PROBLEM, again, Grader(), SampleOptions(6), SampleStats())
     await again.close()
     # Whole and cut replies are used again; a refusal is asked anew.

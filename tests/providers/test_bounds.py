@@ -16,8 +16,8 @@ import pytest
 
 from critic_prm.errors import ProviderError
 from critic_prm.providers.batches import LONGEST_LINE, lines
+from critic_prm.providers.http import ERROR_BYTES, LARGE_AT_ONCE, Direct
 from critic_prm.providers.openai import OpenAIProvider
-from critic_prm.providers.post import ERROR_BYTES, LARGE_AT_ONCE, Direct
 from critic_prm.providers.provider import Wire
 
 MB = 1_000_000

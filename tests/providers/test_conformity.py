@@ -18,10 +18,8 @@ from typing_extensions import is_typeddict
 
 from critic_prm.critics.conversation import Conversation, FollowUps, next_follow_up
 from critic_prm.data.trajectory import Step, Trajectory
-from critic_prm.providers.anthropic import AnthropicProvider
-from critic_prm.providers.anthropic_batches import AnthropicBatches
-from critic_prm.providers.openai import OpenAIProvider
-from critic_prm.providers.openai_batches import OpenAIBatches
+from critic_prm.providers.anthropic import AnthropicBatches, AnthropicProvider
+from critic_prm.providers.openai import OpenAIBatches, OpenAIProvider
 from critic_prm.providers.provider import Provider, Reply, Request, Sampling, Wire
 from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.styles.prompt import expectations, open_style, question, render, style_names

@@ -14,17 +14,13 @@ import pytest
 from bench.runs import command, write_input
 from bench.server import Behaviour, Judge, serving
 from critic_prm.cli import main
-from critic_prm.engine.batch.collect import read_result
 from critic_prm.engine.retries import REFUSED, HealthMonitor
 from critic_prm.errors import ProviderError
-from critic_prm.providers.anthropic import AnthropicProvider
-from critic_prm.providers.anthropic_batches import AnthropicBatches
-from critic_prm.providers.batches import BatchAPI
+from critic_prm.providers.anthropic import AnthropicBatches, AnthropicProvider
+from critic_prm.providers.batches import BatchAPI, read_result
 from critic_prm.providers.failures import RULES
-from critic_prm.providers.http import arrival
-from critic_prm.providers.openai import OpenAIProvider
-from critic_prm.providers.openai_batches import OpenAIBatches
-from critic_prm.providers.post import Answered, no_answer
+from critic_prm.providers.http import Answered, arrival, no_answer
+from critic_prm.providers.openai import OpenAIBatches, OpenAIProvider
 
 
 def anthropic(kind: str, message: str, **more: Any) -> dict[str, Any]:

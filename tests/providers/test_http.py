@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from critic_prm.errors import ProviderError
-from critic_prm.providers.http import allowance, arrival, reset_seconds, retry_after
-from critic_prm.providers.post import Answered
+from critic_prm.providers.failures import allowance, reset_seconds, retry_after
+from critic_prm.providers.http import Answered, arrival
 from critic_prm.providers.provider import Wire
 
 PROMPT = "Mara buys 7 croissants and 2 loaves and pays with a $50 note; step 3 of the solution says 2 * $4.75 = $9.50."

@@ -14,14 +14,13 @@ from critic_prm.critics.llm import LLMCritic, with_provider
 from critic_prm.data.judgement import Judgement, judgement_from_json, judgement_to_json
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.budget import Budget
-from critic_prm.engine.cache import Cache
 from critic_prm.engine.client import Client
 from critic_prm.engine.limiter import AdaptiveLimiter
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import BudgetError, UsageError
 from critic_prm.evaluate.judges import JudgeCost
 from critic_prm.label.estimate import estimate
-from critic_prm.label.sampling import Samples
+from critic_prm.label.run import Samples
 from critic_prm.providers.anthropic import AnthropicProvider
 from critic_prm.providers.models import Prices, abilities, parse_prices
 from critic_prm.providers.openai import OpenAIProvider, read_chat
@@ -137,7 +136,8 @@ def test_the_option_goes_into_the_body() -> None:
 
 
 def open_client(db: Path, money: Budget, tier: str | None) -> Client:
-    return Client(ScriptedProvider(lambda wire: chat(tier, tokens=1000)), lambda: Cache(db), AdaptiveLimiter(4, start=4), money)
+    provider = ScriptedProvider(lambda wire: chat(tier, tokens=1000))
+    return Client(provider, JudgeOptions(db=db), AdaptiveLimiter(4, start=4), money)
 
 
 def question(text: str, **extra: Any) -> Request:

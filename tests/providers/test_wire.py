@@ -10,9 +10,9 @@ import pytest
 
 from critic_prm.errors import ConfigError, InputError, ProviderError, UsageError
 from critic_prm.providers.anthropic import AnthropicProvider
+from critic_prm.providers.http import AsTheSDK
 from critic_prm.providers.models import Prices, abilities
 from critic_prm.providers.openai import OpenAIProvider, read_chat
-from critic_prm.providers.post import AsTheSDK
 from critic_prm.providers.provider import Message, Request, Sampling, Usage, open_provider, request_key
 
 MESSAGES = (Message("system", "judge"), Message("user", "2+2?"))

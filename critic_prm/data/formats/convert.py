@@ -16,7 +16,7 @@ from critic_prm.data.formats import text
 from critic_prm.data.formats.common import Dropped, Format, Options, Report, Source, Target, settle
 from critic_prm.data.records.containers import name_of
 from critic_prm.data.records.reading import Complain, OnError, Record, RecordWriter, read_records
-from critic_prm.data.trajectory import Trajectory, content_id
+from critic_prm.data.trajectory import KNOWN, Trajectory, content_id
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.images import from_data
 
@@ -189,6 +189,8 @@ def _detect(record: Record) -> str:
     for keys, what, fix in _NOT_TRAJECTORIES:
         if all(key in row for key in keys):
             raise InputError(record.where, f"this holds {what}", fix)
+    if {"problem", "steps"} <= row.keys() <= KNOWN:
+        return "native"  # every other format needs a field of its own, so its module is not imported
     scores = {name: open_format(name).matches(row) for name in names()}
     best = max(scores, key=lambda name: scores[name])
     if scores[best]:

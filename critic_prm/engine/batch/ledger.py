@@ -56,6 +56,9 @@ def m001_batches(db: Database) -> None:
         db.execute(statement)
 
 
+OPEN = "outcome IS NULL AND (batch = ?1 OR ?1 IS NULL AND batch IN (SELECT id FROM batch WHERE state = 'exported'))"
+"""SQL condition for the open requests of batch ?1 or, if that is null, of all exported files."""
+
 LARGEST = 1e11
 """No count, cost in US dollars or time in seconds since 1970 of a batch reaches it (as a time, the year 5138)."""
 
@@ -200,8 +203,8 @@ class Ledger:
             (batch, last, PART),
         ).fetchall():
             last = rows[-1][0]
-            for _, key, prompt, params, sample, salt in rows:
-                yield PendingRequest(key, self.cache.wire({"prompt": prompt, "params": params}), sample, salt)
+            for _, *row in rows:
+                yield self._request(*row)
 
     def asked(self, customs: Iterable[str]) -> dict[str, tuple[PendingRequest, str]]:
         """Return the open requests with these custom ids, each with the name of its provider and model."""
@@ -210,14 +213,17 @@ class Ledger:
             start = custom.partition("-")[0]
             if len(start) != 32:
                 continue
-            for key, provider, model, prompt, params, sample, salt in self._conn.execute(
-                "SELECT key, provider, model, prompt, params, sample, salt FROM request WHERE key >= ? AND key < ?",
+            for provider, model, *row in self._conn.execute(
+                "SELECT provider, model, key, prompt, params, sample, salt FROM request WHERE key >= ? AND key < ?",
                 (start, f"{start}g"),
             ):
-                if custom_id(key, sample) == custom:
-                    wire = self.cache.wire({"prompt": prompt, "params": params})
-                    found[custom] = PendingRequest(key, wire, sample, salt), f"{provider}/{model}"
+                request = self._request(*row)
+                if custom_id(request.key, request.sample) == custom:
+                    found[custom] = request, f"{provider}/{model}"
         return found
+
+    def _request(self, key: str, prompt: str, params: str, sample: int, salt: str) -> PendingRequest:
+        return PendingRequest(key, self.cache.wire({"prompt": prompt, "params": params}), sample, salt)
 
     def answered(self, custom: str) -> bool:
         """Whether the reply to the request with this custom id is in the cache."""
@@ -263,11 +269,9 @@ class Ledger:
         """
         with self.cache.transaction():
             self.cache.add(entries, attempts)
-            whose = "batch = ?" if batch is not None else "batch IN (SELECT id FROM batch WHERE state = 'exported')"
-            given = () if batch is None else (batch,)
             self._conn.executemany(
-                f"UPDATE batch_request SET outcome = ? WHERE key = ? AND outcome IS NULL AND {whose}",
-                [(outcome, key, *given) for key, outcome in outcomes.items()],
+                f"UPDATE batch_request SET outcome = ?2 WHERE key = ?3 AND {OPEN}",
+                [(batch, outcome, key) for key, outcome in outcomes.items()],
             )
             self._conn.execute("UPDATE batch SET usd = usd + ? WHERE id = ?", (usd, batch))
 
@@ -279,9 +283,8 @@ class Ledger:
 
     def open_keys(self, batch: int | None, keys: Sequence[str]) -> set[str]:
         """Return the subset of `keys` without an outcome in `batch`, or, without `batch`, in any exported file."""
-        whose = "batch = ?" if batch is not None else "batch IN (SELECT id FROM batch WHERE state = 'exported')"
-        sql = f"SELECT key FROM batch_request WHERE outcome IS NULL AND key IN ({','.join('?' * len(keys))}) AND {whose}"
-        return {row[0] for row in self._conn.execute(sql, (*keys, *(() if batch is None else (batch,))))}
+        sql = f"SELECT key FROM batch_request WHERE {OPEN} AND key IN ({','.join('?' * len(keys))})"
+        return {row[0] for row in self._conn.execute(sql, (batch, *keys))}
 
     def end(self, batch: int, rest: str, **facts: str | float) -> None:
         """End a batch. Its open requests get the outcome `rest`; columns in `facts` are updated."""

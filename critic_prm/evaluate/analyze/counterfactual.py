@@ -13,7 +13,7 @@ from critic_prm.evaluate.analyze.analysis import HIDDEN, Analysis, Cell, Table, 
 from critic_prm.evaluate.run import predict
 from critic_prm.evaluate.settings import CounterfactualSettings
 from critic_prm.generate.planting import place_of, plant
-from critic_prm.label.stats import RunStats
+from critic_prm.label.progress import RunStats
 
 NUMBERS = {
     "noticed": "share of planted errors whose step becomes the first error",

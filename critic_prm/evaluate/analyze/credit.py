@@ -15,7 +15,7 @@ from critic_prm.errors import InputError
 from critic_prm.evaluate.analyze.analysis import HIDDEN, Analysis, Cell, Table, mean, share, shortened
 from critic_prm.evaluate.run import predict
 from critic_prm.evaluate.settings import CreditSettings
-from critic_prm.label.stats import RunStats
+from critic_prm.label.progress import RunStats
 
 NUMBERS = {
     "localised": "share of wrong solutions whose least valuable step is the gold first error",

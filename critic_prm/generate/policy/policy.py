@@ -11,9 +11,8 @@ from typing import Any, Literal, Protocol
 
 from critic_prm.data.trajectory import split_steps
 from critic_prm.engine.cache import Cache
-from critic_prm.engine.client import Client
-from critic_prm.engine.open import SENT, open_client
-from critic_prm.engine.options import JudgeOptions
+from critic_prm.engine.client import Client, open_client
+from critic_prm.engine.options import SENT, JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.providers.models import check
 from critic_prm.providers.provider import Message, Provider, Request, Sampling, Usage, open_provider, request_key
@@ -109,7 +108,7 @@ class LLMPolicy:
         """Count how many of these (request, sample) pairs are already in the cache at `db`."""
         if not db.exists():
             return 0
-        keys = [request_key(self.client.provider.wire(r), sample, self.client.settings.salt) for r, sample in requests]
+        keys = [request_key(self.client.provider.wire(r), sample, self.client.options.salt) for r, sample in requests]
         cache = Cache(db, readonly=True)
         try:
             return len(cache.known(keys))

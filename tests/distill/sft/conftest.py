@@ -16,9 +16,8 @@ from critic_prm.data.judgement import Verdict
 from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Step, Trajectory, trajectory_to_json
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.label.run import label_into
-from critic_prm.label.sampling import LabelOptions, Samples
-from critic_prm.label.stats import RunStats
+from critic_prm.label.progress import RunStats
+from critic_prm.label.run import LabelOptions, Samples, label_into
 from critic_prm.providers.provider import Wire
 from critic_prm.providers.scripted import ScriptedProvider
 from critic_prm.styles.prompt import open_style

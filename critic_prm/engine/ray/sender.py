@@ -7,20 +7,20 @@ import hashlib
 import os
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-from critic_prm.engine.limiter import AdaptiveLimiter, RateLimiter
+from critic_prm.engine.limiter import AdaptiveLimiter
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.engine.ray import workers
 from critic_prm.engine.ray.workers import CONCURRENCY, Needs, Pool, WorkerLost, ray_module
 from critic_prm.errors import ConfigError, ProviderError
 from critic_prm.providers.addresses import without_secrets
-from critic_prm.providers.provider import Capability, Marked, Provider, RateLimits, RawReply, Reply, Request, Wire
+from critic_prm.providers.provider import Provider, RateLimits, RawReply, Wire
 
 PATIENCE = 120.0
 """Seconds within which a lost limiter actor must be replaced."""
@@ -32,8 +32,8 @@ SILENCE = 60.0
 """Seconds without a report after which a job counts as gone; its leases are released."""
 
 
-def spread(provider: Provider, options: JudgeOptions, start: int) -> tuple[RemoteProvider, RateLimiter]:
-    """Return a provider that completes its requests in the workers of `options.cluster`, and their shared rate limiter.
+def spread(provider: Provider, options: JudgeOptions, start: int) -> tuple[RemoteSender, SharedLimiter]:
+    """Return what sends a provider's requests in the workers of `options.cluster`, and their shared rate limiter.
 
     One limiter enforces a server's limits for the whole cluster and all of its jobs. A model that each worker loads itself has
     no rate limit, so it starts at full concurrency.
@@ -44,7 +44,7 @@ def spread(provider: Provider, options: JudgeOptions, start: int) -> tuple[Remot
     pool = Pool(cluster, partial(_open, provider), _needs(cluster, provider))
     limits = JobLimits(options.max_connections, options.rpm, options.tpm, options.max_connections if loads else start)
     limiter = SharedLimiter(provider, cluster, limits, pool.ready, pool.waits)
-    return RemoteProvider(provider, pool, limiter), limiter
+    return RemoteSender(provider, pool, limiter), limiter
 
 
 def _needs(cluster: RayOptions, provider: Provider) -> Needs:
@@ -74,32 +74,12 @@ class Completing:
 
 
 @dataclass
-class RemoteProvider(Provider):
-    """Converts requests and parses replies with `inner` in the driver; a worker's copy of `inner` sends the requests."""
+class RemoteSender:
+    """Sends request bodies in workers, each with its own copy of `provider`."""
 
-    inner: Provider
+    provider: Provider
     pool: Pool
     limiter: SharedLimiter = field(repr=False)
-    name: str = field(init=False)
-    model: str = field(init=False)
-    base_url: str | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.name, self.model, self.base_url = self.inner.name, self.inner.model, self.inner.base_url
-
-    @property
-    def capabilities(self) -> Collection[Capability]:
-        return self.inner.capabilities
-
-    @property
-    def token_limits(self) -> Sequence[str]:
-        return self.inner.token_limits
-
-    def wire(self, request: Request) -> Wire:
-        return self.inner.wire(request)
-
-    def marked(self, wire: Wire, request: Request, whole: bool = False) -> Marked:
-        return self.inner.marked(wire, request, whole)
 
     async def complete(self, wire: Wire) -> RawReply:
         """Complete a request in a worker. Raises ProviderError.
@@ -112,17 +92,10 @@ class RemoteProvider(Provider):
             raise ProviderError(f"the worker was lost: {error}", "transient", detail="worker lost") from error
         return reply
 
-    @classmethod
-    def connect(cls, model: str, base_url: str | None, options: Any = None) -> Provider:
-        raise NotImplementedError  # `spread` makes it from a provider
-
-    def read(self, raw: Mapping[str, Any]) -> Reply:  # type: ignore[override]  # the reader depends on `inner`
-        return self.inner.read(raw)
-
     async def close(self) -> None:
         await self.pool.close()
         await self.limiter.close()
-        await self.inner.close()
+        await self.provider.close()
 
 
 class JobLimits(NamedTuple):
@@ -234,7 +207,7 @@ class LimiterActor:
 
 
 class SharedLimiter:
-    """A job's client of the cluster's limiter actor; a RateLimiter.
+    """A job's client of the cluster's limiter actor, in place of an AdaptiveLimiter, whose methods it has.
 
     The job's own maximum (`most`) is enforced here. The actor adapts to the server's limits for all jobs together. `ready`
     waits until a worker can send what is admitted. An actor that is lost with its node is created again and starts adapting

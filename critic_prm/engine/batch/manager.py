@@ -1,98 +1,39 @@
-"""Poll the batches of one judge, and import the results of those that ended into the cache, each once."""
+"""Send the batches of one judge, poll them, and import the results of those that ended into the cache, each once."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 from critic_prm.engine.batch.ledger import PART, Batch, Ledger
-from critic_prm.engine.batch.submit import FIRST_WAIT, LONGEST_WAIT, PATIENCE, Say, Sleep, find, may_pass, recover, stop_for
 from critic_prm.engine.cache import Attempt, Entry
 from critic_prm.engine.entries import PendingRequest, fresh_reply, to_attempt, to_entry
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError
-from critic_prm.providers.addresses import without_secrets
-from critic_prm.providers.batches import BatchAPI, Remote, Result
-from critic_prm.providers.http import failed, without_echoes
-from critic_prm.providers.provider import Provider, Usage, reading_answer
+from critic_prm.providers.addresses import is_near, without_secrets
+from critic_prm.providers.batches import BatchAPI, Remote, Result, custom_id, result_in
+from critic_prm.providers.failures import without_echoes
+from critic_prm.providers.provider import Provider, Usage
 
-UNRUN = {"batch_expired": "expired", "batch_cancelled": "cancelled", "expired": "expired", "canceled": "cancelled"}
-"""The names that each API gives to a request that was never run."""
+Outcome = TypeVar("Outcome")
+Say = Callable[[str], None]
+Sleep = Callable[[float], Awaitable[None]]
 
-STATUS = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""HTTP statuses of Anthropic's error types; errors of single requests in a batch come without one."""
+GRACE, NEAR_GRACE = 60.0, 0.5
+"""Seconds after which a create call that was interrupted counts as not received if the provider lists no such batch. NEAR_GRACE
+applies to a server on this machine or network."""
 
+PATIENCE = 3600.0
+"""Seconds for which the same call may keep failing before the run stops. Running the command again resumes."""
 
-def result_in(line: bytes) -> Result | None:
-    """Parse a line of a result file. None if it is not a result. Raises ProviderError if the line is cut off or damaged."""
-    try:
-        return read_result(orjson.loads(line))
-    except orjson.JSONDecodeError as error:
-        raise ProviderError(f"the results break off or are damaged: {error}", "transient") from error
-
-
-def read_result(row: Any) -> Result | None:
-    """Parse a decoded line of a result file. None if it is not a result."""
-    if not isinstance(row, dict) or not isinstance(custom := row.get("custom_id"), str):
-        return None
-    try:
-        with reading_answer():
-            if isinstance(result := row.get("result"), dict):
-                return _anthropic(custom, result)
-            if "response" in row or "error" in row:
-                return _openai(custom, row.get("response"), row.get("error"))
-    except ProviderError as error:
-        return Result(custom, error=error)
-    return None
-
-
-def _anthropic(custom: str, result: dict[str, Any]) -> Result:
-    kind = result.get("type")
-    if kind == "succeeded" and isinstance(message := result.get("message"), dict):
-        return Result(custom, message)
-    if kind in UNRUN:
-        return Result(custom, unrun=UNRUN[kind])
-    body = result.get("error") or {}
-    inner = body.get("error") if isinstance(body, dict) else None
-    details = inner if isinstance(inner, dict) else body if isinstance(body, dict) else {}
-    return Result(custom, error=failed(STATUS.get(str(details.get("type")), 500), {}, {"error": details}))
-
-
-def _openai(custom: str, response: Any, error: Any) -> Result:
-    """Parse an OpenAI result. `error` is null, an object, a nested object (vLLM) or a string; then `response` may be null."""
-    if isinstance(error, dict) and isinstance(error.get("error"), dict):
-        error = error["error"]
-    if isinstance(error, dict) and error.get("code") in UNRUN:
-        return Result(custom, unrun=UNRUN[error["code"]])
-    response = response if isinstance(response, dict) else {}
-    status, body = response.get("status_code"), response.get("body")
-    if status == 200 and isinstance(body, dict) and not error and not (body.get("error") and "choices" not in body):
-        return Result(custom, body)
-    if isinstance(body, dict) and body.get("error"):
-        error = body["error"]
-    if not error:
-        return Result(custom, error=ProviderError(f"the result has no body (status {status})", "transient", detail="no body"))
-    code = error.get("code") if isinstance(error, dict) else None
-    status = status if isinstance(status, int) and status != 200 else code if isinstance(code, int) else 500
-    return Result(custom, error=failed(status, {}, {"error": error}))
-
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 
 FIRST_FEW = 3
 
@@ -111,8 +52,6 @@ class ImportSummary:
     """The custom ids of the first FIRST_FEW unknown results."""
     stopping: ProviderError | None = None
     """The last failure that concerns the whole run, if any."""
-    usd: float = 0.0
-    """Cost of the new results in US dollars."""
 
     @property
     def new(self) -> int:
@@ -123,21 +62,6 @@ class ImportSummary:
 Spend = Callable[[Provider, Usage], float]
 
 """Adds a reply's usage to the budget and returns its cost in US dollars."""
-
-
-async def import_results(
-    ledger: Ledger, provider: Provider, batch: int, lines: AsyncIterator[bytes], spend: Spend, summary: ImportSummary
-) -> None:
-    """Import all results of a batch. After an interruption, start again with the same lines: imported results are skipped."""
-    part: list[Result] = []
-    async for line in lines:
-        result = result_in(line)
-        if result is not None:
-            part.append(result)
-        if len(part) >= PART:
-            store_results(ledger, lambda _: provider, part, spend, summary, batch)
-            part = []
-    store_results(ledger, lambda _: provider, part, spend, summary, batch)
 
 
 def store_results(
@@ -177,7 +101,6 @@ def store_results(
             summary.stopping = error
         summary.outcomes[part.put(key, row, result.unrun)] += 1
     ledger.record(batch, list(part.entries.values()), list(part.attempts.values()), part.outcomes, part.usd)
-    summary.usd += part.usd
 
 
 @dataclass
@@ -232,7 +155,7 @@ TOO_LARGE, CROWDED, REFUSED = "too many tokens", "queue full", "refused"
 
 @dataclass
 class BatchManager:
-    """Poll and import the batches of `provider`. `seen` holds the last known remote state of each, by its local id."""
+    """Send, poll and import the batches of `provider`. `seen` holds the last known remote state of each, by its local id."""
 
     ledger: Ledger
     provider: Provider
@@ -251,10 +174,52 @@ class BatchManager:
         who = (self.provider.name, self.provider.model, without_secrets(self.provider.base_url))
         return [batch for batch in self.ledger.batches(*states) if (batch.provider, batch.model, batch.base_url) == who]
 
+    async def send(self, number: int) -> None:
+        """Create a batch that is ready at the provider.
+
+        Raises ConfigError or BudgetError when the provider refuses; the batch is then dropped, unless it may have been created.
+        """
+        batch = self.ledger.batch(number)
+        with tempfile.TemporaryDirectory(prefix="critic-prm-") as folder:
+            path = Path(folder) / f"critic-prm-{batch.token[:12]}.jsonl"
+            self._write(path, number)
+
+            async def create() -> Remote:
+                self.ledger.note(number, state="sending", sent=time.time())
+                try:
+                    return await self.api.create(path, file, batch.token)
+                except ProviderError as error:
+                    if not may_pass(error):
+                        self.ledger.note(number, state="ready")  # the provider refused the call, so no batch was created
+                    raise
+
+            try:
+                file = await self._repeated(batch, lambda: self.api.upload(path, batch.token), "an uploaded file")
+                newest = await self._repeated(batch, self.api.newest, "a look at its batches")
+                self.ledger.note(number, file=file, newest=newest)
+                remote = await self._repeated(batch, create, "a new batch", partial(self._find, number))
+            except (ConfigError, BudgetError):
+                if self.ledger.batch(number).state != "sending":
+                    self.ledger.drop(number)
+                raise
+        self._runs(number, remote, f"{batch.requests:,} requests submitted")
+
     async def recover(self) -> None:
-        """Recover the batches that an earlier run left unfinished."""
-        for batch in self.batches("gathering", "ready", "sending"):
-            await recover(self.ledger, self.api, batch, self.say, self.sleep)
+        """Recover the batches that an earlier run left unfinished.
+
+        A batch that was never sent is dropped; its requests go into a new one. One that may have been created is looked for.
+        """
+        for batch in self.batches("gathering", "ready"):
+            self.ledger.drop(batch.id)
+        for batch in self.batches("sending"):
+            remote = await self._repeated(batch, partial(self._find, batch.id), "a look at its batches")
+            if remote is not None:
+                self._runs(batch.id, remote, "found again")
+                continue
+            self.ledger.drop(batch.id)
+            self.say(
+                f"{batch.called}: the order had not arrived when the run before was ended; its requests are gathered again"
+            )
 
     async def collect(self) -> set[int]:
         """Poll all running batches, import those that ended, and return their ids.
@@ -321,25 +286,31 @@ class BatchManager:
         if not batch.sure and not await self._is_ours(batch, remote):
             return await self._disown(batch)
         before, self.summary.stopping = Counter(self.summary.outcomes), None
-        pause, until = FIRST_WAIT, time.monotonic() + PATIENCE
-        while True:
-            try:
-                await import_results(self.ledger, self.provider, batch.id, self.api.results(remote), self.spend, self.summary)
-                break
-            except ProviderError as error:
-                if error.status == 404:
-                    self.say(f"{batch.called}: its results are no longer there; missing replies will be requested again")
-                    break
-                if not may_pass(error) or time.monotonic() > until:
-                    raise stop_for(error, batch.called) from error
-                self.say(f"{batch.called}: its results could not be fetched ({error}); again in {pause:.0f} s")
-                await self.sleep(pause if error.retry_after is None else error.retry_after)
-                pause = min(2 * pause, LONGEST_WAIT)
+        await self._repeated(batch, partial(self._fetch, batch, remote), "its results")
         self.ledger.end(batch.id, "cancelled" if remote.state == "cancelled" else "missing", status=remote.status)
         self._tell(batch, remote, self.summary.outcomes - before)
         if self.summary.stopping is not None:
             raise stop_for(self.summary.stopping, batch.called)
         return True
+
+    async def _fetch(self, batch: Batch, remote: Remote) -> None:
+        """Import all results of a batch. When it is repeated after an interruption, imported results are skipped."""
+        part: list[Result] = []
+        try:
+            async for line in self.api.results(remote):
+                if (result := result_in(line)) is not None:
+                    part.append(result)
+                if len(part) >= PART:
+                    self._store(batch, part)
+                    part = []
+        except ProviderError as error:
+            if error.status != 404:
+                raise
+            self.say(f"{batch.called}: its results are no longer there; missing replies will be requested again")
+        self._store(batch, part)
+
+    def _store(self, batch: Batch, part: Sequence[Result]) -> None:
+        store_results(self.ledger, lambda _: self.provider, part, self.spend, self.summary, batch.id)
 
     def _tell(self, batch: Batch, remote: Remote, new: Counter[str]) -> None:
         open_still = self.ledger.counts(batch.id)
@@ -380,12 +351,84 @@ class BatchManager:
         """Give up a remote batch that only matched ours in size, and look for ours, which may never have been created."""
         self.say(f"{batch.called}: that one is somebody else's; looking for ours")
         self.ledger.note(batch.id, state="sending", not_ours=f"{batch.not_ours} {batch.remote}".strip(), remote="", sure=1)
-        remote = await find(self.ledger, self.api, batch.id, self.sleep)
+        remote = await self._find(batch.id)
         if remote is None:
             self.ledger.drop(batch.id)
             return True
-        self.ledger.note(batch.id, state="running", remote=remote.id, status=remote.status)
+        self._runs(batch.id, remote)
         return False
+
+    def _runs(self, number: int, remote: Remote, message: str = "") -> None:
+        """Record which remote batch this one is."""
+        self.ledger.note(number, state="running", remote=remote.id, status=remote.status)
+        if message:
+            self.say(f"{self.ledger.batch(number).called}: {message}")
+
+    def _write(self, path: Path, number: int) -> None:
+        head, joint, tail = self.api.frame
+        with path.open("wb") as stream:
+            stream.write(head)
+            for place, question in enumerate(self.ledger.questions(number)):
+                line = self.api.line(custom_id(question.key, question.sample), question.wire)
+                stream.write((joint if place else b"") + line)
+            stream.write(tail)
+
+    async def _find(self, number: int) -> Remote | None:
+        """Find the remote batch of a create call whose outcome is unknown. None if the call cannot have been received.
+
+        An uncertain match is accepted until the batch's results confirm or refute it.
+        """
+        batch = self.ledger.batch(number)
+        grace = NEAR_GRACE if is_near(batch.base_url) else GRACE
+        known = {other.remote for other in self.ledger.batches() if other.remote} | set(batch.not_ours.split())
+        while True:
+            left = batch.sent + grace - time.time()
+            candidates = await self.api.find(batch.file, batch.token, batch.newest, batch.requests, batch.sent)
+            candidates = [(remote, sure) for remote, sure in candidates if remote.id not in known]
+            if candidates:
+                remote, sure = min(candidates, key=lambda one: (not one[1], one[0].made))
+                self.ledger.note(number, sure=int(sure))
+                return remote
+            if left <= 0:
+                return None
+            await self.sleep(min(left, 5.0))
+
+    async def _repeated(
+        self,
+        batch: Batch,
+        call: Callable[[], Awaitable[Outcome]],
+        what: str,
+        done_already: Callable[[], Awaitable[Outcome | None]] | None = None,
+    ) -> Outcome:
+        """Return the result of a call about a batch, which is repeated with growing pauses while its failures are temporary. If
+        a failed call may have taken effect, `done_already` checks before the next try."""
+        pause, until = FIRST_WAIT, time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await call()
+            except ProviderError as error:
+                failed = error
+            wait = failed.retry_after if failed.retry_after is not None else pause
+            if not may_pass(failed) or time.monotonic() + wait > until:
+                raise stop_for(failed, batch.called) from failed
+            self.say(f"{batch.called}: waiting {wait:.1f} s for {what} ({failed})")
+            await self.sleep(wait)
+            pause = min(2 * pause, LONGEST_WAIT)
+            if done_already is not None and failed.failure == "transient":
+                found = await self._repeated(batch, done_already, "a look at its batches")
+                if found is not None:
+                    return found
+
+
+def may_pass(error: ProviderError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.failure in ("throttle", "transient")
+
+
+def stop_for(error: ProviderError, who: str) -> CriticPrmError:
+    """Convert a permanent failure of a call to the error that stops the run."""
+    message = f"{who}: {error}; batches that were ordered go on, run the same command again to pick them up"
+    return BudgetError(message) if error.failure == "quota" else ConfigError(message)
 
 
 def _id_of(batch: Batch) -> str:

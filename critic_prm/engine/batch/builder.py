@@ -1,22 +1,17 @@
-"""Put uncached requests into batches, and create each batch exactly once at the provider."""
+"""Put the requests that the cache cannot answer into batches."""
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TypeVar
+from typing import get_args
 
-from critic_prm.engine.batch.ledger import PART, Batch, Ledger, Try
+from critic_prm.engine.batch.ledger import PART, Ledger, Try
+from critic_prm.engine.batch.manager import TOO_LARGE, BatchManager
 from critic_prm.engine.client import Answer, Client, stored_answer
 from critic_prm.engine.entries import PendingRequest, with_doubled_limit
-from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, Failure, ProviderError
-from critic_prm.providers.addresses import is_near
-from critic_prm.providers.batches import BatchAPI, Remote, custom_id
+from critic_prm.errors import ConfigError, Failure, ProviderError
+from critic_prm.providers.batches import custom_id
 from critic_prm.providers.provider import Usage
 
 UNSENT, UNRUN, PASSING = ("unsent", "cancelled"), ("expired", "missing"), ("transient", "throttle", "run", "quota")
@@ -46,20 +41,23 @@ class InBatch(ReplyPending):
 class BatchBuilder:
     """Miss handler that puts the requests of one client into batches.
 
-    Set it as the client's `elsewhere`, and call `start` before each pass. `most` is the maximum number of requests per batch.
+    It is the client's `elsewhere`; call `start` before each pass. `most` is the maximum number of requests per batch, None for
+    the provider's limit.
     The first request is sent online, so that a parameter that the model does not accept is found within a second, unless the
     cache holds a reply to a request with the same parameters. A request that failed in a batch goes into another one as often
     as the same failure would be retried online.
     """
 
     client: Client
-    ledger: Ledger
-    api: BatchAPI
-    most: int
+    manager: BatchManager
+    most: int | None = None
     full: list[int] = field(default_factory=list)
     away: set[int] = field(default_factory=set)
+    """The batches at the provider that hold requests of this pass."""
     added: int = 0
     held: str = ""
+    """The limit of the run that stopped the pass; empty if none."""
+    _limit: int = 0
     _probes: int | None = None
     _probed: dict[str, Answer] = field(default_factory=dict)
     _batch: int | None = None
@@ -69,9 +67,16 @@ class BatchBuilder:
     _most_usd: float = 0.0
     _committed: tuple[int, float] = (0, 0.0)
 
-    def start(self, most: int) -> None:
-        """Reset the counters before a pass over the input. `most` is the maximum number of requests per batch."""
-        self.most, self.full, self.away, self.added, self.held = most, [], set(), 0, ""
+    def __post_init__(self) -> None:
+        self.ledger, self.api, self.client.elsewhere = self.manager.ledger, self.manager.api, self
+
+    def start(self) -> None:
+        """Prepare for a pass over the input. If a batch alone exceeded the account's token queue, halve the limit."""
+        self.client.look_again()
+        ended = self.manager.batches("ended")
+        refused = [batch.requests // 2 for batch in ended if batch.failure == TOO_LARGE and not batch.settled]
+        self._limit = max(min([self.most or self.api.most_requests, self.api.most_requests, *refused]), 1)
+        self.full, self.away, self.added, self.held = [], set(), 0, ""
         self._committed = self.ledger.committed(self.client.provider)
 
     async def __call__(self, question: PendingRequest) -> Answer:
@@ -119,7 +124,7 @@ class BatchBuilder:
         if self.held or (held := self._beyond(most_usd)):
             self.held = self.held or held
             raise ReplyPending
-        if self._batch is not None and (self._count >= self.most or self._bytes + line > self.api.most_bytes):
+        if self._batch is not None and (self._count >= self._limit or self._bytes + line > self.api.most_bytes):
             self.full = self.finish()
         if self._batch is None:
             self._batch = self.ledger.begin(self.client.provider)
@@ -178,7 +183,7 @@ def verdict_so_far(client: Client, ledger: Ledger, question: PendingRequest) -> 
     doubled token limit. Raises InBatch while the request is in a batch.
     """
     asked, before = question, ledger.tries(question.key)
-    if client.settings.regenerate and _was_cut(client, question.key, before):
+    if client.options.regenerate and _was_cut(client, question.key, before):
         asked = with_doubled_limit(question, client.provider)
         if asked.key != question.key:
             answer = _outcome(client, ledger, asked, ledger.tries(asked.key))
@@ -204,7 +209,7 @@ def _outcome(client: Client, ledger: Ledger, question: PendingRequest, before: l
     if not outcomes:
         return None
     passing = set(outcomes) <= {*UNRUN, *PASSING}
-    enough = TRIES if passing else client.settings.regenerate + (0 if question.roomier else 1)
+    enough = TRIES if passing else client.options.regenerate + (0 if question.roomier else 1)
     if "row" not in outcomes and outcomes.total() < enough:
         return None
     last = next(one.outcome for one in reversed(before) if one.outcome not in UNSENT)
@@ -220,152 +225,6 @@ def _stored(client: Client, ledger: Ledger, key: str) -> Answer:
     raw = client.cache.attempted(key, failure)
     if raw is not None:
         return stored_answer(client.provider, key, raw)
-    return Answer(key, failure=ProviderError(detail, _failure(failure), status=status, detail=detail), cached=True)
-
-
-def _failure(name: str) -> Failure:
-    """Convert an attempt's name to a Failure. Attempts named after finish reasons have a raw body and are handled before."""
-    known: dict[str, Failure] = {"throttle": "throttle", "transient": "transient", "row": "row", "run": "run", "quota": "quota"}
-    return known.get(name, "transient")
-
-
-Outcome = TypeVar("Outcome")
-Say = Callable[[str], None]
-Sleep = Callable[[float], Awaitable[None]]
-
-GRACE, NEAR_GRACE = 60.0, 0.5
-"""Seconds after which a create call that was interrupted counts as not received if the provider lists no such batch. NEAR_GRACE
-applies to a server on this machine or network."""
-
-PATIENCE = 3600.0
-"""Seconds for which the same call may keep failing before the run stops. Running the command again resumes."""
-
-FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
-
-
-async def send(ledger: Ledger, api: BatchAPI, batch: int, say: Say, sleep: Sleep = asyncio.sleep) -> None:
-    """Create a batch that is ready at the provider.
-
-    Raises ConfigError or BudgetError when the provider refuses; the batch is then dropped, unless it may have been created.
-    """
-    row = ledger.batch(batch)
-    with tempfile.TemporaryDirectory(prefix="critic-prm-") as folder:
-        path = Path(folder) / f"critic-prm-{row.token[:12]}.jsonl"
-        _write(path, ledger, api, batch)
-        calls = _Calls(row, say, sleep)
-
-        async def order() -> Remote:
-            ledger.note(batch, state="sending", sent=time.time())
-            try:
-                return await api.create(path, file, row.token)
-            except ProviderError as error:
-                if not may_pass(error):
-                    ledger.note(batch, state="ready")  # the provider refused the call, so no batch was created
-                raise
-
-        async def ordered() -> Remote | None:
-            return await find(ledger, api, batch, sleep)
-
-        try:
-            file = await calls.repeated(lambda: api.upload(path, row.token), "an uploaded file")
-            newest = await calls.repeated(api.newest, "a look at its batches")
-            ledger.note(batch, file=file, newest=newest)
-            remote = await calls.repeated(order, "a new batch", ordered)
-        except (ConfigError, BudgetError):
-            if ledger.batch(batch).state != "sending":
-                ledger.drop(batch)
-            raise
-    ledger.note(batch, state="running", remote=remote.id, status=remote.status)
-    say(f"{ledger.batch(batch).called}: {row.requests:,} requests submitted")
-
-
-async def recover(ledger: Ledger, api: BatchAPI, batch: Batch, say: Say, sleep: Sleep = asyncio.sleep) -> None:
-    """Recover a batch that an earlier run left unfinished.
-
-    A batch that was never sent is dropped; its requests go into a new one. A batch that may have been created is looked for.
-    """
-    if batch.state in ("gathering", "ready"):
-        ledger.drop(batch.id)
-        return
-    calls = _Calls(batch, say, sleep)
-    found = await calls.repeated(lambda: find(ledger, api, batch.id, sleep), "a look at its batches")
-    if found is None:
-        ledger.drop(batch.id)
-        say(f"{batch.called}: the order had not arrived when the run before was ended; its requests are gathered again")
-    else:
-        ledger.note(batch.id, state="running", remote=found.id, status=found.status)
-        say(f"{ledger.batch(batch.id).called}: found again")
-
-
-async def find(ledger: Ledger, api: BatchAPI, batch: int, sleep: Sleep) -> Remote | None:
-    """Find the remote batch of a create call whose outcome is unknown. None if the call cannot have been received.
-
-    An uncertain match is accepted until the batch's results confirm or refute it.
-    """
-    row = ledger.batch(batch)
-    grace = NEAR_GRACE if is_near(row.base_url) else GRACE
-    known = {other.remote for other in ledger.batches() if other.remote} | set(row.not_ours.split())
-    while True:
-        left = row.sent + grace - time.time()
-        candidates = await api.find(row.file, row.token, row.newest, row.requests, row.sent)
-        candidates = [(remote, sure) for remote, sure in candidates if remote.id not in known]
-        if candidates:
-            remote, sure = min(candidates, key=lambda one: (not one[1], one[0].made))
-            ledger.note(batch, sure=int(sure))
-            return remote
-        if left <= 0:
-            return None
-        await sleep(min(left, 5.0))
-
-
-def may_pass(error: ProviderError) -> bool:
-    """Whether the same call may succeed later."""
-    return error.failure in ("throttle", "transient")
-
-
-def stop_for(error: ProviderError, who: str) -> CriticPrmError:
-    """Convert a permanent failure of a call to the error that stops the run."""
-    message = f"{who}: {error}; batches that were ordered go on, run the same command again to pick them up"
-    return BudgetError(message) if error.failure == "quota" else ConfigError(message)
-
-
-class _Calls:
-    """Retry calls about one batch, with growing pauses, while failures are temporary."""
-
-    def __init__(self, batch: Batch, say: Say, sleep: Sleep) -> None:
-        self._batch, self._say, self._sleep = batch, say, sleep
-
-    async def repeated(
-        self,
-        call: Callable[[], Awaitable[Outcome]],
-        what: str,
-        done_already: Callable[[], Awaitable[Outcome | None]] | None = None,
-    ) -> Outcome:
-        """Return the result of `call`. If a failed call may have taken effect, `done_already` checks before the next try."""
-        pause, until = FIRST_WAIT, time.monotonic() + PATIENCE
-        while True:
-            try:
-                return await call()
-            except ProviderError as error:
-                failed = error
-            if not may_pass(failed):
-                raise stop_for(failed, self._batch.called)
-            wait = failed.retry_after if failed.retry_after is not None else pause
-            if time.monotonic() + wait > until:
-                raise stop_for(failed, self._batch.called)
-            self._say(f"{self._batch.called}: waiting {wait:.1f} s for {what} ({failed})")
-            await self._sleep(wait)
-            pause = min(2 * pause, LONGEST_WAIT)
-            if done_already is not None and failed.failure == "transient":
-                found = await self.repeated(done_already, "a look at its batches")
-                if found is not None:
-                    return found
-
-
-def _write(path: Path, ledger: Ledger, api: BatchAPI, batch: int) -> None:
-    head, joint, tail = api.frame
-    with path.open("wb") as stream:
-        stream.write(head)
-        for place, question in enumerate(ledger.questions(batch)):
-            stream.write((joint if place else b"") + api.line(custom_id(question.key, question.sample), question.wire))
-        stream.write(tail)
+    # An attempt named after a finish reason has a raw body, so it is not among those left here.
+    kind: Failure = next((kind for kind in get_args(Failure) if kind == failure), "transient")
+    return Answer(key, failure=ProviderError(detail, kind, status=status, detail=detail), cached=True)
