@@ -43,7 +43,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "provider": Kind("critic_prm.providers", "PROVIDER ="),
-    "format": Kind("critic_prm.data.formats", "FORMATS ="),
+    "format": Kind("critic_prm.data.formats", "FORMATS ="),  # formats by name: those that share code share a module
     "reader": Kind("critic_prm.styles.readers", r"def read\("),
     "family": Kind("critic_prm.generate.families", r"def draw\("),
     "check": Kind("critic_prm.generate.checks", r"def examine\("),
