@@ -179,7 +179,7 @@ class Shape:
     powers: bool = False
     juxtaposed: bool = False
     fractions: bool = False
-    letters: bool = False
+    letters: frozenset[str] = frozenset()
 
 
 PLAIN = Reading()
@@ -320,7 +320,7 @@ class _Parser:
             value = self.letters[token.text]
         except KeyError:
             raise Unreadable(f"{token.text!r} has no value") from None
-        self.shape.letters = True
+        self.shape.letters |= {token.text}
         return value
 
     def expect_close(self) -> None:
