@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from critic_prm import signals
-from critic_prm.metrics.scores import auroc, brier, ece, first_below, first_error_f1
+from distill.calibration import Calibration, choose
 from distill.card import licence_of, model_card
-from distill.data import Row, TrainingSet, labelled, read_training_set
-from distill.decision import Calibration, auroc_interval, brier_interval, choose, choose_threshold, f1_interval
+from distill.data import Row, TrainingSet, read_training_set
+from distill.decision import choose_decision, choose_threshold
+from distill.measure import known_firsts, measure, scored_steps
+from distill.profile import QUANTILES, best_share
 from distill.store import FORMAT, VERSION, check_target, new_verifier_folder, work_folder, write_json
 from distill.training.progress import draw
-from distill.types import Scorer, Student, choose_student
+from distill.transfer import GROUPS, expectations, leave_out_groups, pairs, parts_of, unseen_sources
+from distill.types import Student, choose_student, score_rows
 from distill.verifier import fingerprint
 
 FEW = 50
@@ -48,12 +52,14 @@ def distill(
     *,
     student: str | Student = "linear",
     seed: int = 0,
+    leave_out: int | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Distilled:
     """Distill a training set (a folder, or a `TrainingSet` already in memory) into the verifier folder `out`.
 
-    `student` is a text for `choose_student`, or a student object such as `Transformer(base, settings)`. `say`
-    receives progress lines. The state needed to resume an interrupted run is kept in a hidden folder beside `out` until the
+    `student` is a text for `choose_student`, or a student object such as `Transformer(base, settings)`. `leave_out` is the
+    number of groups of data that are left out of training in turn, to choose a decision that holds on unseen data; 0: choose it
+    on dev; None: 5 for students for which that is cheap, else 0. `say` receives progress lines. The state needed to resume an interrupted run is kept in a hidden folder beside `out` until the
     verifier is complete.
 
     Raises UsageError for an unknown student and InputError for a training set that cannot be learned from; `out` is then left
@@ -65,26 +71,52 @@ def distill(
     signals.note(str(target), "was not written")
     rows = data if isinstance(data, TrainingSet) else read_training_set(data)
     work = work_folder(target)
-    trained = student.train(rows, seed=seed, say=say, work=work)
-    say("calibration and threshold on dev")
+    groups = _groups(student, rows, leave_out)
+    if groups is None:
+        trained = student.train(rows, seed=seed, say=say, work=work)
+    else:
+        trained = student.train_leaving_out(rows, groups, seed=seed, say=say, work=work)
+    say("calibration and decision")
     raw = score_rows(trained.scorer, rows.dev)
     calibration, briers = calibrate(raw, rows.dev)
     if not briers:
-        say("dev has no labelled steps of both classes: the scores are not calibrated, and the threshold is 0.5")
+        say("dev has no labelled steps of both classes: the scores are not calibrated")
     dev = [calibration(p) for p in raw]
-    seen, gold = known_firsts(dev, rows.dev)
-    choice = choose_threshold(seen, gold, [row.weight for row in rows.dev])
-    metrics = {"dev": measure(dev, rows.dev, choice.threshold)}
+    unseen = [] if groups is None else unseen_sources(rows.train, groups, trained.left_out, calibration)
+    chosen_on = f"{rows.folder}/train, {len(set(groups.tolist()))} groups left out in turn" if groups is not None else ""
+    choice = choose_decision(parts_of(unseen)) if unseen else None
+    if choice is None or choice.f1 is None:
+        chosen_on = f"{rows.folder}/dev"
+        seen, gold = known_firsts(dev, rows.dev)
+        choice = choose_threshold(seen, gold, [row.weight for row in rows.dev])
+    table, expected = expectations(unseen, choice)
+    share = best_share([pairs(each) for each in unseen if each.decides], choice.decision.rule)
+    lowest = [choice.decision.lowest(p) for each in unseen for p in each.solutions.scores] or [
+        choice.decision.lowest(p[~np.isnan(p)].tolist()) for p in dev
+    ]
+    metrics = {"dev": measure(dev, rows.dev, choice.decision)}
     if rows.test:
         scores = [calibration(p) for p in score_rows(trained.scorer, rows.test)]
-        metrics["test"] = measure(scores, rows.test, choice.threshold)
+        metrics["test"] = measure(scores, rows.test, choice.decision)
     info: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "student": trained.student,
         "base": trained.base,
-        "threshold": choice.threshold,
-        "threshold_from": {"data": f"{rows.folder}/dev", "by": "official first-error F1", **asdict(choice)},
+        "decision": {
+            **asdict(choice.decision),
+            "data": chosen_on,
+            "by": "official first-error F1",
+            **{name: getattr(choice, name) for name in ("f1", "erroneous", "correct", "solutions")},
+        },
+        "error_rate": share,
+        "quantiles": np.quantile(lowest, np.linspace(0, 1, QUANTILES)).tolist() if lowest else [],
+        "unseen": {
+            "sources": [asdict(row) for row in table],
+            "expected": {name: asdict(value) for name, value in expected.items()},
+        },
+        "profiles": {},
+        "profile": None,
         "calibration": {**calibration.to_json(), "data": f"{rows.folder}/dev", "brier": briers},
         "separator": None,
         "licences": {"base": licence_of(trained.base), "data": "" if isinstance(data, TrainingSet) else licence_of(str(data))},
@@ -117,12 +149,11 @@ def distill(
     return Distilled(target, info, metrics)
 
 
-def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Any]:
-    """Return the raw scores of every row, computed in batches of the scorer's preferred size."""
-    out: list[Any] = []
-    for start in range(0, len(rows), scorer.batch):
-        out.extend(scorer.score([(row.problem, row.steps) for row in rows[start : start + scorer.batch]]))
-    return out
+def _groups(student: Student, rows: TrainingSet, leave_out: int | None) -> NDArray[np.int64] | None:
+    """Return the group of each training row; None if none is left out, or if the rows are of too few groups."""
+    most = (GROUPS if student.leaves_out_cheaply else 0) if leave_out is None else leave_out
+    groups = leave_out_groups(rows.train, most) if most > 1 and rows.train else None
+    return groups if groups is not None and len(np.unique(groups)) > 1 else None
 
 
 def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dict[str, float]]:
@@ -130,66 +161,12 @@ def calibrate(raw: Sequence[Any], rows: Sequence[Row]) -> tuple[Calibration, dic
 
     Returns the identity and no Brier scores if the steps are not of both classes.
     """
-    steps = _scored(raw, rows)
+    steps = scored_steps(raw, rows)
     if len({label >= 0.5 for _, _, label, _ in steps}) < 2:
         return Calibration("identity"), {}
     p = np.array([raw[r][s] for r, s, _, _ in steps])
     y, w = np.array([f[2] for f in steps]), np.array([f[3] for f in steps])
     return choose(p, y, w, [rows[r].problem for r, *_ in steps])
-
-
-def measure(scores: Sequence[Any], rows: Sequence[Row], threshold: float) -> dict[str, Any]:
-    """Compute step AUROC (hard labels), Brier score, ECE (10 bins) and the official first-error F1 at `threshold`.
-
-    AUROC, Brier and F1 come with 95% intervals, bootstrapped over problems. A metric that is undefined on these rows (one class
-    only) is None.
-    """
-    steps = _scored(scores, rows)
-    p = np.array([scores[r][s] for r, s, _, _ in steps])
-    y, w = np.array([f[2] for f in steps]), np.array([f[3] for f in steps])
-    hard = y >= 0.5
-    step_auroc = auroc(hard, p)
-    seen, firsts = known_firsts(scores, rows)
-    with_gold = [
-        (row.problem, g, first_below(s, threshold)) for row, s, g in zip(rows, seen, firsts, strict=True) if g is not None
-    ]
-    gold, predicted = [g for _, g, _ in with_gold], [first for _, _, first in with_gold]
-    first_errors = first_error_f1(gold, predicted)
-    owners = [rows[r].problem for r, *_ in steps]
-    return {
-        "solutions": len(rows),
-        "steps": len(steps),
-        "auroc": step_auroc,
-        "brier": brier(y, p, w),
-        "ece": ece(y, p),
-        "f1": first_errors.f1,
-        "erroneous": first_errors.erroneous,
-        "correct": first_errors.correct,
-        "threshold": threshold,
-        "intervals": {
-            "auroc": None if step_auroc is None else auroc_interval(owners, hard, p),
-            "brier": brier_interval(owners, p, y, w) if len(p) else None,
-            "f1": f1_interval([problem for problem, _, _ in with_gold], gold, predicted),
-        },
-    }
-
-
-def known_firsts(scores: Sequence[Any], rows: Sequence[Row]) -> tuple[list[list[float]], list[int | None]]:
-    """Return the available scores of each row and its first error, None if that is unknown or lies beyond the scored steps.
-
-    Steps beyond a student's context have no score (nan).
-    """
-    seen = [[float(p) for p in each if not np.isnan(p)] for each in scores]
-    firsts = [row.first_error() for row in rows]
-    hidden = (
-        len(s) < len(row.steps) and (g is None or g < 0 or g >= len(s)) for s, row, g in zip(seen, rows, firsts, strict=True)
-    )
-    return seen, [None if away else g for away, g in zip(hidden, firsts, strict=True)]
-
-
-def _scored(scores: Sequence[Any], rows: Sequence[Row]) -> list[tuple[int, int, float, float]]:
-    """Return the labelled steps that have a score; steps beyond a student's context have none (nan)."""
-    return [step for step in labelled(rows) if not np.isnan(scores[step[0]][step[1]])]
 
 
 def versions() -> dict[str, str]:

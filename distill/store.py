@@ -13,16 +13,20 @@ import orjson
 
 from critic_prm import registry
 from critic_prm.data.records.writing import check_replaceable, new_folder
-from critic_prm.errors import CriticPrmError, InputError
-from distill.decision import calibration_from_json
+from critic_prm.errors import CriticPrmError, InputError, UsageError
+from distill.calibration import calibration_from_json
+from distill.decision import decision_from_json
+from distill.profile import NONE, Profile, profile_from_json
 from distill.settings import DEFAULT, LoadOptions
 from distill.types import load_scorer
 from distill.verifier import Verifier, fingerprint
+from distill.watch import ScoreWatch
 
 FORMAT = "critic-prm-verifier"
-VERSION = 1
+VERSION = 2
+"""Version 2 has a decision with a rule, and calibration profiles; version 1 had a threshold alone."""
 MAX_INFO = 16 << 20
-REQUIRED_KEYS = ("student", "base", "threshold", "threshold_from", "calibration", "training", "versions", "fingerprint")
+REQUIRED_KEYS = ("student", "base", "decision", "calibration", "training", "versions", "fingerprint")
 
 
 MARK, NOUN = "verifier.json", "verifier"
@@ -61,8 +65,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     path.write_bytes(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def read_verifier(folder: Path, loading: LoadOptions = DEFAULT) -> Verifier:
-    """Read and check a verifier folder. Raises InputError."""
+def read_verifier(folder: Path, loading: LoadOptions = DEFAULT, profile: str | None = None) -> Verifier:
+    """Read and check a verifier folder. `profile` is a calibration profile, by default the one in use; "none" for none.
+
+    Raises InputError, and UsageError for a profile that it does not have.
+    """
     info = read_info(folder)
     if info["student"] not in (students := registry.names("student")):
         raise InputError(
@@ -78,14 +85,33 @@ def read_verifier(folder: Path, loading: LoadOptions = DEFAULT) -> Verifier:
             "copy or distill it again",
         )  # fmt: skip
     try:
-        calibration = calibration_from_json(info["calibration"])
+        calibration, decision = calibration_from_json(info["calibration"]), decision_from_json(info["decision"])
+        profiles = {name: profile_from_json(value) for name, value in info.get("profiles", {}).items()}
         scorer = load_scorer(info["student"], folder, loading)
     except CriticPrmError:
         raise
     except Exception as error:  # for a damaged folder, libraries raise many kinds of exceptions
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
         raise InputError(str(folder), f"it is damaged: {reason}", "copy or distill it again") from None
-    return Verifier(folder.name or str(folder), scorer, calibration, float(info["threshold"]), info)
+    profile = info.get("profile") if profile is None else None if profile == NONE else profile
+    if profile is None:
+        watch = ScoreWatch(tuple(info.get("quantiles", ())), decision)
+        return Verifier(folder.name or str(folder), scorer, calibration, decision, info, stats=(watch,))
+    if profile not in profiles:
+        raise UsageError(f"{folder} has no profile {profile!r}; available: {', '.join((NONE, *profiles))}")
+    used = profiles[profile]
+    watch = ScoreWatch(used.quantiles, used.decision)
+    return Verifier(folder.name or str(folder), scorer, used.calibration, used.decision, info, profile, stats=(watch,))
+
+
+def add_profile(folder: Path, name: str, profile: Profile) -> None:
+    """Store a profile in a verifier's folder and make it the one in use. Raises InputError."""
+    info = read_info(folder)
+    info["profiles"] = {**info.get("profiles", {}), name: profile.to_json()}
+    info["profile"] = name
+    unfinished = folder / "verifier.json.unfinished"
+    write_json(unfinished, info)
+    unfinished.replace(folder / "verifier.json")
 
 
 def read_info(folder: Path) -> dict[str, Any]:
@@ -110,11 +136,17 @@ def read_info(folder: Path) -> dict[str, Any]:
         )
     if not isinstance(info.get("student", ""), str):
         raise InputError(str(path), f'"student" is {str(info["student"])[:80]!r}', "it must be the name of a student")
+    if info["version"] == 1 and "threshold" in info:
+        info["decision"] = {**info.pop("threshold_from", {}), "threshold": info.pop("threshold")}
     missing = [name for name in REQUIRED_KEYS if name not in info]
     if missing:
         raise InputError(str(path), f"it lacks {', '.join(missing)}", "copy or distill it again")
-    if isinstance(info["threshold"], bool) or not isinstance(info["threshold"], int | float) or not 0 <= info["threshold"] <= 1:
-        raise InputError(str(path), f'"threshold" is {info["threshold"]!r}', "it must be a number from 0 to 1")
+    if not all(isinstance(info.get(name, {}), dict) for name in ("decision", "calibration", "profiles")):
+        raise InputError(str(path), "its decision, calibration or profiles are not JSON objects", "copy or distill it again")
+    try:
+        decision_from_json(info["decision"])
+    except (ValueError, KeyError) as error:
+        raise InputError(str(path), str(error)) from None
     return info
 
 

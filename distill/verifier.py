@@ -10,29 +10,45 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from critic_prm.data.critic import Critic
+from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Verdict, first_error_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import UsageError
-from distill.decision import Calibration, Floats
+from distill.calibration import Calibration, Floats
+from distill.decision import Decision
 from distill.settings import Backend, Dtype, LoadOptions
 from distill.types import Item, Scorer
 
 
 @dataclass(frozen=True, slots=True)
 class Verifier(Critic):
-    """A trained and calibrated student, with the threshold chosen on its dev split. Open one with `load_verifier`.
+    """A trained and calibrated student, with the decision that turns its scores into a first error. Open one with
+    `load_verifier`.
 
-    `info` is the unmodified content of `verifier.json`. Scores are P(correct) in [0, 1]; a step is judged incorrect if p <
-    threshold.
+    `info` is the content of `verifier.json`. Scores are P(correct) in [0, 1].
     """
 
     name: str
     scorer: Scorer
     calibration: Calibration
-    threshold: float
+    decision: Decision
     info: Mapping[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+    """The calibration profile in use; None: the decision and calibration that `distill` wrote."""
+    stats: Sequence[CriticStats] = ()
     stochastic: bool = False
+
+    @property
+    def threshold(self) -> float:
+        """The threshold of the decision."""
+        return self.decision.threshold
+
+    @property
+    def origin(self) -> str:
+        """What the decision was chosen on, as text."""
+        if self.profile is not None:
+            return f"calibrated on {self.info['profiles'][self.profile]['data']}"
+        return str(self.info.get("decision", {}).get("data", "a default"))
 
     @property
     def batch(self) -> int:
@@ -56,8 +72,10 @@ class Verifier(Critic):
             "model": self.name,
             "student": self.info.get("student"),
             "base": self.info.get("base"),
-            "threshold": self.threshold,
-            "threshold_chosen": (self.info.get("threshold_from") or {}).get("f1") is not None,
+            "threshold": self.decision.threshold,
+            "rule": self.decision.rule,
+            "threshold_from": self.origin,
+            "profile": self.profile,
             "calibration": self.calibration.method,
             "fingerprint": self.info.get("fingerprint"),
         }
@@ -95,7 +113,7 @@ class Verifier(Critic):
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         """Return a verdict with P(correct) for every step, including those after the first error.
 
-        The score of a step does not depend on the other verdicts. A step beyond the student's context has no verdict.
+        No step before the first error is judged incorrect. A step beyond the student's context has no verdict.
         """
 
         def compute() -> list[Judgement]:
@@ -113,10 +131,11 @@ class Verifier(Critic):
         return out
 
     def _judgement(self, scores: Sequence[float | None], spread: Sequence[float | None], sample: int) -> Judgement:
+        first = self.decision.first_error(scores)
         verdicts = tuple(
             Verdict(
                 step,
-                "incorrect" if p < self.threshold else "correct",
+                "incorrect" if step == first or (0 <= first < step and p < self.threshold) else "correct",
                 p_correct=p,
                 spread=spread[step] if spread else None,
             )
@@ -132,16 +151,23 @@ def _nan_to_none(scores: Floats) -> list[float | None]:
 
 
 def load_verifier(
-    path: str | Path, *, backend: Backend = "torch", dtype: Dtype = "auto", device: str = "auto", base_url: str | None = None
+    path: str | Path,
+    *,
+    profile: str | None = None,
+    backend: Backend = "torch",
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    base_url: str | None = None,
 ) -> Verifier:
-    """Open a verifier folder. No code in it is executed. The options are those of `distill.types.LoadOptions`.
+    """Open a verifier folder. No code in it is executed. `profile` is a calibration profile, by default the one in use; "none":
+    the decision that `distill` wrote. The other options are those of `distill.settings.LoadOptions`.
 
     Raises InputError if something is missing, damaged or of a newer format version, UsageError for an option that the verifier
     does not support, and ConfigError for a missing package, device or server.
     """
     from distill.store import read_verifier
 
-    return read_verifier(Path(path), LoadOptions(backend, dtype, device, base_url))
+    return read_verifier(Path(path), LoadOptions(backend, dtype, device, base_url), profile)
 
 
 def fingerprint(folder: Path) -> str:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.errors import InputError, UsageError
+from distill.calibration import Floats, logit, sigmoid
 from distill.data import Row, TrainingSet, labelled
-from distill.decision import Floats, logit, sigmoid
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
 from distill.students import linear
 from distill.students.frozen_lm import StepFeatures

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distill.calibration import Floats, sigmoid
 from distill.data import Row, TrainingSet, labelled, require_step_labels
-from distill.decision import Floats, sigmoid
 from distill.features import steps as features
 from distill.settings import DEFAULT, LoadOptions
 from distill.students.trees import Forest, forest_from_arrays, forest_from_sklearn, mean_forest
-from distill.types import Item, Scorer, StudentType, Trained
+from distill.types import Item, Scorer, Student, StudentType, Trained
 
 _WORD = re.compile(r"[a-z]+|\\[a-z]+|\d+(?:\.\d+)?|[^\sa-z\d]")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -177,48 +177,84 @@ def load(folder: Path, loading: LoadOptions = DEFAULT) -> LinearScorer:
     return LinearScorer(arrays["text.weights"], float(arrays["text.intercept"][0]), forest, settings)
 
 
-def train(data: TrainingSet, *, seed: int, say: Callable[[str], None]) -> Trained:
-    """Fit to `data.train`. The trees see text log odds of folds that did not contain the row (see `_folds`)."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
+def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], groups: NDArray[np.int64] | None = None) -> Trained:
+    """Fit to `data.train`. The trees see text log odds of folds that did not contain the row (see `_folds`).
 
+    With `groups` (the group of each row), also score every row with trees and a text model that have not seen its group.
+    """
     require_step_labels(data.train, f"{data.folder}/train.jsonl", "the linear student")
     settings, started = LinearSettings(), time.monotonic()
+    used = np.array([row.weight > 0 for row in data.train])
     rows = [row for row in data.train if row.weight > 0]
     items: list[Item] = [(row.problem, row.steps) for row in rows]
     place, y, w, owner = _targets(rows)
     say(f"features of {len(rows)} solutions, {len(y)} labelled steps")
-    text = text_matrix(items, settings)[place]
-    dense = numeric(items)[place]
+    all_text, all_dense = text_matrix(items, settings), numeric(items)
+    text, dense = all_text[place], all_dense[place]
+    group = None if groups is None else groups[used]
+    fold = _folds(rows, seed) if group is None or len(np.unique(group)) < FOLDS else group
     say(f"text model, {FOLDS} folds")
-    fold = _folds(rows, seed)[owner]
     log_odds = np.empty(len(y))
+    folds: list[tuple[Floats, float]] = []
     for k in range(FOLDS):
-        held = fold == k
-        weights, intercept = _logistic(text[~held], y[~held], w[~held], settings)
-        log_odds[held] = text[held] @ weights + intercept
+        held = fold[owner] == k
+        folds.append(_logistic(text[~held], y[~held], w[~held], settings))
+        log_odds[held] = text[held] @ folds[k][0] + folds[k][1]
     weights, intercept = _logistic(text, y, w, settings)
     say("trees")
-    x, hard, weight = soft(np.column_stack([dense, log_odds]), y, w)
+    known = np.column_stack([dense, log_odds])
+    scorer = LinearScorer(weights.astype(np.float32), intercept, _trees(known, y, w, seed, settings), settings)
+    left_out: list[Floats] = []
+    if group is not None:
+        say("trees without each kind of data")
+        step_group = np.repeat(group, [len(row.steps) for row in rows])
+        p = np.full(len(step_group), np.nan)
+        for k in np.unique(group):
+            kept, held = group[owner] != k, step_group == k
+            model = folds[k] if fold is group else _logistic(text[kept], y[kept], w[kept], settings)
+            forest = _trees(known[kept], y[kept], w[kept], seed, settings)
+            p[held] = sigmoid(forest.log_odds(np.column_stack([all_dense[held], all_text[held] @ model[0] + model[1]])))
+        scores = iter(np.split(p, np.cumsum([len(row.steps) for row in rows])[:-1]))
+        left_out = [next(scores) if row.weight > 0 else np.full(len(row.steps), np.nan) for row in data.train]
+    summary = {"seconds": round(time.monotonic() - started, 1), "settings": asdict(settings)}
+    return Trained(scorer, "linear", len(rows), len(y), summary=summary, left_out=left_out)
+
+
+def _trees(x: Floats, y: Floats, w: Floats, seed: int, settings: LinearSettings) -> Forest:
+    """Fit boosted trees to soft labels."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    rows, hard, weight = soft(x, y, w)
     forests = [
         HistGradientBoostingClassifier(
             max_iter=settings.trees, max_leaf_nodes=settings.leaves, max_depth=settings.depth,
             learning_rate=settings.learning_rate, min_samples_leaf=settings.min_leaf, l2_regularization=settings.l2,
             max_features=settings.columns, early_stopping=False, random_state=seed + number,
-        ).fit(x, hard, sample_weight=weight)
+        ).fit(rows, hard, sample_weight=weight)
         for number in range(settings.forests)
     ]  # fmt: skip
-    forest = mean_forest([forest_from_sklearn(model) for model in forests])
-    scorer = LinearScorer(weights.astype(np.float32), intercept, forest, settings)
-    summary = {"seconds": round(time.monotonic() - started, 1), "settings": asdict(settings)}
-    return Trained(scorer, "linear", len(rows), len(y), summary=summary)
+    return mean_forest([forest_from_sklearn(model) for model in forests])
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(Student):
     """The linear student; see `Student`. Its settings are fixed."""
+
+    leaves_out_cheaply: bool = True
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
         return train(data, seed=seed, say=say)
+
+    def train_leaving_out(
+        self,
+        data: TrainingSet,
+        groups: NDArray[np.int64],
+        *,
+        seed: int,
+        say: Callable[[str], None],
+        work: Path | None = None,
+    ) -> Trained:
+        return train(data, seed=seed, say=say, groups=groups)
 
 
 STUDENT = StudentType(make=lambda base, settings, options: Linear(), load=load, needs_base=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from distill.decision import Floats
+from distill.calibration import Floats
 
 BLOCK = 512
 """Rows evaluated together, so that the traversal of all trees stays within the CPU's cache."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from critic_prm.metrics.scores import brier
-from distill.decision import Calibration, calibration_from_json, choose, fit, logit, sigmoid
+from distill.calibration import Calibration, calibration_from_json, choose, fit, logit, sigmoid
 
 P = np.array([0.95, 0.9, 0.85, 0.7, 0.6, 0.55, 0.3, 0.2])
 Y = np.array([1.0, 1, 0, 1, 0, 1, 0, 0])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from critic_prm.data.judgement import Verdict
 from critic_prm.data.trajectory import Step, Trajectory
-from distill.decision import Calibration
+from distill.calibration import Calibration
 from distill.types import Item, Scorer
 from distill.verifier import Verifier
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from distill.data import TrainingSet
-from distill.decision import Floats
+from distill.calibration import Floats
 from distill.settings import LoadOptions
 from distill.types import Item, Scorer, StudentType, Trained
 
