@@ -52,8 +52,8 @@ def choose(
 ) -> tuple[Calibration, dict[str, float]]:
     """Choose the method with the lowest Brier score cross-fitted over `groups` (problems), and refit it to all data.
 
-    With `base`, this map competes as it is. Returns the map with the Brier score of every method. Cross-fitting is necessary: on
-    its own fitting data, isotonic always wins.
+    With `base`, this map competes as it is. Returns the map with the Brier score of every method. Cross-fitting is necessary:
+    on its own fitting data, isotonic always wins.
     """
     names = sorted(set(groups))
     fold_of = {name: index % folds for index, name in enumerate(np.random.default_rng(0).permutation(names).tolist())}

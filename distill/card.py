@@ -12,7 +12,7 @@ from typing import Any
 
 def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the README.md of a verifier folder."""
-    threshold, training = info["threshold_from"], info["training"]
+    decision, training = info["decision"], info["training"]
     licences = info.get("licences", {})
     lines = [
         "---",
@@ -46,30 +46,64 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         *(_metric_row(split, m) for split, m in metrics.items()),
         "",
         "In brackets: 95% intervals, problems resampled with all their solutions.",
-        f"Dev chose {'calibration' if threshold['f1'] is None else 'calibration and threshold'}, so its row is optimistic;"
-        " the test row is not.",
+        "Dev chose the calibration, so its row is optimistic; the test row is not.",
+        *_unseen(info["unseen"]),
         "",
         "## Reading the scores",
         "",
-        f"The first step with p < {info['threshold']:.4f} is judged the first error;",
-        _chosen(threshold),
+        *_decided(decision),
         "Scores after the first error are given but were not trained on.",
         f"Calibrated with: {info['calibration']['method']}.",
         "",
         "## Limits",
         "",
-        "It was trained on the data above. Expect other figures on other kinds of problems, writers or lengths, and measure",
-        "them with `critic-prm evaluate` before relying on a score. It judges form and arithmetic far better than reasoning.",
+        "It was trained on the data above. On other kinds of problems, writers or lengths, run `critic-prm calibrate` on 100",
+        "solutions, which need no labels, and measure it with `critic-prm evaluate` before you rely on a score. It judges form",
+        "and arithmetic far better than reasoning.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _chosen(threshold: Mapping[str, Any]) -> str:
-    where = f"the {threshold['solutions']} solutions of {threshold['data']} whose first error is known"
-    if threshold["f1"] is None:
-        return f"that was not chosen: {where} are all erroneous or all correct."
-    return f"it has the best first-error F1 ({threshold['f1']:.3f}) on {where}."
+def _decided(decision: Mapping[str, Any]) -> list[str]:
+    rules = {
+        "first-below": "The first step with p < {0} is judged the first error.",
+        "lowest-step": "The step with the lowest p is judged the first error if p < {0}.",
+        "near-lowest": "A solution has an error if the log odds of its lowest p, plus half the logarithm of its number of\n"
+        "steps, are below those of {0}; the first step within 0.5 of the lowest log odds is judged the first error.",
+    }
+    lines = [rules[decision["rule"]].format(f"{decision['threshold']:.4f}")]
+    if decision["f1"] is None:
+        return [*lines, "The threshold was not chosen: the known solutions are all erroneous or all correct."]
+    return [
+        *lines,
+        f"Chosen for first-error F1 ({decision['f1']:.3f}) on {decision['solutions']} solutions of {decision['data']}.",
+    ]
+
+
+def _unseen(unseen: Mapping[str, Any]) -> list[str]:
+    """Describe what to expect on a new kind of data."""
+    if not unseen["expected"]:
+        return []
+    titles = {"auroc": "step AUROC", "f1": "first-error F1", "f1_calibrated": "F1 after `calibrate`"}
+    lines = [
+        "",
+        "## New kinds of data",
+        "",
+        "Each source was scored by a model trained without data of its kind. Decisions and shares come from other kinds, too;",
+        "`calibrate` saw its solutions without labels. The last row is for one more kind: mean, and 90% prediction interval.",
+        "",
+        f"| source | solutions | {' | '.join(titles.values())} |",
+        "|---|---|---|---|---|",
+    ]
+    for row in unseen["sources"]:
+        cells = ("-" if row[name] is None else f"{row[name]:.3f}" for name in titles)
+        lines.append(f"| {row['source'] or 'unnamed'} | {row['solutions']} | {' | '.join(cells)} |")
+    summary = []
+    for name in titles:
+        value = unseen["expected"].get(name)
+        summary.append(f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]" if value else "-")
+    return [*lines, f"| **a new kind** | | {' | '.join(summary)} |"]
 
 
 def _sources(sources: Mapping[str, int]) -> str:

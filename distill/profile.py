@@ -6,15 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Annotated, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from critic_prm.errors import InputError, UsageError
 from critic_prm.metrics.scores import official_f1
-from critic_prm.option import Option, check_fields
 from distill.calibration import Calibration, Floats, calibration_from_json, choose
 from distill.decision import RULES, Decision, count_hits, decision_from_json
+from distill.settings import CalibrationSettings
 
 ERROR_RATE = 0.6
 """Share of solutions to flag if neither the verifier nor the user says otherwise; see `best_share`."""
@@ -30,35 +31,6 @@ FEW = 30
 QUANTILES = 101
 NONE = "none"
 """The name that stands for no profile."""
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationSettings:
-    """How a profile is computed. Raises UsageError for an invalid value."""
-
-    error_rate: Annotated[str | None, Option(metavar="SHARE[-SHARE]")] = None
-    """Share of solutions to flag as erroneous, or a range, such as 0.3-0.7, whose middle is used; default: the share that was
-    best on kinds of data left out of training, corrected by labels if there are any."""
-    seed: int = 0
-    """Random seed of the bootstrap."""
-    resamples: Annotated[int, Option(min=100)] = 1000
-    """Number of bootstrap resamples for the interval of the threshold."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.error_rate is not None:
-            self.shares()
-
-    def shares(self) -> tuple[float, float]:
-        """Return both ends of the error rate. Raises UsageError."""
-        try:
-            low, _, high = (self.error_rate or "").partition("-")
-            ends = float(low), float(high or low)
-        except ValueError:
-            ends = (-1.0, -1.0)
-        if not 0 < ends[0] <= ends[1] < 1:
-            raise UsageError(f"--error-rate is {self.error_rate!r}; give a share between 0 and 1, or a range such as 0.3-0.7")
-        return ends
 
 
 DEFAULTS = CalibrationSettings()
@@ -116,13 +88,14 @@ def adapt(
     rule: str,
     default_share: float = ERROR_RATE,
     settings: CalibrationSettings = DEFAULTS,
+    facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> Profile:
     """Compute a profile from the raw scores of solutions, nan for steps without a score.
 
     `labels` are P(correct) per step, None where unknown; all may be unknown. Without labels, the threshold is the quantile of
     the solutions' scores at which the wanted share is flagged. With k labelled solutions, the share that is best on them is
     averaged with `default_share` in the ratio k to PRIOR, and P(correct) is fitted again if that improves the cross-validated
-    Brier score. Raises InputError for fewer than FEW scored solutions.
+    Brier score. `facts` describe the data and are stored. Raises InputError for fewer than FEW scored solutions.
     """
     scored = [~np.isnan(p) for p in raw]
     kept = [i for i, has in enumerate(scored) if has.any()]
@@ -145,7 +118,7 @@ def adapt(
     threshold = _threshold(lowest, (low + high) / 2)
     ends = [_threshold(lowest, share) for share in (low, high)]
     interval = _interval(lowest, keys, (low + high) / 2, settings)
-    facts = {
+    certainty = {
         "solutions": len(p),
         "labelled": len(labelled),
         "share": (low + high) / 2,
@@ -157,7 +130,9 @@ def adapt(
         "version": version("critic-prm"),
     }
     quantiles = tuple(np.quantile(lowest, np.linspace(0, 1, QUANTILES)).tolist())
-    return Profile(Decision(threshold, rule), calibration, quantiles, float((lowest < threshold).mean()), facts)
+    return Profile(
+        Decision(threshold, rule), calibration, quantiles, float((lowest < threshold).mean()), {**facts, **certainty}
+    )
 
 
 def best_share(parts: Sequence[Sequence[tuple[Floats, int]]], rule: str, lowest: Floats | None = None) -> float | None:

@@ -59,8 +59,8 @@ def distill(
 
     `student` is a text for `choose_student`, or a student object such as `Transformer(base, settings)`. `leave_out` is the
     number of groups of data that are left out of training in turn, to choose a decision that holds on unseen data; 0: choose it
-    on dev; None: 5 for students for which that is cheap, else 0. `say` receives progress lines. The state needed to resume an interrupted run is kept in a hidden folder beside `out` until the
-    verifier is complete.
+    on dev; None: 5 for students for which that is cheap, else 0. `say` receives progress lines. The state needed to resume an
+    interrupted run is kept in a hidden folder beside `out` until the verifier is complete.
 
     Raises UsageError for an unknown student and InputError for a training set that cannot be learned from; `out` is then left
     unchanged.

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from critic_prm.data.hashing import check_shares, parse_shares
 from critic_prm.errors import UsageError
-from critic_prm.option import Option
+from critic_prm.option import Option, check_fields
 
 SCHEDULES = ("cosine", "linear", "constant")
 Dtype = Literal["auto", "fp32", "bf16"]
@@ -172,6 +172,35 @@ class LoadOptions:
 
 
 DEFAULT = LoadOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationSettings:
+    """How a profile is computed. Raises UsageError for an invalid value."""
+
+    error_rate: Annotated[str | None, Option(metavar="SHARE[-SHARE]")] = None
+    """Share of solutions to flag as erroneous, or a range, such as 0.3-0.7, whose middle is used; default: the share that was
+    best on kinds of data left out of training, corrected by labels if there are any."""
+    seed: int = 0
+    """Random seed of the bootstrap."""
+    resamples: Annotated[int, Option(min=100)] = 1000
+    """Number of bootstrap resamples for the interval of the threshold."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.error_rate is not None:
+            self.shares()
+
+    def shares(self) -> tuple[float, float]:
+        """Return both ends of the error rate. Raises UsageError."""
+        try:
+            low, _, high = (self.error_rate or "").partition("-")
+            ends = float(low), float(high or low)
+        except ValueError:
+            ends = (-1.0, -1.0)
+        if not 0 < ends[0] <= ends[1] < 1:
+            raise UsageError(f"--error-rate is {self.error_rate!r}; give a share between 0 and 1, or a range such as 0.3-0.7")
+        return ends
 
 
 @dataclass(frozen=True, slots=True)

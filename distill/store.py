@@ -87,15 +87,17 @@ def read_verifier(folder: Path, loading: LoadOptions = DEFAULT, profile: str | N
     try:
         calibration, decision = calibration_from_json(info["calibration"]), decision_from_json(info["decision"])
         profiles = {name: profile_from_json(value) for name, value in info.get("profiles", {}).items()}
+        quantiles = tuple(float(q) for q in info.get("quantiles", ()))
+        if profile is None and (profile := info.get("profile")) is not None and profile not in profiles:
+            raise ValueError(f"it uses the profile {profile!r:.80}, which it does not have")
         scorer = load_scorer(info["student"], folder, loading)
     except CriticPrmError:
         raise
     except Exception as error:  # for a damaged folder, libraries raise many kinds of exceptions
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
         raise InputError(str(folder), f"it is damaged: {reason}", "copy or distill it again") from None
-    profile = info.get("profile") if profile is None else None if profile == NONE else profile
-    if profile is None:
-        watch = ScoreWatch(tuple(info.get("quantiles", ())), decision)
+    if profile is None or profile == NONE:
+        watch = ScoreWatch(quantiles, decision)
         return Verifier(folder.name or str(folder), scorer, calibration, decision, info, stats=(watch,))
     if profile not in profiles:
         raise UsageError(f"{folder} has no profile {profile!r}; available: {', '.join((NONE, *profiles))}")

@@ -74,6 +74,7 @@ class Verifier(Critic):
             "base": self.info.get("base"),
             "threshold": self.decision.threshold,
             "rule": self.decision.rule,
+            "threshold_chosen": self.profile is not None or self.info.get("decision", {}).get("f1") is not None,
             "threshold_from": self.origin,
             "profile": self.profile,
             "calibration": self.calibration.method,

@@ -108,10 +108,11 @@ def test_a_perfect_critic_is_perfect() -> None:
 
 
 def test_a_verifiers_own_threshold_is_named() -> None:
-    critic = Fake(knows, named={"provider": "verifier", "threshold": 0.4321})
-    assert run(critic).threshold == "the verifier's own threshold 0.4321, from its dev split"
+    card = {"provider": "verifier", "threshold": 0.4321, "rule": "lowest-step", "threshold_from": "data/dev"}
+    critic = Fake(knows, named=card)
+    assert run(critic).threshold == "the verifier's own rule, lowest-step, with threshold 0.4321 (data/dev)"
     unchosen = Fake(knows, named={"provider": "verifier", "threshold": 0.5, "threshold_chosen": False})
-    assert "dev split could not determine one" in run(unchosen).threshold
+    assert "no data to choose it on" in run(unchosen).threshold
     assert run(critic, threshold=0.95).threshold == "threshold 0.95, given by hand"
     assert run(critic, threshold=0.95).scores.mean["accuracy_correct"].value == 0.0
     assert "upper bound" in run(critic, oracle_threshold=True).threshold

@@ -11,6 +11,7 @@ from critic_prm.terminal import safe_streams
 COMMANDS = (
     "label",
     "distill",
+    "calibrate",
     "evaluate",
     "judge-eval",
     "score",

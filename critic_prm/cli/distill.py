@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -31,6 +32,15 @@ def distill(
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Option of the student, such as sources=math_* for hybrid; may be repeated."),
+    ] = None,
+    leave_out: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Groups of data to leave out of training in turn, to choose a decision that holds on unseen data; 0: choose it"
+            " on dev. Default: 5 for linear and hybrid; 0 for students that would train N times as long.",
+        ),
     ] = None,
     *,
     settings: TrainingSettings,
@@ -60,12 +70,12 @@ def distill(
         train_judge(data, out, student, settings, judge_dev, seed, say)
         return
     chosen_student = choose_student(student, settings, option or ())
-    result = run(data, out, student=chosen_student, seed=seed, say=say)
+    result = run(data, out, student=chosen_student, seed=seed, leave_out=leave_out, say=say)
     columns = {"solutions": "rows", "steps": "steps", "auroc": "AUROC", "brier": "Brier", "ece": "ECE", "f1": "F1"}
     columns |= {"erroneous": "err.", "correct": "corr."}
-    chosen = result.info["threshold_from"]
-    word = "not chosen" if chosen["f1"] is None else "chosen on dev"
-    console.print(f"{out}: threshold {chosen['threshold']:.4f}, {word}", highlight=False, markup=False)
+    chosen = result.info["decision"]
+    word = "not chosen" if chosen["f1"] is None else f"chosen on {chosen['data']}"
+    console.print(f"{out}: rule {chosen['rule']}, threshold {chosen['threshold']:.4f}, {word}", highlight=False, markup=False)
     table = Table("split", *columns.values(), box=None, padding=(0, 2, 0, 0))
     for column in table.columns[1:]:
         column.justify = "right"
@@ -74,12 +84,25 @@ def distill(
         table.add_row(split, *("-" if v is None else f"{v:.3f}" if isinstance(v, float) else str(v) for v in cells))
     console.print(table)
     console.print("F1: of err. (first error found exactly) and corr. (no step rejected)", highlight=False, style="dim")
-    known = f"{chosen['solutions']} solutions of dev with a known first error"
+    for line in expected_lines(result.info["unseen"]["expected"]):
+        console.print(line, highlight=False, markup=False)
+    known = f"{chosen['solutions']} solutions of {chosen['data']} with a known first error"
     if chosen["f1"] is None:
         typer.echo(f"warning: the {known} are all erroneous or all correct, so the threshold is 0.5 by default", err=True)
     elif chosen["solutions"] < FEW:
         typer.echo(
-            f"warning: the threshold rests on only {known}; make dev larger, for example with"
+            f"warning: the threshold rests on only {known}; add solutions, or make dev larger, for example with"
             " critic-prm dataset build --split 0.8,0.1,0.1",
             err=True,
         )
+
+
+def expected_lines(expected: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say what to expect on a new kind of data; nothing if too few kinds were left out to tell."""
+    names = {"auroc": "AUROC", "f1": "F1 at this threshold", "f1_calibrated": "F1 after calibrate without labels"}
+    cells = [
+        f"{title} {value['mean']:.2f} [{value['low']:.2f}, {value['high']:.2f}]"
+        for name, title in names.items()
+        if (value := expected.get(name))
+    ]
+    return [f"On a new kind of data, with 90% intervals over the kinds left out: {', '.join(cells)}"] if cells else []

@@ -58,3 +58,4 @@ class JsonOutput:
 CacheOptions = Annotated[JudgeOptions, Fields(only=("db",))]
 BatchOptions = Annotated[JudgeOptions, Fields(only=("db", "base_url", "trust"))]
 TrustOptions = Annotated[JudgeOptions, Fields(only=("trust",))]
+ScoringOptions = Annotated[JudgeOptions, Fields(only=("profile", "trust"))]

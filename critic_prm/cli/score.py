@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from critic_prm.cli.options import InputOptions, TrustOptions
+from critic_prm.cli.options import InputOptions, ScoringOptions
 from critic_prm.engine.options import RayOptions
 from distill.settings import DEFAULT, LoadOptions
 
@@ -27,7 +27,7 @@ def score(
     reading: InputOptions,
     loading: LoadOptions,
     ray: RayOptions,
-    judging: TrustOptions,
+    judging: ScoringOptions,
 ) -> None:
     """Score every step of trajectories with a critic, usually a local verifier.
 
@@ -57,12 +57,12 @@ def score(
             raise UsageError(
                 "--backend, --dtype, --device and --base-url open a verifier in this process; leave out --engine ray"
             )
-        opened = load_verifier(critic, **asdict(loading))
+        opened = load_verifier(critic, profile=judging.profile, **asdict(loading))
     rows = Input(source, reading)
     tally = RunStats(total=rows.estimated_rows())
 
     async def body(sink: RecordWriter, stop: asyncio.Event) -> None:
-        await label_into(_ScoreRows(sink), rows, opened, tally, workers=judging.max_connections, stop=stop)
+        await label_into(_ScoreRows(sink), rows, opened, tally, workers=judging.max_connections, stop=stop, stats=opened.stats)
         tally.skipped = rows.skipped.count
 
     raise typer.Exit(run_watched(body, out, tally, opened.client, opened.close, opened.stats, clients_of(opened)))

@@ -28,6 +28,8 @@ def open_critic(name: str, options: JudgeOptions | None = None) -> Critic:
     Raises UsageError for any other name, ConfigError for a missing key, InputError for a damaged verifier.
     """
     kind, options = kind_of(name), options or JudgeOptions()
+    if options.profile and kind not in ("verifier", "file"):
+        raise UsageError(f"--profile {options.profile}: {name} is not a verifier and has no profiles")
     if options.option and kind in ("verifier", "file"):
         raise UsageError(f"--option {options.option[0]}: {name} has no options")
     if kind in ("verifier", "local") and options.cluster is not None:
@@ -37,7 +39,7 @@ def open_critic(name: str, options: JudgeOptions | None = None) -> Critic:
     if kind == "verifier":
         from distill.verifier import load_verifier
 
-        return load_verifier(name)
+        return load_verifier(name, profile=options.profile)
     if kind == "file":
         return open_file(name, options)
     if kind == "rollout":

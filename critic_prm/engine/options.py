@@ -82,6 +82,8 @@ class JudgeOptions:
     """A new salt sends every request again; replies stored before are kept."""
     durable: bool = False
     """Flush every reply to disk, so that none is lost in a power failure."""
+    profile: str | None = None
+    """Calibration profile of a verifier, or none; default: the one in use (see `calibrate`)."""
     trust: Annotated[tuple[str | Path, ...], Option(metavar="FILE")] = ()
     """Allow this file to name code and paths outside its folder; may be repeated."""
     cluster: Annotated[RayOptions | None, Option(hidden=True)] = None

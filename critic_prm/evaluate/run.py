@@ -40,8 +40,8 @@ class Evaluation:
             if own is None:
                 return "the critic's own verdicts"
             chosen = self.card.get("threshold_chosen", True)
-            origin = "from its dev split" if chosen else "a default, because its dev split could not determine one"
-            return f"the verifier's own threshold {own:.4g}, {origin}"
+            origin = self.card.get("threshold_from") if chosen else "a default, because there was no data to choose it on"
+            return f"the verifier's own rule, {self.card.get('rule', 'first-below')}, with threshold {own:.4g} ({origin})"
         origin = (
             "given by hand" if scores.threshold_from == "given" else "chosen on these very solutions, so F1 is an upper bound"
         )

@@ -21,7 +21,7 @@ from distill.data import Row, TrainingSet, labelled
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
 from distill.students import linear
 from distill.students.frozen_lm import StepFeatures
-from distill.types import Item, Scorer, StudentType, Trained
+from distill.types import Item, Scorer, Student, StudentType, Trained
 
 if TYPE_CHECKING:
     from distill.students.frozen_lm import FrozenLM
@@ -42,7 +42,7 @@ USUAL = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Hybrid:
+class Hybrid(Student):
     """A hybrid student over a frozen causal language model (a hub name or a local folder). See `Student`.
 
     `sources` are shell patterns that select the sources of the training set that the base reads; the linear part learns from

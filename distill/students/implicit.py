@@ -12,7 +12,7 @@ from critic_prm.errors import InputError
 from distill.data import TrainingSet
 from distill.layouts import Encoded, Encoder, make_encoder
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
-from distill.types import Floats, Item, Scorer, StudentType, Trained, check_settings
+from distill.types import Floats, Item, Scorer, Student, StudentType, Trained, check_settings
 
 if TYPE_CHECKING:
     from distill.training.causal import Policy
@@ -26,7 +26,7 @@ REFERENCE = "reference"
 
 
 @dataclass(frozen=True, slots=True)
-class Implicit:
+class Implicit(Student):
     """A causal base (a hub name or a local folder) and how to train it. See `Student`.
 
     The reward of a step is beta times the sum over its tokens of log policy - log reference. The rewards of a solution sum to

@@ -211,6 +211,8 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], groups: N
         p = np.full(len(step_group), np.nan)
         for k in np.unique(group):
             kept, held = group[owner] != k, step_group == k
+            if len(np.unique(y[kept] >= 0.5)) < 2:
+                continue
             model = folds[k] if fold is group else _logistic(text[kept], y[kept], w[kept], settings)
             forest = _trees(known[kept], y[kept], w[kept], seed, settings)
             p[held] = sigmoid(forest.log_odds(np.column_stack([all_dense[held], all_text[held] @ model[0] + model[1]])))
@@ -319,5 +321,7 @@ def _logistic(x: Any, y: Floats, w: Floats, settings: LinearSettings) -> tuple[F
     from sklearn.linear_model import LogisticRegression
 
     rows, hard, weight = soft(x, y, w)
+    if len(np.unique(hard)) < 2:  # only for a part of the data: such a model knows nothing
+        return np.zeros(x.shape[1]), 0.0
     model = LogisticRegression(C=settings.inverse_penalty, solver="liblinear").fit(rows, hard, sample_weight=weight)
     return model.coef_[0], float(model.intercept_[0])

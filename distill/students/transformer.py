@@ -16,7 +16,7 @@ from distill.data import Row, TrainingSet
 from distill.layouts import Encoded, Encoder, make_encoder
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
 from distill.sft.tokens import Tokens
-from distill.types import Scorer, StudentType, Trained
+from distill.types import Scorer, Student, StudentType, Trained
 
 if TYPE_CHECKING:
     from distill.training.batches import Prepared
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Transformer:
+class Transformer(Student):
     """A base (a hub name or a local folder) and how to train it. See `Student`."""
 
     base: str

@@ -53,14 +53,14 @@ def test_distill_reports_on_stderr_and_records_what_it_did(verifier: Path) -> No
     assert "test" in err
     info = json.loads((verifier / "verifier.json").read_text())
     assert info["training"]["seed"] == 3
-    assert info["threshold_from"]["data"] == f"{data.name}/dev"
+    assert info["decision"]["data"] == f"{data.name}/train, 5 groups left out in turn"
     assert info["training"]["steps"] == 600
     metrics = json.loads((verifier / "metrics.json").read_text())
     assert metrics["test"]["auroc"] > 0.95  # a false sum is what the features see best
     assert metrics["test"]["f1"] > 0.9
     card = (verifier / "README.md").read_text()
     assert "300 solutions with 600 labelled steps" in card
-    assert f"{info['threshold']:.4f}" in card
+    assert f"{info['decision']['threshold']:.4f}" in card
 
 
 def test_score_gives_the_rows_back_with_scores(verifier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,8 +76,9 @@ def test_score_gives_the_rows_back_with_scores(verifier: Path, tmp_path: Path, c
     opened = load_verifier(verifier)
     for row, before in zip(scored, rows, strict=True):
         p = row.pop("p_correct")
-        assert row.pop("first_error") == next((i for i, x in enumerate(p) if x < opened.threshold), -1)
-        assert row.pop("votes") == [[int(x >= opened.threshold), 1] for x in p]
+        first = opened.decision.first_error(p)
+        wrong = [i == first or (0 <= first < i and x < opened.threshold) for i, x in enumerate(p)]
+        assert (row.pop("first_error"), row.pop("votes")) == (first, [[int(not w), 1] for w in wrong])
         assert (row.pop("status"), row.pop("p_from"), row.pop("critic")["provider"]) == ("ok", "scores", "verifier")
         assert row == before
         assert p == pytest.approx(opened.score(before["problem"], before["steps"]))
@@ -110,11 +111,11 @@ def test_a_dev_split_of_one_kind_chooses_no_threshold(
     wrong = [row for row in sums(80, 2) if row["labels"][1] == 0.0][:20]
     for kind, said in ((wrong, "all erroneous or all correct, so the threshold is 0.5"), (sums(20, 2), "rests on only 20")):
         (data / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kind))
-        assert command("distill", data, "-o", tmp_path / "v") == 0
+        assert command("distill", data, "-o", tmp_path / "v", "--leave-out", 0) == 0
         assert said in capsys.readouterr().err
-        chosen = json.loads((tmp_path / "v" / "verifier.json").read_text())["threshold_from"]
+        chosen = json.loads((tmp_path / "v" / "verifier.json").read_text())["decision"]
         card = (tmp_path / "v" / "README.md").read_text()
-        assert (chosen["f1"] is None) == ("that was not chosen" in card) == (kind is wrong)
+        assert (chosen["f1"] is None) == ("was not chosen" in card) == (kind is wrong)
         assert load_verifier(tmp_path / "v").card["threshold_chosen"] == (kind is not wrong)
 
 

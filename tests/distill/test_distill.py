@@ -108,7 +108,7 @@ def test_damage_is_said(verifier_folder: Path, tmp_path: Path) -> None:
         ({"format": "other"}, "not a verifier of this kind"),
         ({"version": 99}, "upgrade critic-prm"),
         ({"student": "gone"}, "does not know"),
-        ({"threshold": "high"}, "from 0 to 1"),
+        ({"decision": {"threshold": "high"}}, "from 0 to 1"),
         ({"calibration": {"method": "magic", "parameters": {}}}, "magic"),
     ]:
         damaged = shutil.copytree(verifier_folder, tmp_path / message)

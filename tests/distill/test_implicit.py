@@ -53,7 +53,7 @@ def test_steps_are_told_apart_without_a_step_label(verifier: Path) -> None:
     right, wrong = [s[1] for s in scores[::2]], [s[1] for s in scores[1::2]]
     assert min(right) > max(wrong)
     assert found.info["student"] == "implicit"
-    assert found.info["threshold_from"]["f1"] is not None
+    assert found.info["decision"]["f1"] is not None
 
 
 def test_a_raw_score_is_the_log_ratio_of_two_plain_models(verifier: Path) -> None:
@@ -100,7 +100,7 @@ def test_without_step_labels_scores_stay_as_they_are_and_that_is_said(base: Path
     )
     assert any("dev has no labelled steps" in line for line in said)
     assert found.info["calibration"]["method"] == "identity"
-    assert found.info["threshold"] == 0.5
+    assert found.info["decision"]["threshold"] == 0.5
     assert not list((tmp_path / "v").glob("adapter*"))
     p = load_verifier(tmp_path / "v").score("What is 1?", ["1 + 1", "but zzzz"])
     assert all(0 < x < 1 for x in known(p))

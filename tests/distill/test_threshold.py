@@ -27,7 +27,7 @@ def test_it_agrees_with_trying_every_threshold() -> None:
 
     choice = choose_threshold(scores, gold)
     assert choice.f1 == pytest.approx(max(f1(t / 1000) for t in range(1001)))
-    assert f1(choice.threshold) == pytest.approx(choice.f1)
+    assert f1(choice.decision.threshold) == pytest.approx(choice.f1)
     assert choice.solutions == 60
 
 
@@ -43,9 +43,9 @@ def test_weights_and_unknown_first_errors() -> None:
     scores, gold = [[0.2], [0.3], [0.25], [0.9]], [0, -1, None, -1]
     assert choose_threshold(scores, gold).solutions == 3
     heavy = choose_threshold([[0.2], [0.3], [0.1]], [0, -1, -1], [1.0, 1.0, 1e-9])
-    assert 0.2 < heavy.threshold <= 0.3
+    assert 0.2 < heavy.decision.threshold <= 0.3
 
 
 def test_one_kind_of_solution_gives_nothing_to_choose_by() -> None:
     choice = choose_threshold([[0.3], [0.4]], [-1, -1])
-    assert (choice.threshold, choice.f1) == (0.5, None)
+    assert (choice.decision.threshold, choice.f1) == (0.5, None)

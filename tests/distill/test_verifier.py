@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from critic_prm.data.judgement import Verdict
 from critic_prm.data.trajectory import Step, Trajectory
 from distill.calibration import Calibration
+from distill.decision import Decision
 from distill.types import Item, Scorer
 from distill.verifier import Verifier
 
@@ -41,7 +42,7 @@ async def test_verdicts_are_made_off_the_event_loop(monkeypatch: pytest.MonkeyPa
         return Verdict(step, "correct", **given)  # type: ignore[arg-type]
 
     monkeypatch.setattr("distill.verifier.Verdict", verdict)
-    found = await Verifier("v", Half(), Calibration(), 0.5).judge([Trajectory("", "p", (Step("a"), Step("b")))])
+    found = await Verifier("v", Half(), Calibration(), Decision(0.5)).judge([Trajectory("", "p", (Step("a"), Step("b")))])
     assert [v.p_correct for v in found[0].verdicts] == [0.5, 0.5]
     assert where
     assert threading.main_thread() not in where

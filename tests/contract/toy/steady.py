@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from distill.data import TrainingSet
 from distill.calibration import Floats
+from distill.data import TrainingSet
 from distill.settings import LoadOptions
-from distill.types import Item, Scorer, StudentType, Trained
+from distill.types import Item, Scorer, Student, StudentType, Trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Steady(Scorer):
+class Steady(Student, Scorer):
     """Student and scorer in one; see `Student` and `Scorer`."""
 
     p: float
