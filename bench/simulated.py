@@ -100,7 +100,8 @@ class SimulatedCritic(Critic):
             key = (self.salt, trajectory.problem, *path[: place + 1])
             agrees = chance("agrees", *key) < self.accuracy
             p = 0.9 if agrees == step.startswith("right") else 0.1
-            p += self.spread * (chance("spread", *key) - 0.5)
+            if self.spread:
+                p += self.spread * (chance("spread", *key) - 0.5)
             verdicts.append(Verdict(place, "correct" if p >= 0.5 else "incorrect", p_correct=p))
         first = next((v.step for v in verdicts if v.value == "incorrect"), -1)
         return Judgement("ok", tuple(verdicts), first, sample)

@@ -1,6 +1,6 @@
 """Trajectories of the families that several test files read, made once per session.
 
-FAMILY_TRAJECTORIES=10000 makes as many of each family instead of 500; `python -m bench.families --confirm 10000` sets it.
+FAMILY_TRAJECTORIES=10000 makes as many of each family instead of 2,000; `python -m bench.families --confirm 10000` sets it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.family import generate_family
 
-COUNT = int(os.environ.get("FAMILY_TRAJECTORIES", "500"))
+COUNT = int(os.environ.get("FAMILY_TRAJECTORIES", "2000"))
 
 
 @cache

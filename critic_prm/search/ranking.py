@@ -333,6 +333,7 @@ def pass_at(right: Array, n: int) -> float:
     return best_of(right.astype(np.float64), right, n)
 
 
+@lru_cache(maxsize=64)
 def subsets(m: int, n: int, seed: int, most: int = SUBSETS) -> Array:
     """Rows of 0/1, each a subset of `n` out of `m`: all of them if there are at most `most`, otherwise `most` sampled ones."""
     if math.comb(m, n) <= most:
@@ -342,6 +343,7 @@ def subsets(m: int, n: int, seed: int, most: int = SUBSETS) -> Array:
         chosen = np.argsort(rng.random((most, m)), axis=1)[:, :n]
     rows = np.zeros((len(chosen), m))
     np.put_along_axis(rows, chosen, 1.0, axis=1)
+    rows.flags.writeable = False  # shared by all pools of this size
     return rows
 
 

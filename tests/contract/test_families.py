@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from itertools import islice
+from math import sqrt
 from pathlib import Path
+from statistics import fmean, pvariance
 
 import pytest
 
@@ -19,7 +21,7 @@ from tests.families import COUNT, trajectories_of
 FAMILIES = family_names()
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(params=FAMILIES, scope="module")  # one family after the other: each is made once, by one worker
 def many(request: pytest.FixtureRequest) -> tuple[str, list[Trajectory]]:
     """The name of a family and its trajectories."""
     return request.param, trajectories_of(request.param)
@@ -64,23 +66,24 @@ def test_half_of_the_solutions_are_correct(many: tuple[str, list[Trajectory]]) -
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_step_is_equally_often_the_first_error(name: str) -> None:
     by_length: dict[int, Counter[int]] = {}
-    for t in generate_family(name, max(COUNT // 2, 300), seed=2, wrong=1, difficulty=(2, 2)):
+    for t in generate_family(name, COUNT // 2, seed=2, wrong=1, difficulty=(2, 2)):
         assert t.label is not None
         by_length.setdefault(len(t.steps), Counter())[t.label] += 1
     frequent = {length: counts for length, counts in by_length.items() if counts.total() >= 20 * length}
-    assert sum(counts.total() for counts in frequent.values()) > (0.6 if COUNT >= 10_000 else 0.3) * max(COUNT // 2, 300)
-    spread = 0.3 if COUNT >= 10_000 else 0.5
+    assert sum(counts.total() for counts in frequent.values()) > 0.6 * (COUNT // 2)
     for length, counts in frequent.items():
         mean = counts.total() / length
-        assert all(abs(counts[at] - mean) <= spread * mean for at in range(length)), (length, counts)
+        most = min(0.5 * mean, 4 * sqrt(mean * (1 - 1 / length)))  # four standard errors of a count
+        assert all(abs(counts[at] - mean) <= most for at in range(length)), (length, counts)
 
 
 def test_right_and_wrong_are_of_one_kind(many: tuple[str, list[Trajectory]]) -> None:
-    """Neither the level nor the length of the problem tells what the label is."""
+    """Neither the level nor the length of the problem tells what the label is: the means differ by chance alone."""
     _, trajectories = many
     for measure in (lambda t: t.meta["difficulty"], lambda t: len(t.problem)):
-        right, wrong = ([measure(t) for t in trajectories if (t.label == -1) is side] for side in (True, False))
-        assert sum(right) / len(right) == pytest.approx(sum(wrong) / len(wrong), rel=0.04 if COUNT >= 10_000 else 0.12)
+        sides = [[measure(t) for t in trajectories if (t.label == -1) is side] for side in (True, False)]
+        standard_error = sqrt(sum(pvariance(side) / len(side) for side in sides))
+        assert fmean(sides[0]) == pytest.approx(fmean(sides[1]), abs=4 * standard_error)
 
 
 def test_every_kind_of_error_and_every_level_occurs(many: tuple[str, list[Trajectory]]) -> None:

@@ -26,10 +26,10 @@ from critic_prm.search.settings import RefineSettings
 from critic_prm.search.stepper import LLMStepper
 
 LENGTH, Q = 4, 0.6
-NEAR = 0.03
+NEAR = 0.02
 
 
-async def run(policy: SimulatedPolicy, critic: Any, settings: RefineSettings, problems: int = 1500) -> list[Refined]:
+async def run(policy: SimulatedPolicy, critic: Any, settings: RefineSettings, problems: int = 3000) -> list[Refined]:
     found, grader = [], Grader()
     for i in range(problems):
         start = await policy.complete(f"problem {i}", (), sample=999_999)

@@ -18,8 +18,8 @@ from critic_prm.search.search import SearchResult, SearchTask, search, search_ro
 from critic_prm.search.settings import SearchBudget, SearchSettings
 from critic_prm.search.tree import Node, Pricing, SearchTree
 
-PROBLEMS = 1000
-NEAR = 0.03
+PROBLEMS = 2000
+NEAR = 0.02
 
 
 async def run(
@@ -163,7 +163,7 @@ async def test_mcts_with_a_perfect_critic_finds_what_its_tree_holds() -> None:
     solved = 1.0
     for _ in range(length):
         solved = 1 - (1 - q * solved) ** width
-    assert sum(solvable(f"problem {i}") for i in range(3000)) / 3000 == pytest.approx(solved, abs=NEAR)
+    assert sum(solvable(f"problem {i}") for i in range(6000)) / 6000 == pytest.approx(solved, abs=NEAR)
     settings = {"width": width, "simulations": 20}
     found = await run(policy, SimulatedCritic(), "mcts", 500, **settings)
     assert [one.outcome.right("best") for one in found] == [solvable(one.task.problem) for one in found]
@@ -192,14 +192,14 @@ async def test_mcts_solves_every_solvable_problem_of_planted_ones() -> None:
     """Each prefix has three steps to go on with. Of half of the problems, one hidden path is right; of the others, none."""
     length, width = 5, 3
     rng = Random(3)
-    paths = {f"problem {i}": [rng.randrange(width) for _ in range(length)] if i % 2 else None for i in range(40)}
+    paths = {f"problem {i}": [rng.randrange(width) for _ in range(length)] if i % 2 else None for i in range(100)}
 
     def decide(problem: str, path: Sequence[str], sample: int) -> bool:
         hidden = paths[problem]
         return hidden is not None and is_right(path) and sample == hidden[len(path)]
 
     policy = SimulatedPolicy(length, 0.0, decide=decide)
-    found = await run(policy, SimulatedCritic(), "mcts", problems=40, width=width, simulations=400)
+    found = await run(policy, SimulatedCritic(), "mcts", problems=100, width=width, simulations=400)
     solved = {one.task.problem for one in found if one.outcome.right("best")}
     assert solved == {problem for problem, path in paths.items() if path is not None}
     assert max(one.outcome.spent.calls for one in found if one.task.problem in solved) < 400 * width
