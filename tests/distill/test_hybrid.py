@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,14 @@ def test_it_learns_and_says_what_it_is(folder: Path, training_set: TrainingSet) 
     assert right > wrong
 
 
-def test_equal_runs_give_equal_files(base: Path, folder: Path, training_set: TrainingSet, tmp_path: Path) -> None:
+def test_equal_runs_give_equal_files(
+    base: Path, folder: Path, training_set: TrainingSet, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The second one reads with two threads."""
+    import torch
+
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(2)
     distill(training_set, tmp_path / "again", student=Hybrid(str(base), TrainingSettings(dtype="fp32")))
     for name in ("hybrid.safetensors", "linear.safetensors", "model.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes(), name
