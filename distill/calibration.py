@@ -37,8 +37,11 @@ def calibration_from_json(value: Mapping[str, Any]) -> Calibration:
     if not all(np.isfinite(v).all() for v in parameters.values()):
         raise ValueError("its calibration contains numbers that are not finite")
     calibration = Calibration(value["method"], parameters)
-    if not np.isfinite(calibration(np.array([0.0, 0.5, 1.0]))).all():
+    mapped = calibration(np.array([0.0, 0.5, 1.0, *np.clip(parameters.get("x", ()), 0, 1)]))
+    if not np.isfinite(mapped).all():
         raise ValueError("its calibration maps scores to values that are not finite")
+    if mapped.min() < 0 or mapped.max() > 1:
+        raise ValueError("its calibration maps scores to values that are not from 0 to 1")
     return calibration
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -61,21 +62,37 @@ class Profile:
 
 def profile_from_json(value: Mapping[str, Any]) -> Profile:
     """Restore what `to_json` wrote. Raises ValueError, KeyError or TypeError for a value that does not fit."""
-    quantiles = tuple(float(q) for q in value["quantiles"])
-    if not all(0 <= q <= 1 for q in quantiles):
-        raise ValueError("the quantiles of a profile are not numbers from 0 to 1")
+    flagged, data = value["flagged"], value.get("data", "")
+    if type(flagged) not in (int, float) or not 0 <= flagged <= 1:
+        raise ValueError(f'"flagged" of a profile is {flagged!r:.80}; it must be a share from 0 to 1')
+    if not isinstance(data, str):
+        raise ValueError(f'"data" of a profile is {data!r:.80}; it must be a text')
     return Profile(
         decision_from_json(value["decision"]),
         calibration_from_json(value["calibration"]),
-        quantiles,
-        float(value["flagged"]),
+        quantiles_from_json(value["quantiles"]),
+        float(flagged),
         {key: part for key, part in value.items() if key not in ("decision", "calibration", "quantiles", "flagged")},
     )
 
 
+def quantiles_from_json(value: Any) -> tuple[float, ...]:
+    """Restore the quantiles of scores. Raises ValueError unless there are none, or QUANTILES ascending numbers from 0 to 1."""
+    if not isinstance(value, list) or len(value) not in (0, QUANTILES):
+        raise ValueError(f"its quantiles are not a list of {QUANTILES} numbers")
+    if not all(type(q) in (int, float) and 0 <= q <= 1 for q in value) or any(b < a - 1e-9 for a, b in pairwise(value)):
+        raise ValueError("its quantiles are not ascending numbers from 0 to 1")
+    return tuple(map(float, value))
+
+
+def is_name(name: str) -> bool:
+    """Whether a text can be the name of a profile."""
+    return name != NONE and re.fullmatch(r"\w[\w.-]{0,63}", name) is not None
+
+
 def check_name(name: str) -> str:
     """Return the name of a profile. Raises UsageError unless it is a word that is not `none`."""
-    if not re.fullmatch(r"\w[\w.-]{0,63}", name) or name == NONE:
+    if not is_name(name):
         raise UsageError(f"the profile's name is {name[:80]!r}; use up to 64 letters, digits, dots and dashes, and not {NONE}")
     return name
 

@@ -14,9 +14,9 @@ import orjson
 from critic_prm import registry
 from critic_prm.data.records.writing import check_replaceable, new_folder
 from critic_prm.errors import CriticPrmError, InputError, UsageError
-from distill.calibration import calibration_from_json
+from distill.calibration import Calibration, calibration_from_json
 from distill.decision import decision_from_json
-from distill.profile import NONE, Profile, profile_from_json
+from distill.profile import NONE, Profile, is_name, profile_from_json, quantiles_from_json
 from distill.settings import DEFAULT, LoadOptions
 from distill.types import load_scorer
 from distill.verifier import Verifier, fingerprint
@@ -85,32 +85,56 @@ def read_verifier(folder: Path, loading: LoadOptions = DEFAULT, profile: str | N
             "copy or distill it again",
         )  # fmt: skip
     try:
-        calibration, decision = calibration_from_json(info["calibration"]), decision_from_json(info["decision"])
-        profiles = {name: profile_from_json(value) for name, value in info.get("profiles", {}).items()}
-        quantiles = tuple(float(q) for q in info.get("quantiles", ()))
-        if profile is None and (profile := info.get("profile")) is not None and profile not in profiles:
-            raise ValueError(f"it uses the profile {profile!r:.80}, which it does not have")
+        name, used, watch = _in_use(folder, info, profile)
         scorer = load_scorer(info["student"], folder, loading)
     except CriticPrmError:
         raise
     except Exception as error:  # for a damaged folder, libraries raise many kinds of exceptions
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
-        raise InputError(str(folder), f"it is damaged: {reason}", "copy or distill it again") from None
+        raise _damaged(folder, error) from None
+    return Verifier(folder.name or str(folder), scorer, used, watch.decision, info, name, stats=(watch,))
+
+
+def read_watch(folder: Path, profile: str | None = None) -> tuple[ScoreWatch, Mapping[str, Any]]:
+    """Read what the decision of a verifier was chosen on, without loading its weights: a watch, and what the label files of the
+    verifier say about it with this profile. Raises as `read_verifier`."""
+    info = read_info(folder)
+    try:
+        name, _, watch = _in_use(folder, info, profile)
+    except CriticPrmError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise _damaged(folder, error) from None
+    decided = {"threshold": watch.decision.threshold, "rule": watch.decision.rule}
+    return watch, {"fingerprint": info["fingerprint"], "profile": name, **decided}
+
+
+def _in_use(folder: Path, info: Mapping[str, Any], profile: str | None) -> tuple[str | None, Calibration, ScoreWatch]:
+    """The name of the profile in use (None for none), its probability map, and a watch with its decision."""
+    calibration, decision = calibration_from_json(info["calibration"]), decision_from_json(info["decision"])
+    profiles = {name: profile_from_json(value) for name, value in info.get("profiles", {}).items()}
+    quantiles = quantiles_from_json(info.get("quantiles", []))
+    if bad := [name for name in profiles if not is_name(name)]:
+        raise ValueError(f"it has a profile called {bad[0]!r:.80}")
+    if profile is None and (profile := info.get("profile")) is not None and profile not in profiles:
+        raise ValueError(f"it uses the profile {profile!r:.80}, which it does not have")
     if profile is None or profile == NONE:
-        watch = ScoreWatch(quantiles, decision)
-        return Verifier(folder.name or str(folder), scorer, calibration, decision, info, stats=(watch,))
+        return None, calibration, ScoreWatch(quantiles, decision)
     if profile not in profiles:
-        raise UsageError(f"{folder} has no profile {profile!r}; available: {', '.join((NONE, *profiles))}")
+        raise UsageError(f"{folder} has no profile {profile!r:.80}; available: {', '.join((NONE, *profiles))}")
     used = profiles[profile]
-    watch = ScoreWatch(used.quantiles, used.decision)
-    return Verifier(folder.name or str(folder), scorer, used.calibration, used.decision, info, profile, stats=(watch,))
+    return profile, used.calibration, ScoreWatch(used.quantiles, used.decision)
+
+
+def _damaged(folder: Path, error: Exception) -> InputError:
+    reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+    return InputError(str(folder), f"it is damaged: {reason}", "copy or distill it again")
 
 
 def add_profile(folder: Path, name: str, profile: Profile) -> None:
     """Store a profile in a verifier's folder and make it the one in use. Raises InputError."""
     info = read_info(folder)
     info["profiles"] = {**info.get("profiles", {}), name: profile.to_json()}
-    info["profile"] = name
+    info["profile"], info["version"] = name, VERSION
     unfinished = folder / "verifier.json.unfinished"
     write_json(unfinished, info)
     unfinished.replace(folder / "verifier.json")
@@ -139,7 +163,8 @@ def read_info(folder: Path) -> dict[str, Any]:
     if not isinstance(info.get("student", ""), str):
         raise InputError(str(path), f'"student" is {str(info["student"])[:80]!r}', "it must be the name of a student")
     if info["version"] == 1 and "threshold" in info:
-        info["decision"] = {**info.pop("threshold_from", {}), "threshold": info.pop("threshold")}
+        origin = info.pop("threshold_from", {})
+        info["decision"] = {**(origin if isinstance(origin, dict) else {}), "threshold": info.pop("threshold")}
     missing = [name for name in REQUIRED_KEYS if name not in info]
     if missing:
         raise InputError(str(path), f"it lacks {', '.join(missing)}", "copy or distill it again")
@@ -147,8 +172,11 @@ def read_info(folder: Path) -> dict[str, Any]:
         raise InputError(str(path), "its decision, calibration or profiles are not JSON objects", "copy or distill it again")
     try:
         decision_from_json(info["decision"])
-    except (ValueError, KeyError) as error:
-        raise InputError(str(path), str(error)) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(str(path), f"its decision cannot be read: {error}", "copy or distill it again") from None
+    rate = info.get("error_rate")
+    if rate is not None and (type(rate) not in (int, float) or not 0 < rate < 1):
+        raise InputError(str(path), f'"error_rate" is {rate!r:.80}', "it must be a share between 0 and 1, or null")
     return info
 
 

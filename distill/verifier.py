@@ -47,7 +47,7 @@ class Verifier(Critic):
     def origin(self) -> str:
         """What the decision was chosen on, as text."""
         if self.profile is not None:
-            return f"calibrated on {self.info['profiles'][self.profile]['data']}"
+            return f"calibrated on {self.info['profiles'][self.profile].get('data') or 'solutions without a name'}"
         return str(self.info.get("decision", {}).get("data", "a default"))
 
     @property

@@ -26,6 +26,10 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Compare F1 with the predictions that an earlier run wrote with --save.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a fixed sample of N solutions per subset.")] = None,
+    threshold_from: Annotated[
+        str | None,
+        typer.Option(metavar="BENCH[#SUBSET]", help="Choose the threshold on this subset, such as processbench:DIR#gsm8k."),
+    ] = None,
     *,
     settings: EvaluationSettings,
     judging: JudgeOptions,
@@ -35,12 +39,12 @@ def evaluate(
     Reads the benchmarks (BENCH); gold labels, answers and notes are hidden from the critic. Prints a table with confidence
     intervals; writes JSON (-o) and predictions (--save) on request.
 
-    A judge's first errors come from its verdicts, a verifier's from the threshold chosen on its dev split. --threshold and
+    A judge's first errors come from its verdicts, a verifier's from its own decision. --threshold, --threshold-from and
     --oracle-threshold change this.
 
     Example: critic-prm evaluate verifier processbench:data/ProcessBench
     """
-    from critic_prm.cli.running import run_with_progress
+    from critic_prm.cli.running import run_with_progress, say
     from critic_prm.cli.scoretable import print_comparison, print_evaluation
     from critic_prm.critics.open import open_critic
     from critic_prm.data.records.writing import RecordWriter, encode, write_records
@@ -48,18 +52,26 @@ def evaluate(
     from critic_prm.evaluate.benchmarks import headline_of, open_benchmark, read_benchmarks, sizes_of
     from critic_prm.evaluate.run import evaluate as evaluate_critic
     from critic_prm.evaluate.run import evaluation_to_json, read_predictions
+    from critic_prm.evaluate.threshold import open_threshold_source
     from critic_prm.metrics.scorecard import compare
 
     if judging.with_reference:
         raise UsageError("--with-reference cannot be used here: an evaluation hides the reference answer from the critic")
     parts = [part for spec in bench for part in open_benchmark(spec)]
     other = read_predictions(against) if against else None
+    source = open_threshold_source(threshold_from, limit) if threshold_from else None
     opened, benchmark, workers = open_critic(critic, judging), read_benchmarks(parts, limit), judging.max_connections
     with RecordWriter(save) if save else nullcontext() as sink:
         each = sink.write if sink is not None else None
         result = run_with_progress(
-            opened, lambda tally: evaluate_critic(opened, benchmark, settings, workers=workers, tally=tally, each=each)
+            opened,
+            lambda tally: evaluate_critic(
+                opened, benchmark, settings, workers=workers, tally=tally, each=each, threshold_from=source
+            ),
         )
+    if result.scores.threshold_from == "verdicts":  # what the critic says about its own decision
+        for line in result.messages:
+            say(line)
     row = evaluation_to_json(result)
     comparison = None
     if other:

@@ -77,7 +77,7 @@ def rank(
     if options.escalate and options.floor is None:
         raise UsageError("--escalate needs --floor: the score below which a candidate is escalated")
     opened = None if options.critic is None else open_critic(options.critic, judging)
-    tally, grader = RunStats(), Grader()
+    tally, grader, stats = RunStats(), Grader(), () if opened is None else tuple(opened.stats)
     card: dict[str, Any] = {} if opened is None else dict(opened.card)
 
     async def run() -> Ranking:
@@ -92,7 +92,7 @@ def rank(
                 solutions = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, options.format))
                 workers = judging.max_connections
                 async with watched(tally, opened.client, opened.close):
-                    judged = predict(opened, solutions, samples=options.samples, workers=workers, tally=tally)
+                    judged = predict(opened, solutions, samples=options.samples, workers=workers, tally=tally, stats=stats)
                     rows = [(trajectory, label) async for _, trajectory, label in judged]
             groups = await library.group_candidates(rows, grader, settings.bound, (*AGGREGATIONS, settings.by))
             return library.rank(groups, settings)
@@ -100,7 +100,7 @@ def rank(
             await grader.close()
 
     ranking = signals.run(run())
-    messages = [line for stats in opened.stats for line in stats.lines()] if opened is not None else []
+    messages = [line for part in stats for line in part.lines()]
     for message in filter(None, (grader.note, *messages)):
         typer.echo(message, err=True)
     parts = {
@@ -127,7 +127,7 @@ def rank(
         **{name: {"problems": len(choices), "accuracy": _accuracy(choices)} for name, choices in parts.items()},
         "curves": {name: [asdict(point) for point in points] for name, points in ranking.curves.items()},
         "length": {name: asdict(length) for name, length in ranking.length.items()},
-        "run": tally.report(opened.client if opened is not None else None),
+        "run": tally.report(opened.client if opened is not None else None) | {part.name: part.report() for part in stats},
     }
     if options.as_json:
         typer.echo(encode(row), nl=False)

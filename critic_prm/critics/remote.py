@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from critic_prm.critics.open import open_critic
-from critic_prm.data.critic import Critic
+from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions, RayOptions
@@ -31,7 +31,7 @@ def connect(name: str, options: JudgeOptions) -> RemoteCritic:
 
     The critic is also opened in this process, for its name in label files and to report errors early.
     """
-    ray, own = options.cluster or RayOptions(), JudgeOptions(option=options.option)
+    ray, own = options.cluster or RayOptions(), JudgeOptions(option=options.option, profile=options.profile)
     pool = Pool(ray, partial(_open, name, own), Needs(gpus=ray.worker_gpus or 0.0))
     return RemoteCritic(open_critic(name, own), pool, AHEAD * ray.workers)
 
@@ -55,6 +55,10 @@ class RemoteCritic(Critic):
     @property
     def card(self) -> Mapping[str, Any]:
         return self.inner.card
+
+    @property
+    def stats(self) -> Sequence[CriticStats]:
+        return self.inner.stats
 
     async def judge(self, trajectories: Sequence[Trajectory], sample: int = 0) -> list[Judgement]:
         for _ in range(TRIES):

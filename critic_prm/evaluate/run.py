@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from critic_prm.data import Critic, Label, Trajectory, blind, label_row, read_labels
-from critic_prm.errors import InputError
+from critic_prm.data.critic import CriticStats
+from critic_prm.errors import InputError, UsageError
 from critic_prm.evaluate.settings import EvaluationSettings
+from critic_prm.evaluate.threshold import ChosenThreshold, ThresholdSource, choose, key_of
+from critic_prm.evaluate.threshold import Key as SolutionKey
 from critic_prm.label.progress import RunStats
 from critic_prm.label.run import label
 from critic_prm.metrics.scorecard import Case, Scorecard, case_of, has_gold, score
@@ -30,7 +34,11 @@ class Evaluation:
     without_gold: int
     """Number of solutions that were not judged because they have no gold label."""
     run: Mapping[str, Any] = field(default_factory=dict)
-    """Counts of judgements, tokens and cost, null where unknown."""
+    """Counts of judgements, tokens and cost, null where unknown, and the critic's own statistics."""
+    chosen: ChosenThreshold | None = None
+    """The threshold that was chosen on a subset of a benchmark, if one was."""
+    messages: Sequence[str] = ()
+    """Lines of the critic's own statistics, such as a warning that a verifier should be calibrated."""
 
     @property
     def threshold(self) -> str:
@@ -42,6 +50,8 @@ class Evaluation:
             chosen = self.card.get("threshold_chosen", True)
             origin = self.card.get("threshold_from") if chosen else "a default, because there was no data to choose it on"
             return f"the verifier's own rule, {self.card.get('rule', 'first-below')}, with threshold {own:.4g} ({origin})"
+        if self.chosen is not None:
+            return f"threshold {self.chosen.value:.4g}, chosen on {self.chosen.source} ({self.chosen.solutions:,} solutions)"
         origin = (
             "given by hand" if scores.threshold_from == "given" else "chosen on these very solutions, so F1 is an upper bound"
         )
@@ -59,20 +69,39 @@ async def predict(
     samples: int = 1,
     workers: int = 64,
     tally: RunStats | None = None,
+    stats: Sequence[CriticStats] = (),
+    judged: Mapping[SolutionKey, Label] = MappingProxyType({}),
 ) -> AsyncIterator[tuple[Key, Trajectory, Label]]:
-    """Yield (key, solution with gold, label) in order, and count the labels in `tally`. The critic sees the solutions without
-    their gold labels. The key is any value that belongs to a solution, such as its subset."""
-    pending: deque[tuple[Key, Trajectory]] = deque()
+    """Yield (key, solution with gold, label) in order. The critic sees the solutions without their gold labels. The key is any
+    value that belongs to a solution, such as its subset.
+
+    New labels are counted in `tally`, and all labels in `stats`. `judged` has labels by `key_of`, which are not asked for
+    again.
+    """
+    pending: deque[tuple[Key, Trajectory, Label | None]] = deque()
 
     def blinded() -> Iterator[Trajectory]:
         for key, trajectory in solutions:
-            pending.append((key, trajectory))
-            yield blind(trajectory)
+            pending.append((key, trajectory, judged.get(key_of(trajectory)) if judged else None))
+            if pending[-1][2] is None:
+                yield blind(trajectory)
 
-    async for _, labelled in label(blinded(), critic, samples=samples, workers=workers):
-        if tally is not None:
-            tally.add(labelled)
-        key, trajectory = pending.popleft()
+    async def labels() -> AsyncIterator[tuple[Key, Trajectory, Label]]:
+        async for _, labelled in label(blinded(), critic, samples=samples, workers=workers):
+            if tally is not None:
+                tally.add(labelled)
+            new = False
+            while not new:
+                key, trajectory, known = pending.popleft()
+                new = known is None
+                yield key, trajectory, labelled if known is None else known
+        for key, trajectory, known in pending:
+            assert known is not None
+            yield key, trajectory, known
+
+    async for key, trajectory, labelled in labels():
+        for account in stats:
+            account.add(labelled)
         yield key, trajectory, labelled
 
 
@@ -84,15 +113,27 @@ async def evaluate(
     workers: int = 64,
     tally: RunStats | None = None,
     each: Callable[[Mapping[str, Any]], None] | None = None,
+    threshold_from: ThresholdSource | None = None,
 ) -> Evaluation:
     """Judge solutions with gold labels, given as (subset, trajectory), and score the critic.
 
-    First errors are the critic's own verdicts (for a verifier: with the threshold from its dev split), unless the settings have
-    a threshold on its P(correct), or select the best threshold on these solutions. `each` is called with a label-file row per
-    solution, with its subset under "benchmark". An unusable judgement counts as wrong. Raises InputError if no solution has a
-    gold label, and whatever stops the critic (ConfigError, BudgetError).
+    First errors are the critic's own verdicts (for a verifier: by its decision), unless the settings have a threshold on its
+    P(correct), or select the best threshold on these solutions, or `threshold_from` has solutions to choose it on; those that
+    are also in the benchmark are judged once. `each` is called with a label-file row per solution, with its subset under
+    "benchmark". An unusable judgement counts as wrong. Raises InputError if no solution has a gold label, UsageError for
+    contradictory options, and whatever stops the critic (ConfigError, BudgetError).
     """
-    tally, card = tally or RunStats(), dict(critic.card)
+    if threshold_from is not None and (settings.threshold is not None or settings.oracle_threshold):
+        raise UsageError("--threshold-from, --threshold and --oracle-threshold exclude each other; give one")
+    tally, card, stats = tally or RunStats(), dict(critic.card), tuple(critic.stats)
+    chosen, judged = None, dict[SolutionKey, Label]()
+    if threshold_from is not None:
+        examples: dict[str, list[Case]] = {}
+        rows = predict(critic, threshold_from.solutions, samples=settings.samples, workers=workers, tally=tally)
+        async for subset, trajectory, labelled in rows:
+            judged[key_of(trajectory)] = labelled
+            examples.setdefault(subset, []).append(case_of(trajectory, labelled))
+        chosen = choose(threshold_from, examples)
     cases: dict[str, list[Case]] = {}
     without_gold = 0
 
@@ -104,7 +145,9 @@ async def evaluate(
             else:
                 without_gold += 1
 
-    predictions = predict(critic, with_gold(), samples=settings.samples, workers=workers, tally=tally)
+    predictions = predict(
+        critic, with_gold(), samples=settings.samples, workers=workers, tally=tally, stats=stats, judged=judged
+    )
     async for subset, trajectory, labelled in predictions:
         cases.setdefault(subset, []).append(case_of(trajectory, labelled))
         if each is not None:
@@ -115,14 +158,18 @@ async def evaluate(
         )
     scores = score(
         cases,
-        threshold=settings.threshold,
+        threshold=settings.threshold if chosen is None else chosen.value,
         own=card.get("threshold"),
         oracle=settings.oracle_threshold,
         replicates=settings.resamples,
         seed=settings.seed,
     )
+    if chosen is not None:
+        scores = replace(scores, threshold_from="benchmark")
     samples = settings.samples if critic.stochastic else 1
-    return Evaluation(card, scores, cases, samples, without_gold, tally.report(critic.client))
+    run = {**tally.report(critic.client), **{part.name: part.report() for part in stats}}
+    messages = [line for part in stats for line in part.lines()]
+    return Evaluation(card, scores, cases, samples, without_gold, run, chosen, messages)
 
 
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
@@ -131,7 +178,12 @@ def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "critic": dict(evaluation.card),
         "samples": evaluation.samples,
-        "threshold": {"value": scores.threshold, "from": scores.threshold_from, "words": evaluation.threshold},
+        "threshold": {
+            "value": scores.threshold,
+            "from": scores.threshold_from,
+            "words": evaluation.threshold,
+            **({} if evaluation.chosen is None else {"chosen": asdict(evaluation.chosen)}),
+        },
         "intervals": {
             "level": 0.95,
             "method": "cluster bootstrap by problem",

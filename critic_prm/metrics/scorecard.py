@@ -45,7 +45,10 @@ from critic_prm.metrics.scores import (
     prm_score_of,
 )
 
-ThresholdFrom = Literal["verdicts", "given", "oracle"]
+ThresholdFrom = Literal["verdicts", "given", "benchmark", "oracle"]
+"""How first errors are determined: by the critic's verdicts, or by a threshold that was given, chosen on a subset of a
+benchmark, or chosen on the very solutions that are scored."""
+
 UNDECIDED = "undecided"
 """The status of a label that was read but has no first error: its judgements tie or left out steps."""
 
