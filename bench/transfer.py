@@ -110,7 +110,7 @@ def one_seed(
             predictions, report = (work / test.stem / f"{profile}.{kind}" for kind in ("jsonl", "json"))
             if not report.exists():
                 command("evaluate", verifier, rest, "--profile", profile, "--save", predictions, "-o", report, "--overwrite")
-            rows[profile] = json.loads(report.read_text())["mean"]
+            rows[profile] = json.loads(report.read_text())[0]["mean"]
         results["AUROC"].append(rows["none"]["auroc"]["value"])
         results["decision"].append(100 * rows["none"]["f1"]["value"])
         results["calibrated"].append(100 * rows[test.stem]["f1"]["value"])
