@@ -15,7 +15,19 @@ from critic_prm.option import Option
 
 PolicyOptions = Annotated[
     JudgeOptions,
-    Fields(without=("style", "logprobs", "follow_ups", "force", "think_rounds", "schema", "with_reference", "image_root")),
+    Fields(
+        without=(
+            "style",
+            "profile",
+            "logprobs",
+            "follow_ups",
+            "force",
+            "think_rounds",
+            "schema",
+            "with_reference",
+            "image_root",
+        )
+    ),
 ]
 """The options of a policy: those of a judge that do not concern verdicts."""
 
