@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from critic_prm.errors import InputError, UsageError
+from critic_prm.option import Option
 from distill.calibration import Floats, logit, sigmoid
 from distill.data import Row, TrainingSet, labelled
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
@@ -37,6 +38,12 @@ STATES_PENALTY, SURPRISE_PENALTY = 1e-3, 1e-2
 DEPTH = 0.6
 """Share of the layers after which hidden states are taken; chosen in the same way."""
 
+STATES_SHARE = 0.5
+"""Weight of the states' log odds where there are those of surprise, whose weight is 1; chosen in the same way."""
+
+VOCABULARY = 2048
+"""Number of tokens over which predictions are normalized; chosen in the same way."""
+
 USUAL = 3.0
 """Number of virtual earlier steps with the mean log odds that every solution starts with; chosen in the same way."""
 
@@ -45,13 +52,18 @@ USUAL = 3.0
 class Hybrid(Student):
     """A hybrid student over a frozen causal language model (a hub name or a local folder). See `Student`.
 
-    `sources` are shell patterns that select the sources of the training set that the base reads; the linear part learns from
-    all sources. Of `settings`, only text, dtype and device apply.
+    `sources`, `vocabulary` and `layers` are described in `Options`. Of `settings`, only text, dtype and device apply.
     """
 
     base: str
     settings: TrainingSettings = field(default_factory=TrainingSettings)
     sources: tuple[str, ...] = ("*",)
+    vocabulary: int = VOCABULARY
+    layers: int | None = None
+
+    @property
+    def leaves_out_cheaply(self) -> bool:
+        return True
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
         """Fit the linear student and the probes to `data.train`. `work` stores the features of a run to resume.
@@ -59,67 +71,90 @@ class Hybrid(Student):
         Raises ConfigError if torch or the requested device is missing, InputError for a base that cannot be read and for
         sources without usable labels, and UsageError in a distributed run.
         """
+        return self._train(data, None, seed, say, work)
+
+    def train_leaving_out(
+        self,
+        data: TrainingSet,
+        groups: NDArray[np.int64],
+        *,
+        seed: int,
+        say: Callable[[str], None],
+        work: Path | None = None,
+    ) -> Trained:
+        """Also fit linear student and probes without each group, on features that are read once. See `Student` and `train`.
+
+        The solutions are read whole, since decisions look at steps after the first error, too. Those of other sources than
+        `sources` get no scores (NaN).
+        """
+        return self._train(data, groups, seed, say, work)
+
+    def _train(
+        self, data: TrainingSet, groups: NDArray[np.int64] | None, seed: int, say: Callable[[str], None], work: Path | None
+    ) -> Trained:
         from distill.students.transformer import require_torch
 
         require_torch()
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UsageError("the hybrid student trains in one process; start it without torchrun")
         started = time.monotonic()
-        rows = [_truncate(row) for row in data.train if row.weight > 0 and any(fnmatch(row.source, p) for p in self.sources)]
-        classes = {label >= 0.5 for _, _, label, _ in labelled(rows)}
-        if len(classes) < 2:
+        used = [at for at, row in enumerate(data.train) if row.weight > 0 and any(fnmatch(row.source, p) for p in self.sources)]
+        rows = [data.train[at] if groups is not None else _truncate(data.train[at]) for at in used]
+        if not _has_both_classes(rows):
             raise InputError(
                 f"{data.folder}/train.jsonl",
                 f"its {len(rows)} solutions from {', '.join(self.sources)} have no correct steps or no incorrect ones",
                 "name other sources",
             )
-        reader = open_reader(self.base, self.settings)
+        items = [(row.problem, row.steps) for row in rows]
+        reader = open_reader(self.base, self.settings, self.layers)
+        if reader.surprise and self.vocabulary:
+            reader = replace(reader, vocabulary=frequent_tokens(reader, items, self.vocabulary))
         say(f"{self.base} reads {len(rows)} of {len(data.train)} solutions")
-        identity = json.dumps([data.fingerprint, self.base, self.sources, asdict(self.settings)])
+        identity = json.dumps(
+            [data.fingerprint, self.base, self.sources, self.vocabulary, self.layers, groups is None, asdict(self.settings)]
+        )
         run = hashlib.sha256(identity.encode()).hexdigest()
-        views = _read_in_chunks(reader, [(row.problem, row.steps) for row in rows], run[:16], work, say)
+        views = _read_in_chunks(reader, items, run[:16], work, say)
         say("probes")
-        states, surprise, usual, steps = _fit(rows, views)
-        plain = linear.train(data, seed=seed, say=say).scorer
-        assert isinstance(plain, linear.LinearScorer)
+        probes, steps = _fit(rows, views)
+        plain = linear.train(data, seed=seed, say=say, groups=groups)
+        assert isinstance(plain.scorer, linear.LinearScorer)
+        left_out: list[Floats] = []
+        if groups is not None:
+            say("probes without each kind of data")
+            left_out = _left_out(rows, views, groups[used], [plain.left_out[at] for at in used])
+            scored = dict(zip(used, left_out, strict=True))
+            left_out = [scored.get(at, np.full(len(row.steps), np.nan)) for at, row in enumerate(data.train)]
         summary = {
             "solutions_read": len(rows),
             "seconds": round(time.monotonic() - started, 1),
-            "settings": {"sources": list(self.sources), "depth": DEPTH, **asdict(self.settings.resolved())},
+            "settings": {
+                "sources": list(self.sources),
+                "layers": int(reader.model.config.num_hidden_layers),
+                "depth": reader.depth,
+                "vocabulary": 0 if reader.vocabulary is None else len(reader.vocabulary),
+                **asdict(self.settings.resolved()),
+            },
         }
-        scorer = HybridScorer(plain, reader, states, surprise, usual, _stored(reader, self.settings))
-        return Trained(scorer, "hybrid", len(data.train), steps, self.base, summary)
+        scorer = HybridScorer(plain.scorer, reader, probes, _stored(reader, self.settings))
+        return Trained(scorer, "hybrid", len(data.train), steps, self.base, summary, left_out=left_out)
 
 
 @dataclass(frozen=True, slots=True)
 class HybridScorer(Scorer):
-    """A linear scorer, a frozen language model, and one probe each for its states and its surprise features; see `Scorer`.
-
-    The probes' log odds of a step are taken relative to those of the earlier steps of the same solution, because how surprising
-    a text is depends mainly on its writer and subject. `usual` is the mean log odds of the probes. For a step beyond the
-    model's context, the probes contribute `usual`, so only the linear part varies.
-    """
+    """A linear scorer, a frozen language model, and the probes on its features; see `Scorer` and `Probes`."""
 
     linear: linear.LinearScorer
     reader: FrozenLM
-    states: Probe
-    surprise: Probe
-    usual: float
+    probes: Probes
     stored: dict[str, Any]
     batch: int = 64
     causal: bool = True
 
     def score(self, items: Sequence[Item]) -> list[Floats]:
         plain = self.linear.score(items)
-        return [sigmoid((logit(p) + self._read(view)) / 3) for p, view in zip(plain, self.reader.read(items), strict=True)]
-
-    def _read(self, view: StepFeatures) -> Floats:
-        out = np.full(len(view.states), self.usual)
-        read = ~np.isnan(view.states[:, 0])
-        log_odds = _probe_log_odds(self.states, self.surprise, StepFeatures(view.states[read], view.surprise[read]))
-        before = np.concatenate([[0.0], np.cumsum(log_odds)[:-1]]) if len(log_odds) else log_odds
-        out[read] += log_odds - (USUAL * self.usual + before) / (USUAL + np.arange(len(log_odds)))
-        return out
+        return [_combined(p, self.probes, view) for p, view in zip(plain, self.reader.read(items), strict=True)]
 
     def save(self, folder: Path) -> None:
         from safetensors import SafetensorError
@@ -127,9 +162,9 @@ class HybridScorer(Scorer):
 
         from distill.training.network import quiet
 
-        arrays = {f"states.{name}": array for name, array in self.states.arrays().items()}
-        arrays |= {f"surprise.{name}": array for name, array in self.surprise.arrays().items()}
-        arrays["usual"] = np.array([self.usual])
+        arrays = self.probes.arrays()
+        if self.reader.vocabulary is not None:
+            arrays["vocabulary"] = self.reader.vocabulary
         self.linear.save(folder)
         try:
             save_file(arrays, folder / FILE, metadata={"hybrid": json.dumps(self.stored)})
@@ -153,19 +188,20 @@ def load(folder: Path, loading: LoadOptions = DEFAULT) -> HybridScorer:
             arrays: dict[str, NDArray[Any]] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{FILE}: {error}") from None
-    states, surprise = (
-        probe_from_arrays({n.removeprefix(part): a for n, a in arrays.items() if n.startswith(part)})
-        for part in ("states.", "surprise.")
-    )
+    probes = probes_from_arrays(arrays)
     try:
-        reader = open_reader(str(folder), TrainingSettings(**stored))
+        reader = open_reader(str(folder), TrainingSettings(**stored), states_only=probes.surprise is None)
     except InputError as error:
         raise ValueError(str(error)) from None
-    return HybridScorer(linear.load(folder), reader, states, surprise, float(arrays["usual"][0]), stored)
+    reader = replace(reader, vocabulary=arrays.get("vocabulary"))
+    return HybridScorer(linear.load(folder), reader, probes, stored)
 
 
-def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
-    """Open the base as a frozen model. Raises InputError if it cannot be opened or is not a causal language model."""
+def open_reader(base: str, settings: TrainingSettings, layers: int | None = None, states_only: bool = False) -> FrozenLM:
+    """Open the base, or its first `layers`, as a frozen model. States of a part, or with `states_only`, are its last ones.
+
+    Raises InputError if it cannot be opened or is not a causal language model.
+    """
     from transformers import AutoModelForCausalLM
 
     from distill.students.frozen_lm import make_reader
@@ -181,6 +217,7 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
                 output_loading_info=True,
                 trust_remote_code=False,
                 use_safetensors=True,
+                **({} if layers is None else {"num_hidden_layers": layers}),
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it cannot be opened as a causal language model: {first_line(error)}", FIX) from None
@@ -191,7 +228,17 @@ def open_reader(base: str, settings: TrainingSettings) -> FrozenLM:
             f"as a causal language model its weights lack {', '.join(sorted(report['missing_keys'])[:3])}",
             "the hybrid student needs a base that writes text",
         )
-    return make_reader(model.to(device), encoder_for(open_tokenizer(base), model.config, True, settings), DEPTH)
+    states_only = states_only or layers is not None
+    encoder = encoder_for(open_tokenizer(base), model.config, True, settings)
+    return replace(make_reader(model.to(device), encoder, 1.0 if states_only else DEPTH), surprise=not states_only)
+
+
+def frequent_tokens(reader: FrozenLM, items: Sequence[Item], size: int) -> NDArray[np.int32]:
+    """Return the ids of the `size` most frequent tokens of the items, ascending; the lower id first among equals."""
+    ids = np.concatenate([encoded.ids for encoded in reader.encoder.encode_many(items)])
+    count = np.bincount(ids)
+    order = np.lexsort((np.arange(len(count)), -count))[:size]
+    return np.sort(order[count[order] > 0]).astype(np.int32)
 
 
 def _stored(reader: FrozenLM, settings: TrainingSettings) -> dict[str, Any]:
@@ -219,13 +266,32 @@ def _compress(surprise: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def _probe_log_odds(states: Probe, surprise: Probe, view: StepFeatures) -> Floats:
-    """Return the sum of both probes' log odds."""
-    return states.log_odds(view.states) + surprise.log_odds(_compress(view.surprise))
+def _has_both_classes(rows: Sequence[Row]) -> bool:
+    return len({label >= 0.5 for _, _, label, _ in labelled(rows)}) == 2
 
 
-def _fit(rows: Sequence[Row], views: Sequence[StepFeatures]) -> tuple[Probe, Probe, float, int]:
-    """Fit both probes. Returns them, the mean of their summed log odds, and the number of steps they were fitted on.
+def _combined(plain: Floats, probes: Probes, view: StepFeatures) -> Floats:
+    """Combine the linear student's P(correct) with the probes' log odds. The divisor only keeps scores from the extremes."""
+    return sigmoid((logit(plain) + probes.relative(view)) / 3)
+
+
+def _left_out(
+    rows: Sequence[Row], views: Sequence[StepFeatures], groups: NDArray[np.int64], plain: Sequence[Floats]
+) -> list[Floats]:
+    """Return the scores of every row by probes fitted without its group, from the linear scores `plain` of the same kind."""
+    out = [np.full(len(row.steps), np.nan) for row in rows]
+    for group in np.unique(groups):
+        kept, held = np.flatnonzero(groups != group), np.flatnonzero(groups == group)
+        if not _has_both_classes([rows[at] for at in kept]):
+            continue
+        probes, _ = _fit([rows[at] for at in kept], [views[at] for at in kept])
+        for at in held:
+            out[at] = _combined(plain[at], probes, views[at])
+    return out
+
+
+def _fit(rows: Sequence[Row], views: Sequence[StepFeatures]) -> tuple[Probes, int]:
+    """Fit the probes. Returns them and the number of steps they were fitted on.
 
     Each source is weighted by the square root of its number of steps, so that a large source does not dominate.
     """
@@ -235,9 +301,11 @@ def _fit(rows: Sequence[Row], views: Sequence[StepFeatures]) -> tuple[Probe, Pro
     y = np.array([y for _, _, y, _ in places])
     w = np.array([w for *_, w in places]) * share
     used = StepFeatures(*(np.stack([getattr(views[r], part)[s] for r, s, _, _ in places]) for part in ("states", "surprise")))
-    states = fit_probe(*linear.soft(used.states, y, w), STATES_PENALTY)
-    surprise = fit_probe(*linear.soft(_compress(used.surprise), y, w), SURPRISE_PENALTY)
-    return states, surprise, float(np.average(_probe_log_odds(states, surprise, used), weights=w)), len(places)
+    states, surprise = fit_probe(*linear.soft(used.states, y, w), STATES_PENALTY), None
+    if not np.isnan(used.surprise).all():
+        surprise = fit_probe(*linear.soft(_compress(used.surprise), y, w), SURPRISE_PENALTY)
+        states = states.scaled(STATES_SHARE)
+    return Probes(states, surprise, float(np.average(Probes(states, surprise, 0.0).log_odds(used), weights=w))), len(places)
 
 
 def _read_in_chunks(
@@ -289,6 +357,10 @@ class Probe:
         out: Floats = _standard(x, self.mean, self.scale) @ self.weights + self.intercept
         return out
 
+    def scaled(self, factor: float) -> Probe:
+        """Return a probe whose log odds are `factor` times as large."""
+        return replace(self, weights=factor * self.weights, intercept=factor * self.intercept)
+
     def arrays(self) -> dict[str, Floats]:
         """Return the arrays to store: the inverse of `probe_from_arrays`."""
         return {"mean": self.mean, "scale": self.scale, "weights": self.weights, "intercept": np.array([self.intercept])}
@@ -315,6 +387,47 @@ def probe_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Probe:
     return Probe(mean, scale, weights, float(arrays["intercept"][0]))
 
 
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """A probe for the states, one for the surprise (None if that was not computed), and the mean of their summed log odds.
+
+    The log odds of a step are taken relative to those of the earlier steps of the same solution, because how surprising a text
+    is depends mainly on its writer and subject. A step beyond the model's context gets `usual`, so only the linear part varies.
+    """
+
+    states: Probe
+    surprise: Probe | None
+    usual: float
+
+    def log_odds(self, view: StepFeatures) -> Floats:
+        """Return the sum of both probes' log odds."""
+        states = self.states.log_odds(view.states)
+        return states if self.surprise is None else states + self.surprise.log_odds(_compress(view.surprise))
+
+    def relative(self, view: StepFeatures) -> Floats:
+        """Return the log odds relative to earlier steps."""
+        out = np.full(len(view.states), self.usual)
+        read = ~np.isnan(view.states[:, 0])
+        log_odds = self.log_odds(StepFeatures(view.states[read], view.surprise[read]))
+        before = np.concatenate([[0.0], np.cumsum(log_odds)[:-1]]) if len(log_odds) else log_odds
+        out[read] += log_odds - (USUAL * self.usual + before) / (USUAL + np.arange(len(log_odds)))
+        return out
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays to store: the inverse of `probes_from_arrays`."""
+        parts = {"states": self.states, "surprise": self.surprise}
+        arrays = {f"{part}.{name}": array for part, probe in parts.items() if probe for name, array in probe.arrays().items()}
+        return {**arrays, "usual": np.array([self.usual])}
+
+
+def probes_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Probes:
+    """Rebuild the probes. Raises KeyError or ValueError if the arrays do not describe any."""
+    states, surprise = (
+        {n.removeprefix(part): a for n, a in arrays.items() if n.startswith(part)} for part in ("states.", "surprise.")
+    )
+    return Probes(probe_from_arrays(states), probe_from_arrays(surprise) if surprise else None, float(arrays["usual"][0]))
+
+
 def _standard(x: NDArray[Any], mean: Floats, scale: Floats) -> Floats:
     return np.clip(np.nan_to_num((x - mean) / scale, nan=0.0, posinf=REACH, neginf=-REACH), -REACH, REACH)
 
@@ -325,10 +438,14 @@ class Options:
 
     sources: tuple[str, ...] = ("*",)
     """Shell patterns of the sources of the training set that the base reads, with commas."""
+    vocabulary: Annotated[int, Option(min=0)] = VOCABULARY
+    """Number of the most frequent tokens over which the base's predictions are normalized, 0 for all: fewer are faster."""
+    layers: Annotated[int | None, Option(min=1)] = None
+    """Read only the first layers of the base, without its predictions: faster, but the scores are worse."""
 
 
 STUDENT = StudentType(
-    make=lambda base, settings, options: Hybrid(base, settings, options.sources),
+    make=lambda base, settings, options: Hybrid(base, settings, options.sources, options.vocabulary, options.layers),
     load=load,
     settings=("layout", "chat_template", "max_length", "dtype", "device"),
 )

@@ -156,7 +156,7 @@ def test_steps_beyond_the_context_are_left_to_the_linear_part(base: Path, folder
     whole, cut = scorer.score([ITEM])[0], short.score([ITEM])[0]
     assert whole[0] == pytest.approx(cut[0], abs=1e-6)
     plain = scorer.linear.score([ITEM])[0][3]
-    z = np.log(plain / (1 - plain)) + scorer.usual
+    z = np.log(plain / (1 - plain)) + scorer.probes.usual
     assert cut[3] == pytest.approx(1 / (1 + np.exp(-z / 3)), abs=1e-6)
 
 
@@ -221,11 +221,11 @@ def test_what_a_step_looks_like_counts_against_the_steps_before_it(folder: Path)
     scorer = load_verifier(folder).scorer
     assert isinstance(scorer, hybrid.HybridScorer)
     view = scorer.reader.read([ITEM])[0]
-    said = hybrid._probe_log_odds(scorer.states, scorer.surprise, view)
+    said = scorer.probes.log_odds(view)
     plain = scorer.linear.score([ITEM])[0]
     z = np.log(plain / (1 - plain))
-    first = z[0] + scorer.usual + said[0] - scorer.usual
-    third = z[2] + scorer.usual + said[2] - (3 * scorer.usual + said[0] + said[1]) / 5
+    first = z[0] + scorer.probes.usual + said[0] - scorer.probes.usual
+    third = z[2] + scorer.probes.usual + said[2] - (3 * scorer.probes.usual + said[0] + said[1]) / 5
     np.testing.assert_allclose(scorer.score([ITEM])[0][[0, 2]], 1 / (1 + np.exp(-np.array([first, third]) / 3)), atol=1e-9)
 
 
