@@ -217,7 +217,6 @@ def open_reader(base: str, settings: TrainingSettings, layers: int | None = None
                 output_loading_info=True,
                 trust_remote_code=False,
                 use_safetensors=True,
-                **({} if layers is None else {"num_hidden_layers": layers}),
             )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise InputError(base, f"it cannot be opened as a causal language model: {first_line(error)}", FIX) from None
@@ -228,9 +227,24 @@ def open_reader(base: str, settings: TrainingSettings, layers: int | None = None
             f"as a causal language model its weights lack {', '.join(sorted(report['missing_keys'])[:3])}",
             "the hybrid student needs a base that writes text",
         )
+    if layers is not None:
+        _keep_first(model, base, layers)
     states_only = states_only or layers is not None
     encoder = encoder_for(open_tokenizer(base), model.config, True, settings)
     return replace(make_reader(model.to(device), encoder, 1.0 if states_only else DEPTH), surprise=not states_only)
+
+
+def _keep_first(model: Any, base: str, layers: int) -> None:
+    """Remove the layers after the first `layers`. Raises InputError if there are fewer."""
+    config, total = model.config, model.config.num_hidden_layers
+    stacks = [stack for stack in model.base_model.children() if type(stack).__name__ == "ModuleList" and len(stack) == total]
+    if layers > total or not stacks:
+        raise InputError(base, f"{layers} of its {total} layers cannot be read alone", "leave --option layers out, or lower it")
+    for stack in stacks:
+        del stack[layers:]
+    if kinds := vars(config).get("layer_types"):
+        config.layer_types = kinds[:layers]
+    config.num_hidden_layers = layers
 
 
 def frequent_tokens(reader: FrozenLM, items: Sequence[Item], size: int) -> NDArray[np.int32]:
