@@ -131,7 +131,7 @@ class Hybrid(Student):
             "seconds": round(time.monotonic() - started, 1),
             "settings": {
                 "sources": list(self.sources),
-                "layers": int(reader.model.config.num_hidden_layers),
+                "layers_read": int(reader.model.config.num_hidden_layers),
                 "depth": reader.depth,
                 "vocabulary": 0 if reader.vocabulary is None else len(reader.vocabulary),
                 **asdict(self.settings.resolved()),
@@ -295,7 +295,7 @@ def _left_out(
     """Return the scores of every row by probes fitted without its group, from the linear scores `plain` of the same kind."""
     out = [np.full(len(row.steps), np.nan) for row in rows]
     for group in np.unique(groups):
-        kept, held = np.flatnonzero(groups != group), np.flatnonzero(groups == group)
+        kept, held = np.flatnonzero(groups != group).tolist(), np.flatnonzero(groups == group).tolist()
         if not _has_both_classes([rows[at] for at in kept]):
             continue
         probes, _ = _fit([rows[at] for at in kept], [views[at] for at in kept])

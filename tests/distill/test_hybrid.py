@@ -115,7 +115,41 @@ def test_surprise_is_that_of_the_plain_model(base: Path) -> None:
     np.testing.assert_allclose(view.states[1, size:], state[begin : end + 1].mean(0), atol=1e-5)
 
 
-def test_company_order_and_later_steps_change_nothing(folder: Path) -> None:
+def test_predictions_are_over_the_vocabulary_and_the_actual_token(base: Path) -> None:
+    import torch
+
+    reader = hybrid.open_reader(str(base), TrainingSettings(dtype="fp32"))
+    vocabulary = hybrid.frequent_tokens(reader, [ITEM], 12)
+    head = replace(reader, vocabulary=vocabulary)._head()
+    before = torch.from_numpy(np.random.default_rng(0).normal(size=(7, head.weight.shape[1])).astype(np.float32))
+    tokens = torch.tensor([*vocabulary[:3].tolist(), 0, 1, 2, 3])
+    assert not {0, 1, 2, 3} <= set(vocabulary.tolist())
+    with torch.inference_mode():
+        logits, statistics = before @ head.layer.weight.T, head.token_statistics(before, tokens)
+    for row, (token, found) in enumerate(zip(tokens.tolist(), statistics, strict=True)):
+        ids = sorted({*vocabulary.tolist(), token})
+        logp = torch.log_softmax(logits[row, ids], -1)
+        entropy, highest = -(logp.exp() * logp).sum(), logp.max()
+        np.testing.assert_allclose(found, [logp[ids.index(token)], entropy, highest], atol=1e-5)
+
+
+def test_frequent_tokens_are_counted_and_equals_go_by_id(base: Path) -> None:
+    reader = hybrid.open_reader(str(base), TrainingSettings(dtype="fp32"))
+    ids = reader.encoder.encode(*ITEM).ids.tolist()
+    found = hybrid.frequent_tokens(reader, [ITEM], 5).tolist()
+    assert found == sorted(sorted(set(ids), key=lambda i: (-ids.count(i), i))[:5])
+    assert hybrid.frequent_tokens(reader, [ITEM], 10**6).tolist() == sorted(set(ids))
+
+
+@pytest.mark.parametrize("options", [{}, {"vocabulary": 20}, {"vocabulary": 0}, {"layers": 1}])
+def test_company_order_and_later_steps_change_nothing(
+    base: Path, training_set: TrainingSet, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    student = Hybrid(str(base), TrainingSettings(dtype="fp32"), **options)
+    trained = student.train(training_set, seed=0, say=lambda line: None).scorer
+    folder = tmp_path / "v"
+    distill(training_set, folder, student=student, leave_out=0)
+    np.testing.assert_allclose(load_verifier(folder).scorer.score([ITEM])[0], trained.score([ITEM])[0], atol=1e-6)
     verifier = load_verifier(folder)
     alone = known(verifier.score(*ITEM))
     others: list[Item] = [("Short.", ["1"]), ("Longer than that. " * 9, ["2 = 2"] * 7), ("Nothing.", [])]
@@ -182,6 +216,49 @@ def test_a_killed_run_does_not_read_again(
     assert plain == [20, 20, 20, 20]
     fresh = student.train(training_set, seed=0, say=lambda line: None).scorer
     np.testing.assert_array_equal(scorer.score([ITEM])[0], fresh.score([ITEM])[0])
+
+
+def test_first_layers_are_read_alone(base: Path, training_set: TrainingSet) -> None:
+    trained = Hybrid(str(base), TrainingSettings(dtype="fp32"), layers=1).train(training_set, seed=0, say=lambda line: None)
+    scorer = trained.scorer
+    assert isinstance(scorer, hybrid.HybridScorer)
+    assert scorer.probes.surprise is None
+    assert np.isnan(scorer.reader.read([ITEM])[0].surprise).all()
+    assert trained.summary["settings"]["layers_read"] == scorer.reader.depth == len(scorer.reader.model.base_model.layers) == 1
+    with pytest.raises(InputError, match="9 of its 2 layers"):
+        Hybrid(str(base), layers=9).train(training_set, seed=0, say=lambda line: None)
+
+
+def test_a_group_left_out_is_not_learned_from_and_everything_is_read_once(
+    base: Path, training_set: TrainingSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distill.students.frozen_lm import FrozenLM
+
+    groups, read, counts = np.arange(len(training_set.train)) % 3, FrozenLM.read, []
+
+    def counted(self: FrozenLM, items: Sequence[Item]) -> list[StepFeatures]:
+        counts.append(len(items))
+        return read(self, items)
+
+    def scores(data: TrainingSet) -> list[Any]:
+        student = Hybrid(str(base), TrainingSettings(dtype="fp32"), sources=("a",))
+        assert student.leaves_out_cheaply
+        return list(student.train_leaving_out(data, groups, seed=0, say=lambda line: None).left_out)
+
+    monkeypatch.setattr(FrozenLM, "read", counted)
+    rows = tuple(replace(row, source="b" if n == 4 else "a") for n, row in enumerate(training_set.train))
+    plain = scores(replace(training_set, train=rows))
+    assert sum(counts) == len(rows) - 1
+    assert [len(p) for p in plain] == [len(row.steps) for row in rows]
+    flipped = [
+        replace(row, labels=tuple(None if y is None else 1 - y for y in row.labels)) if group == 0 else row
+        for row, group in zip(rows, groups, strict=True)
+    ]
+    other = scores(replace(training_set, train=tuple(flipped)))
+    for at, group in enumerate(groups):
+        assert np.isnan(plain[at]).all() == (at == 4)
+        if at != 4:
+            assert np.allclose(plain[at], other[at], atol=1e-9) == (group == 0)
 
 
 def test_only_the_sources_named_are_read(base: Path, training_set: TrainingSet, tmp_path: Path) -> None:
