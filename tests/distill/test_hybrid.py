@@ -317,3 +317,26 @@ def test_dev_keeps_the_sources_that_are_read_and_a_difference_has_its_interval(t
     assert (found / "train.jsonl").read_text() == '{"source": "logs"}\n'
     row = np.concatenate([[0.03, 0.02, 0, 0], np.linspace(0, 0.08, 1001), np.linspace(-0.02, 0.06, 1001)])
     assert difference("mean", row).split(None, 1)[1] == "AUROC +0.030 [+0.002, +0.078]   F1 +2.0 [-1.8, +5.8]"
+
+
+def test_readings_are_kept_for_the_same_reader_and_text_only(base: Path, tmp_path: Path) -> None:
+    from bench.hybrid_seeds import keeping
+    from distill.students.frozen_lm import FrozenLM
+
+    asked: list[Item] = []
+
+    def read(self: FrozenLM, items: Sequence[Item]) -> list[StepFeatures]:
+        asked.extend(items)
+        return FrozenLM.read(self, items)
+
+    reader, kept = hybrid.open_reader(str(base), TrainingSettings(dtype="fp32")), keeping(read, tmp_path)
+    other: Item = (ITEM[0], ITEM[1][:2])
+    for _ in range(2):
+        views = kept(reader, [ITEM, other])
+        for view, plain in zip(views, reader.read([ITEM, other]), strict=True):
+            np.testing.assert_array_equal(view.states, plain.states)
+            np.testing.assert_array_equal(view.surprise, plain.surprise)
+    assert asked == [ITEM, other]
+    kept(replace(reader, vocabulary=np.arange(9, dtype=np.int32)), [ITEM])
+    kept(hybrid.open_reader(str(base), TrainingSettings(dtype="fp32"), 1), [ITEM])
+    assert asked == [ITEM, other, ITEM, ITEM]
