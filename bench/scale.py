@@ -1,7 +1,7 @@
 """Compute the tables of docs/scale.md from measured figures and published prices: python bench/scale.py [cache | paper]
 
 cache   store replies in a cache: rows per second and bytes per row as it grows (writes a file of some GB, then removes it)
-paper   cost and duration of a job with each backend, as in the tables of docs/scale.md
+paper   cost and duration of a job with each backend, of labels and of a student, as in the tables of docs/scale.md
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from critic_prm.engine.cache import Cache, Entry
+from critic_prm.label.estimate import BYTES_PER_TOKEN
 from critic_prm.providers.models import abilities
 from critic_prm.providers.provider import Usage
 
@@ -45,7 +46,22 @@ ROW_BYTES, ROWS = 5_700, 4_700
 
 TIERS = (("500 requests a minute", 500 / 60), ("10,000 requests a minute", 10_000 / 60), ("30,000 requests a minute", 500.0))
 
-DAY = 86_400
+PROMPT_BYTES, REPLY_BYTES = 2460, 708
+"""Mean size of a `stepwise` prompt about a solution of 6 steps, and of the reply of a strong judge without its thinking: 48
+recorded ones."""
+
+SOLUTION_BYTES, LABELLED_BYTES = 1248, 873
+"""Mean size of problem and steps over 6,181 solutions of 25 sources: all steps, which are scored, and those up to the first
+error, which are trained on."""
+
+GPU_FLOPS = 989e12
+"""bf16 operations per second of one H100 SXM without sparsity (published)."""
+UTILISATION = (0.2, 0.4)
+"""Share of GPU_FLOPS that is used, an assumption: this project has measured no training on a GPU."""
+EPOCHS = 3
+"""The default of `distill`."""
+
+DAY, HOUR = 86_400, 3600
 
 
 @dataclass(frozen=True)
@@ -57,11 +73,56 @@ class Job:
         return self.steps / STEPS
 
 
-def usd(provider: str, model: str, *, batch: bool = False) -> float | None:
+def usd(provider: str, model: str, *, batch: bool = False, usage: Usage = LABEL) -> float | None:
     """Of 1,000 labels, None where the table has no price."""
     prices = abilities(provider, model).prices
-    cost = None if prices is None else prices.cost(LABEL, batch=batch)
+    cost = None if prices is None else prices.cost(usage, batch=batch)
     return None if cost is None else 1000 * cost
+
+
+def tokens(size: float) -> float:
+    """Tokens of a text of `size` bytes, at the middle of the range that --dry-run assumes."""
+    return size / (sum(BYTES_PER_TOKEN) / 2)
+
+
+def judged() -> Usage:
+    """Tokens of one recorded judgement."""
+    return Usage(input=round(tokens(PROMPT_BYTES)), output=round(tokens(REPLY_BYTES)))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A transformer of the Qwen2.5 kind, by its published dimensions."""
+
+    name: str
+    layers: int
+    width: int
+    keys: int
+    """Width of the keys, and of the values: fewer heads than queries."""
+    inner: int
+    """Width inside the MLP."""
+
+    @property
+    def weights(self) -> int:
+        """Weights that a token is multiplied with: attention and MLP, no embeddings; a verifier has no language-model head."""
+        return self.layers * (2 * self.width**2 + 2 * self.width * self.keys + 3 * self.width * self.inner)
+
+
+NETWORKS = (Network("Qwen2.5-1.5B", 28, 1536, 256, 8960), Network("Qwen2.5-7B", 28, 3584, 512, 18944))
+
+
+def training_flops(weights: int, solutions: float) -> float:
+    """6ND: forward 2, backward 4 per weight and token. Attention to earlier tokens, 1 to 2% for so short texts, is left out."""
+    return 6 * weights * solutions * tokens(LABELLED_BYTES) * EPOCHS
+
+
+def scoring_flops(weights: int, solutions: float) -> float:
+    """2ND: one forward pass scores all steps of a solution."""
+    return 2 * weights * solutions * tokens(SOLUTION_BYTES)
+
+
+def gpu_hours(flops: float, utilisation: float) -> float:
+    return flops / (GPU_FLOPS * utilisation) / HOUR
 
 
 def gpu_labels() -> float:
@@ -111,8 +172,35 @@ def sizes() -> Iterator[str]:
         )
 
 
+def labels() -> Iterator[str]:
+    usage = judged()
+    yield "| judge | one judge, USD per 1,000 solutions | batch | two judges | batch |"
+    yield "|---|---|---|---|---|"
+    for provider, model in MODELS:
+        online, batch = usd(provider, model, usage=usage), usd(provider, model, batch=True, usage=usage)
+        if online is not None and batch is not None:
+            yield f"| {provider}/{model} | {online:.2f} | {batch:.2f} | {2 * online:.2f} | {2 * batch:.2f} |"
+
+
+def students() -> Iterator[str]:
+    low, high = UTILISATION
+    yield f"| student | job | FLOPs | tokens/s | hours on one H100 | USD, at {GPU_USD:.0f} an hour |"
+    yield "|---|---|---|---|---|---|"
+    jobs = [(f"train on {n:,} solutions, {EPOCHS} epochs", n, training_flops, 6) for n in (6_181, 100_000)]
+    jobs += [("score 1,000,000 solutions", 1_000_000, scoring_flops, 2)]
+    for network in NETWORKS:
+        for job, solutions, flops_of, each in jobs:
+            flops = flops_of(network.weights, solutions)
+            hours = [gpu_hours(flops, share) for share in (high, low)]
+            speed = [GPU_FLOPS * share / (each * network.weights) for share in (low, high)]
+            yield (
+                f"| {network.name} | {job} | {flops:.1e} | {speed[0]:,.0f} to {speed[1]:,.0f}"
+                f" | {hours[0]:.2g} to {hours[1]:.2g} | {GPU_USD * hours[0]:.2f} to {GPU_USD * hours[1]:.2f} |"
+            )
+
+
 def paper() -> Iterator[str]:
-    for part in (money, times, sizes):
+    for part in (money, times, sizes, labels, students):
         yield from part()
         yield ""
 

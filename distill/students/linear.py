@@ -115,6 +115,16 @@ class LinearSettings:
     """Share of the features that a split may choose from."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """The features of all steps of some solutions, one row per step."""
+
+    text: Any
+    """Hashed n-grams, CSR; see `text_matrix`."""
+    dense: Floats
+    """Numbers; see `numeric`."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinearScorer(Scorer):
     """Text weights, intercept and forest; see `Scorer`."""
@@ -130,9 +140,12 @@ class LinearScorer(Scorer):
         counts = [len(steps) for _, steps in items]
         if not sum(counts):
             return [np.empty(0) for _ in items]
-        text = text_matrix(items, self.settings) @ self.weights.astype(np.float64) + self.intercept
-        p = sigmoid(self.forest.log_odds(np.column_stack([numeric(items), text])))
-        return np.split(p, np.cumsum(counts)[:-1])
+        return np.split(self.score_steps(features_of(items, self.settings)), np.cumsum(counts)[:-1])
+
+    def score_steps(self, steps: Features) -> Floats:
+        """Return the raw P(correct) of every step, shape (steps,)."""
+        text = steps.text @ self.weights.astype(np.float64) + self.intercept
+        return sigmoid(self.forest.log_odds(np.column_stack([steps.dense, text])))
 
     def save(self, folder: Path) -> None:
         from safetensors import SafetensorError
@@ -177,10 +190,18 @@ def load(folder: Path, loading: LoadOptions = DEFAULT) -> LinearScorer:
     return LinearScorer(arrays["text.weights"], float(arrays["text.intercept"][0]), forest, settings)
 
 
-def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], groups: NDArray[np.int64] | None = None) -> Trained:
+def train(
+    data: TrainingSet,
+    *,
+    seed: int,
+    say: Callable[[str], None],
+    groups: NDArray[np.int64] | None = None,
+    steps: Features | None = None,
+) -> Trained:
     """Fit to `data.train`. The trees see text log odds of folds that did not contain the row (see `_folds`).
 
     With `groups` (the group of each row), also score every row with trees and a text model that have not seen its group.
+    `steps` are the features of all steps of the rows of positive weight, if they have been computed before.
     """
     require_step_labels(data.train, f"{data.folder}/train.jsonl", "the linear student")
     settings, started = LinearSettings(), time.monotonic()
@@ -189,8 +210,8 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], groups: N
     items: list[Item] = [(row.problem, row.steps) for row in rows]
     place, y, w, owner = _targets(rows)
     say(f"features of {len(rows)} solutions, {len(y)} labelled steps")
-    all_text, all_dense = text_matrix(items, settings), numeric(items)
-    text, dense = all_text[place], all_dense[place]
+    steps = features_of(items, settings) if steps is None else steps
+    text, dense = steps.text[place], steps.dense[place]
     group = None if groups is None else groups[used]
     fold = _folds(rows, seed) if group is None or len(np.unique(group)) < FOLDS else group
     say(f"text model, {FOLDS} folds")
@@ -215,7 +236,7 @@ def train(data: TrainingSet, *, seed: int, say: Callable[[str], None], groups: N
                 continue
             model = folds[k] if fold is group else _logistic(text[kept], y[kept], w[kept], settings)
             forest = _trees(known[kept], y[kept], w[kept], seed, settings)
-            p[held] = sigmoid(forest.log_odds(np.column_stack([all_dense[held], all_text[held] @ model[0] + model[1]])))
+            p[held] = sigmoid(forest.log_odds(np.column_stack([steps.dense[held], steps.text[held] @ model[0] + model[1]])))
         scores = iter(np.split(p, np.cumsum([len(row.steps) for row in rows])[:-1]))
         left_out = [next(scores) if row.weight > 0 else np.full(len(row.steps), np.nan) for row in data.train]
     summary = {"seconds": round(time.monotonic() - started, 1), "settings": asdict(settings)}
@@ -243,9 +264,11 @@ class Linear(Student):
     """The linear student; see `Student`. Its settings are fixed."""
 
     leaves_out_cheaply: bool = True
+    steps: Features | None = None
+    """The features of the training rows, to train several times on the same solutions; see `train`."""
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-        return train(data, seed=seed, say=say)
+        return train(data, seed=seed, say=say, steps=self.steps)
 
     def train_leaving_out(
         self,
@@ -256,10 +279,15 @@ class Linear(Student):
         say: Callable[[str], None],
         work: Path | None = None,
     ) -> Trained:
-        return train(data, seed=seed, say=say, groups=groups)
+        return train(data, seed=seed, say=say, groups=groups, steps=self.steps)
 
 
 STUDENT = StudentType(make=lambda base, settings, options: Linear(), load=load, needs_base=False)
+
+
+def features_of(items: Sequence[Item], settings: LinearSettings) -> Features:
+    """Compute the features of all steps of all items."""
+    return Features(text_matrix(items, settings), numeric(items))
 
 
 def numeric(items: Sequence[Item]) -> Floats:
