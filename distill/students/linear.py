@@ -196,6 +196,7 @@ def train(
     seed: int,
     say: Callable[[str], None],
     groups: NDArray[np.int64] | None = None,
+    settings: LinearSettings | None = None,
     steps: Features | None = None,
 ) -> Trained:
     """Fit to `data.train`. The trees see text log odds of folds that did not contain the row (see `_folds`).
@@ -204,7 +205,7 @@ def train(
     `steps` are the features of all steps of the rows of positive weight, if they have been computed before.
     """
     require_step_labels(data.train, f"{data.folder}/train.jsonl", "the linear student")
-    settings, started = LinearSettings(), time.monotonic()
+    settings, started = settings or LinearSettings(), time.monotonic()
     used = np.array([row.weight > 0 for row in data.train])
     rows = [row for row in data.train if row.weight > 0]
     items: list[Item] = [(row.problem, row.steps) for row in rows]
@@ -248,12 +249,15 @@ def _trees(x: Floats, y: Floats, w: Floats, seed: int, settings: LinearSettings)
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     rows, hard, weight = soft(x, y, w)
+    # With weights, scikit-learn (1.8, 1.9) sorts a column again for each of its 254 bin edges, which takes longer than the
+    # trees. No weights give the same edges and trees as weights of 1.
+    weights = None if (weight == 1).all() else weight
     forests = [
         HistGradientBoostingClassifier(
             max_iter=settings.trees, max_leaf_nodes=settings.leaves, max_depth=settings.depth,
             learning_rate=settings.learning_rate, min_samples_leaf=settings.min_leaf, l2_regularization=settings.l2,
             max_features=settings.columns, early_stopping=False, random_state=seed + number,
-        ).fit(rows, hard, sample_weight=weight)
+        ).fit(rows, hard, sample_weight=weights)
         for number in range(settings.forests)
     ]  # fmt: skip
     return mean_forest([forest_from_sklearn(model) for model in forests])
@@ -261,14 +265,15 @@ def _trees(x: Floats, y: Floats, w: Floats, seed: int, settings: LinearSettings)
 
 @dataclass(frozen=True, slots=True)
 class Linear(Student):
-    """The linear student; see `Student`. Its settings are fixed."""
+    """The linear student; see `Student`. The command line has no options for its settings."""
 
     leaves_out_cheaply: bool = True
+    settings: LinearSettings = LinearSettings()
     steps: Features | None = None
     """The features of the training rows, to train several times on the same solutions; see `train`."""
 
     def train(self, data: TrainingSet, *, seed: int, say: Callable[[str], None], work: Path | None = None) -> Trained:
-        return train(data, seed=seed, say=say, steps=self.steps)
+        return train(data, seed=seed, say=say, settings=self.settings, steps=self.steps)
 
     def train_leaving_out(
         self,
@@ -279,7 +284,7 @@ class Linear(Student):
         say: Callable[[str], None],
         work: Path | None = None,
     ) -> Trained:
-        return train(data, seed=seed, say=say, groups=groups, steps=self.steps)
+        return train(data, seed=seed, say=say, groups=groups, settings=self.settings, steps=self.steps)
 
 
 STUDENT = StudentType(make=lambda base, settings, options: Linear(), load=load, needs_base=False)
