@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def first_errors(rows: list[Row]) -> list[int]:
 
 def near(count: int, total: int, rate: float) -> bool:
     """Within four standard errors of a binomial count."""
-    return abs(count - total * rate) <= 4 * (total * rate * (1 - rate)) ** 0.5 + 1e-9
+    return abs(count - total * rate) <= 4 * math.sqrt(total * rate * (1 - rate)) + 1e-9
 
 
 @pytest.mark.parametrize("judge", EXAMPLES, ids=lambda judge: judge.short)

@@ -66,6 +66,6 @@ def test_weights_of_one_are_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> No
     x, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2 * 1.0
     settings = LinearSettings(forests=1, trees=2)
     _trees(x, y, np.ones(300), 0, settings)
-    _trees(x, np.where(y > 0, 0.9, 0.0), np.ones(300), 0, settings)
+    _trees(x, 0.9 * y, np.ones(300), 0, settings)
     assert seen[0] is None
     assert seen[1] is not None
