@@ -15,7 +15,6 @@ from distill.calibration import Floats
 from distill.decision import Decision
 
 FEW = 30
-"""Fewest solutions to compare."""
 LARGE = 0.15
 """Smallest Kolmogorov-Smirnov distance beyond chance that is reported."""
 DIGITS = 6
@@ -33,6 +32,8 @@ class ScoreWatch(CriticStats):
     quantiles: Sequence[float]
     decision: Decision
     window: int | None = None
+    few: int = FEW
+    """Fewest solutions to compare."""
     name: str = "scores"
     solutions: int = 0
     flagged: int = 0
@@ -70,9 +71,9 @@ class ScoreWatch(CriticStats):
         self._counts, self.flagged, self.solutions = [0] * (2 * len(self._values) + 1), 0, 0
         self._last.clear()
 
-    def over(self, window: int) -> ScoreWatch:
-        """A new watch for the same decision that counts the last `window` solutions."""
-        return replace(self, window=window, _counts=[], _last=deque())
+    def over(self, window: int, few: int) -> ScoreWatch:
+        """A new watch for the same decision that counts the last `window` solutions and compares `few` or more."""
+        return replace(self, window=window, few=few, _counts=[], _last=deque())
 
     @property
     def share(self) -> float | None:
@@ -101,7 +102,7 @@ class ScoreWatch(CriticStats):
         The distance must be above LARGE and above its 99% bound for as many solutions from the same distribution.
         """
         distance = self.distance
-        return distance is not None and self.solutions >= FEW and distance > max(LARGE, 1.63 / self.solutions**0.5 + 0.01)
+        return distance is not None and self.solutions >= self.few and distance > max(LARGE, 1.63 / self.solutions**0.5 + 0.01)
 
     def lines(self) -> list[str]:
         return [f"warning: {self.finding}"] if self.shifted else []

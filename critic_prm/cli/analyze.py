@@ -112,8 +112,12 @@ def bias(labels: Labels, *, settings: BiasSettings, output: Output) -> None:
 
 @app.command()
 def drift(
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Label file of an earlier run.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Label file of an earlier run, or a verifier's folder.")],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Label file of a later run or of another version.")],
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Profile of the verifier OLD, or none; default: the one in use."),
+    ] = None,
     *,
     settings: DriftSettings,
     output: Output,
@@ -121,10 +125,19 @@ def drift(
     """Measure what changed between two runs: score distribution, decisions, flips and unusable judgements.
 
     Reads two label files (OLD, NEW). Prints findings and tables, overall and by subset; writes JSON (-o) on request. Solutions
-    with the same id are compared pairwise; without common ids the two distributions are compared.
+    with the same id are compared pairwise; without common ids the two distributions are compared. If OLD is a verifier, NEW is
+    a file that it scored, and is compared with the solutions that its threshold was chosen on.
 
     Example: critic-prm analyze drift old.labels.jsonl new.labels.jsonl
     """
+    from critic_prm.errors import UsageError
+
+    if (Path(old) / "verifier.json").exists():
+        from critic_prm.evaluate.analyze.drift import drift_from_calibration
+
+        _finish(drift_from_calibration(old, _read_labels(new), profile), output)
+    if profile is not None:
+        raise UsageError(f"--profile {profile}: {old} is not a verifier and has no profiles")
     _finish(_analysis("drift")(_read_labels(old), _read_labels(new), settings), output)
 
 

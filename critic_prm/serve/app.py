@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import orjson
 
 from critic_prm import signals
-from critic_prm.data import Critic, Trajectory
+from critic_prm.data import Critic, Label, Trajectory
 from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.errors import CriticPrmError
 from critic_prm.serve.batching import Batcher
@@ -30,6 +30,12 @@ from critic_prm.serve.settings import ServeSettings, check, is_loopback
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from distill.watch import ScoreWatch
+
+WATCHED, FEWEST = 1000, 200
+"""The scores of the last WATCHED solutions are compared with those of the verifier's calibration, once there are FEWEST: the
+comparison is made again with every request, and fewer solutions often look different by chance."""
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -62,12 +68,26 @@ class Service:
     batcher: Batcher
     metrics: Metrics
     version: str
+    watch: ScoreWatch | None = None
+    warned: bool = False
     held: int = 0
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "large-requests"))
 
     @property
     def model(self) -> str:
         return str(self.critic.card.get("model") or self.critic.card.get("provider") or "critic")
+
+    def count(self, labels: Sequence[Label]) -> None:
+        """Count scored solutions. A shift of a verifier's scores is logged once."""
+        self.metrics.solutions.update(label.status for label in labels)
+        self.metrics.steps += sum(p is not None for label in labels for p in label.p_correct)
+        if self.watch is None:
+            return
+        for label in labels:
+            self.watch.add(label)
+        if not self.warned and self.watch.shifted:
+            self.warned = True
+            log.warning("%s", self.watch.finding)
 
 
 def build_app(critic: Critic, settings: ServeSettings) -> App:
@@ -78,17 +98,31 @@ def build_app(critic: Critic, settings: ServeSettings) -> App:
     from starlette.responses import Response
     from starlette.routing import Route, Router
 
-    service = Service(critic, settings, Batcher(critic, settings), Metrics({}), version("critic-prm"))
+    service = Service(critic, settings, Batcher(critic, settings), Metrics({}), version("critic-prm"), _watch_of(critic))
     counts, batcher = service.metrics, service.batcher
     counts.build.update(version=service.version, model=service.model)
     counts.gauges["queue_depth"] = ("Solutions that wait for the critic.", lambda: batcher.waiting)
     counts.gauges["queue_limit"] = ("Maximum number of waiting solutions.", lambda: settings.max_queue)
     counts.gauges["held_bytes"] = ("Bytes of requests in memory.", lambda: service.held)
+    if (watch := service.watch) is not None:
+        counts.gauges |= {
+            "watched_solutions": ("Latest solutions whose scores are watched.", lambda: watch.solutions),
+            "flagged_share": ("Share of the watched solutions in which an error was found.", lambda: watch.share),
+            "flagged_share_expected": ("That share of the solutions the threshold was chosen on.", lambda: watch.expected),
+            "score_ks_distance": ("Kolmogorov-Smirnov distance between their solution scores.", lambda: watch.distance),
+            "scores_shifted": ("1 if the verifier should be calibrated again.", lambda: watch.shifted),
+        }
     batcher.judged = counts.batches.add
+    admit = _admission(settings)
     page = orjson.dumps(document(service.version, settings.token is not None))
 
     async def health(request: Request) -> Response:
-        return Response(b'{"status":"ok"}', media_type="application/json")
+        status: dict[str, Any] = {"status": "ok"}
+        if watch is not None:
+            with suppress(Refused):  # others learn only that the server is up
+                admit(request.scope)
+                status["scores"] = watch.report()
+        return Response(orjson.dumps(status), media_type="application/json")
 
     async def metrics(request: Request) -> Response:
         return Response(counts.text(), headers={"content-type": METRICS_TYPE})
@@ -114,6 +148,15 @@ def build_app(critic: Critic, settings: ServeSettings) -> App:
     return _guarded(Router(routes, redirect_slashes=False, lifespan=lifespan), service, names)
 
 
+def _watch_of(critic: Critic) -> ScoreWatch | None:
+    """A watch of the latest scores of a verifier; None for other critics."""
+    if not critic.stats:
+        return None
+    from distill.watch import ScoreWatch
+
+    return next((part.over(WATCHED, FEWEST) for part in critic.stats if isinstance(part, ScoreWatch)), None)
+
+
 def _scoring(service: Service, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint for one request format."""
     from starlette.responses import Response
@@ -136,8 +179,7 @@ def _scoring(service: Service, operation: Operation) -> Callable[[Request], Awai
         try:
             body, trajectories = await _run(service, len(raw), read)
             labels = await _wait(service.batcher.submit(trajectories))
-            service.metrics.solutions.update(label.status for label in labels)
-            service.metrics.steps += sum(p is not None for label in labels for p in label.p_correct)
+            service.count(labels)
             return Response(await _run(service, len(raw), write), media_type="application/json")
         finally:
             service.held -= len(raw)
@@ -208,19 +250,13 @@ def _parsed(raw: bytes, schema: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
-    """Wrap the router with authentication, Host check, deadline, metrics and logging."""
-    from starlette.requests import ClientDisconnect
-    from starlette.responses import Response
-
-    settings = service.settings
+def _admission(settings: ServeSettings) -> Callable[[Scope], None]:
+    """The check of a request's token and Host header. It raises Refused."""
     wanted = b"Bearer " + settings.token.encode() if settings.token is not None else None
     near = settings.token is None and is_loopback(settings.host)
 
     def admit(scope: Scope) -> None:
         headers = dict(scope["headers"])
-        if scope["path"] == "/health":
-            return
         if wanted is not None and not hmac.compare_digest(_bearer(headers.get(b"authorization", b"")), wanted):
             raise Refused(401, www_authenticate="Bearer")
         # Without a token, only the Host header reveals a web page whose domain was resolved to this machine (DNS rebinding).
@@ -228,6 +264,16 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
             raise Refused(400, "the request has several Host headers")
         if near and not is_loopback(_host(headers.get(b"host", b"localhost").decode("latin-1"))):
             raise Refused(421, "this server answers requests to localhost only")
+
+    return admit
+
+
+def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
+    """Wrap the router with authentication, Host check, deadline, metrics and logging."""
+    from starlette.requests import ClientDisconnect
+    from starlette.responses import Response
+
+    settings, admit = service.settings, _admission(service.settings)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -261,7 +307,8 @@ def _guarded(router: App, service: Service, names: dict[str, str]) -> App:
         try:
             async with asyncio.timeout(settings.answer_timeout):
                 try:
-                    admit(scope)
+                    if scope["path"] != "/health":
+                        admit(scope)
                     await router(scope, taking, noting)
                 except ClientDisconnect:
                     pass

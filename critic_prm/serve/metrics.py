@@ -50,8 +50,8 @@ class Metrics:
     """Number of scored solutions by status."""
     steps: int = 0
     """Number of steps that got a P(correct)."""
-    gauges: dict[str, tuple[str, Callable[[], float]]] = field(default_factory=dict)
-    """Help text and current value of further metrics, by name."""
+    gauges: dict[str, tuple[str, Callable[[], float | None]]] = field(default_factory=dict)
+    """Help text and current value of further metrics, by name; None: unknown."""
 
     def text(self) -> str:
         requests = ((_labels(endpoint=name, code=str(code)), n) for (name, code), n in sorted(self.requests.items()))
@@ -63,7 +63,7 @@ class Metrics:
             ("batch_size", "histogram", "Solutions passed to the critic at once.", self.batches.samples()),
             ("solutions_scored_total", "counter", "Solutions scored, by status.", solutions),
             ("steps_scored_total", "counter", "Steps that got a P(correct).", [("", self.steps)]),
-            *((name, "gauge", about, [("", f"{read():g}")]) for name, (about, read) in self.gauges.items()),
+            *((name, "gauge", about, _known(read())) for name, (about, read) in self.gauges.items()),
             ("build_info", "gauge", "Version of critic-prm and name of the model.", [(_labels(**self.build), 1)]),
         ]
         lines = []
@@ -71,6 +71,10 @@ class Metrics:
             lines += [f"# HELP critic_prm_{name} {about}", f"# TYPE critic_prm_{name} {kind}"]
             lines += [f"critic_prm_{name}{labels} {value}" for labels, value in samples]
         return "\n".join(lines) + "\n"
+
+
+def _known(value: float | None) -> list[Sample]:
+    return [] if value is None else [("", f"{value:g}")]
 
 
 def _labels(**labels: str) -> str:

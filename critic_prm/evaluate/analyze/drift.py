@@ -1,9 +1,10 @@
-"""Compare an earlier and a later run: changes in scores, decisions and unusable judgements."""
+"""Compare a later run with an earlier one or with a verifier's calibration: scores, decisions and unusable judgements."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ NUMBERS = {
     "flips": "share of solutions judged in both runs whose first error changed",
     "kappa": "chance-corrected agreement of the first errors",
     "exact_shift": "change of the share of solutions whose first error equals the gold one",
+    "score_ks": "Kolmogorov-Smirnov distance of the solutions' scores from those a verifier's threshold was chosen on",
     "tests_significant": "number of tests below 0.05 after correction",
 }
 BINS = 10
@@ -116,6 +118,7 @@ def drift(old: Iterable[LabelledTrajectory], new: Iterable[LabelledTrajectory], 
         **{f"{name}_shift": whole[name] for name in ("mean", "accepted", "unusable", "exact")},
         "flips": flips.share,
         "kappa": flips.kappa,
+        "score_ks": None,
         "tests_significant": float(len(significant)),
     }
     tables = [_table(measured, q)]
@@ -124,6 +127,53 @@ def drift(old: Iterable[LabelledTrajectory], new: Iterable[LabelledTrajectory], 
     return Analysis(
         "drift", numbers, tuple(findings), tuple(_notes(before, after, pairs, len(keys))), tuple(tables), flips.details
     )
+
+
+CUTS = (10, 25, 50, 75, 90)
+
+
+def drift_from_calibration(verifier: str | Path, new: Iterable[LabelledTrajectory], profile: str | None = None) -> Analysis:
+    """Compare a verifier's scores of new solutions with the scores of those that its decision was chosen on.
+
+    `profile` is a calibration profile, by default the one in use. Solutions are compared by the score that decides whether they
+    have an error. Raises InputError for a verifier that has no such scores, for a run without scores, and for rows that another
+    verifier or another decision scored.
+    """
+    from distill.store import read_watch
+
+    watch, made = read_watch(Path(verifier), profile)
+    if not watch.quantiles:
+        raise InputError(
+            str(verifier), "it does not know the scores its threshold was chosen on", "run: critic-prm calibrate VERIFIER FILE"
+        )
+    scores, unusable = [], 0
+    for row in new:
+        different = [name for name, value in made.items() if row.critic.get(name) != value]
+        if different:
+            name = different[0]
+            raise InputError(
+                row.trajectory.id,
+                f"the {name} of its critic is {row.critic.get(name)!r:.80}, that of {verifier} is {made[name]!r:.80}",
+                "score the file again with this verifier and --profile",
+            )
+        known = [p for p in row.label.p_correct if p is not None]
+        unusable += not known
+        scores += [watch.decision.lowest(known)] if known else []
+        watch.add(row.label)
+    if not watch.solutions:
+        raise InputError("the new run", "it has no scores")
+    assert watch.expected is not None and watch.share is not None  # noqa: PT018  (neither is None with scores and quantiles)
+    numbers = dict.fromkeys(NUMBERS) | {"score_ks": watch.distance, "accepted_shift": watch.expected - watch.share}
+    cuts = np.percentile(scores, CUTS).tolist()
+    rows: list[tuple[Cell, ...]] = [("flagged", watch.expected, watch.share)]
+    rows += [(f"score, {cut}% below", watch.quantiles[cut], value) for cut, value in zip(CUTS, cuts, strict=True)]
+    note = (
+        f"Compared: {watch.solutions:,} solutions with those the threshold was chosen on; {unusable:,} without a score. The"
+        " score of a solution decides whether it has an error; flagged: the share that has one."
+    )
+    findings = (watch.finding,) if watch.shifted else ()
+    table = Table("Solutions", ("", "calibration", "now"), tuple(rows))
+    return Analysis("drift", numbers, findings, (note,), (table,))
 
 
 def _pairs(before: Sequence[Run], after: Sequence[Run]) -> list[tuple[Run, Run]]:
