@@ -17,8 +17,8 @@ from distill.decision import Decision
 FEW = 30
 LARGE = 0.15
 """Smallest Kolmogorov-Smirnov distance beyond chance that is reported."""
-DIGITS = 6
-"""Decimals that are compared: scores that are equal but for rounding are equal."""
+DIGITS = 3
+"""Decimals of P(correct) that are compared: whether a very sure verifier says 0.9999 or 0.99999 does not matter."""
 
 
 @dataclass

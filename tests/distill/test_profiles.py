@@ -182,9 +182,9 @@ def separated(count: int, wrong: float) -> tuple[list[Floats], list[list[float]]
     return [np.array([p]) for p in scores], [[0.0] if i < wrong * count else [1.0] for i in range(count)]
 
 
-@pytest.mark.parametrize("known", [10, 50, 200])
+@pytest.mark.parametrize("known", [10, 50, 140])
 def test_labels_pull_the_share_toward_their_optimum(known: int) -> None:
-    """With k labels, the share is (k * best + PRIOR * default) / (k + PRIOR)."""
+    """With k labels, the share is (k * best + PRIOR * default) / (k + PRIOR). Fewer than 30 wrong ones fit no probabilities."""
     raw, gold = separated(400, 0.2)
     places = set(np.linspace(0, 399, known).astype(int).tolist())
     labels = [y if i in places else [None] for i, y in enumerate(gold)]
