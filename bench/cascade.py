@@ -1,35 +1,33 @@
 """Measure what a cascade saves: a verifier distilled from a folder of records, then a simulated judge of known accuracy.
 
-    python bench/cascade.py ../shared/data/open
-    python bench/cascade.py ../shared/data/open --sources 'eic_*' 'bbm_*' 'planbench_*' --sensitivity 0.7 --specificity 0.95
+    python -m bench.cascade ../shared/data/open
+    python -m bench.cascade ../shared/data/open --sources 'eic_*' 'bbm_*' 'planbench_*' --sensitivity 0.7 --specificity 0.95
 
-The folder holds `<source>.jsonl` files of records with `problem`, `steps` and `label`. Half of the problems train the verifier,
-a fifth choose its calibration and threshold; of the rest, one half chooses the band and the other measures it. The judge is
-asked step by step; it finds the first error with P = sensitivity and accepts a right step with P = specificity, independently
-of the verifier. `--draws` judges are simulated, each with a band chosen for its own F1, and the results are means over them.
+The folder holds `<source>.jsonl` files of trajectories with gold labels. Half of the problems train the verifier, a fifth are
+its dev; of the rest, one half chooses the band and the other measures it. The judge is asked step by step; it finds the first
+error with P = sensitivity and accepts a right step with P = specificity, independently of the verifier. `--draws` judges are
+simulated, each with a band chosen for its own F1, and the results are means over them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import fnmatch
-import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from hashlib import blake2b
 from pathlib import Path
-from random import Random
 from typing import Any
 
+from bench.sources import Shares, first_error, matching, read, source_of, split, train, write_training_set
 from critic_prm.critics.combined import Mixture, MixturePart
 from critic_prm.critics.rules import RuleCritic
 from critic_prm.data.critic import Critic
-from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Verdict
-from critic_prm.data.trajectory import Trajectory, trajectory_from_json
+from critic_prm.data.trajectory import Trajectory
 from critic_prm.evaluate.cascade_tuning import CascadeCases, TuningResult, collect_cases, tune
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -41,6 +39,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 LEFT_OUT = ("outcome_*", "processbench_*")
 """No step labels, and a benchmark that may choose nothing."""
+
+SHARES: Shares = (0.5, 0.2, 0.3)
+"""Problems that train the verifier, those of its dev, and those held out."""
 
 
 @dataclass
@@ -116,68 +117,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     groups = {"chosen": tuple(args.sources)} if args.sources else GROUPS
-    rows = {path.stem: read(path) for path in sorted(args.folder.glob("*.jsonl")) if not matches(path.stem, LEFT_OUT)}
-    if not any(rows.values()):
+    rows = [t for path in matching(args.folder, but=LEFT_OUT) for t in read(path)]
+    if not rows:
         sys.exit(f"{args.folder}: no <source>.jsonl with step labels")
-    sides = split([row for found in rows.values() for row in found], args.seed)
+    held_out = split(rows, args.seed, SHARES)["test"]
     with tempfile.TemporaryDirectory() as scratch:
-        verifier = train(sides, Path(scratch), args.seed)
-        first = first_of(verifier)
+        data = write_training_set(rows, Path(scratch) / "training-set", args.seed, SHARES)
+        first = first_of(train(data, Path(scratch) / "verifier", args.seed))
         print(
             f"{'sources':10} {'judge':>12} {'solutions':>9} {'verifier':>8} {'judge':>7} {'cascade':>8} {'gap':>6} {'calls':>6}"
         )
         for name, patterns in groups.items():
             for sensitivity, specificity in zip(args.sensitivity, args.specificity, strict=True):
-                held = [row for row in sides["held out"] if matches(str(row["source"]), patterns)]
+                held = [t for t in held_out if any(fnmatch(source_of(t), pattern) for pattern in patterns)]
                 found = [measure(held, first, sensitivity, specificity, seed) for seed in range(args.draws)]
                 print(line(name, sensitivity, specificity, found))
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        return [row for row in map(json.loads, lines) if row["label"] is not None]
-
-
-def matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
-
-
-def split(rows: Sequence[dict[str, Any]], seed: int) -> dict[str, list[dict[str, Any]]]:
-    """By problem: the sources share some."""
-    problems = sorted({problem_key(row["problem"]) for row in rows})
-    Random(seed).shuffle(problems)
-    bounds = {"train": 0.5, "dev": 0.7, "held out": 1.0}
-    side = {
-        problem: next(name for name, bound in bounds.items() if place < bound * len(problems))
-        for place, problem in enumerate(problems)
-    }
-    sides: dict[str, list[dict[str, Any]]] = {name: [] for name in bounds}
-    for row in rows:
-        sides[side[problem_key(row["problem"])]].append(row)
-    return sides
-
-
-def train(sides: Mapping[str, Sequence[dict[str, Any]]], scratch: Path, seed: int) -> Any:
-    from distill.run import distill
-    from distill.verifier import load_verifier
-
-    folder = scratch / "training-set"
-    folder.mkdir()
-    for name in ("train", "dev"):
-        with (folder / f"{name}.jsonl").open("w") as out:
-            for row in sides[name]:
-                label, steps = row["label"], row["steps"]
-                labels = [1.0] * len(steps) if label < 0 else [1.0] * label + [0.0] + [None] * (len(steps) - label - 1)
-                line = {
-                    "prompt": row["problem"],
-                    "completions": steps,
-                    "labels": labels,
-                    "weight": 1.0,
-                    "source": row["source"],
-                }
-                out.write(json.dumps({"id": f"{row['source']}/{row['id']}", **line}) + "\n")
-    distill(folder, scratch / "verifier", seed=seed, say=lambda text: print(f"  {text}", file=sys.stderr))
-    return load_verifier(scratch / "verifier")
 
 
 def first_of(verifier: Any) -> Critic:
@@ -186,17 +140,13 @@ def first_of(verifier: Any) -> Critic:
     return Remembering(Mixture(parts, threshold=verifier.threshold))
 
 
-def measure(rows: Sequence[dict[str, Any]], first: Critic, sensitivity: float, specificity: float, seed: int) -> TuningResult:
-    trajectories = [
-        trajectory_from_json({key: row[key] for key in ("problem", "steps", "label")}, f"{row['source']}:{row['id']}")
-        for row in rows
-    ]
+def measure(
+    trajectories: Sequence[Trajectory], first: Critic, sensitivity: float, specificity: float, seed: int
+) -> TuningResult:
     gold: dict[tuple[str, tuple[str, ...]], int] = {}
     for trajectory in trajectories:
-        label = trajectory.first_error()
-        assert label is not None
         for length in range(1, len(trajectory.steps) + 1):
-            gold[trajectory.problem, tuple(trajectory.texts[:length])] = label
+            gold[trajectory.problem, tuple(trajectory.texts[:length])] = first_error(trajectory)
     judge = Judge(gold, sensitivity, specificity, seed)
     heard: CascadeCases = asyncio.run(collect_cases(trajectories, first, judge, "step"))
     return tune(heard.rows, seed=seed, replicates=200)

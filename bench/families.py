@@ -2,8 +2,8 @@
 
     python -m bench.families --test ../shared/data/open [-n 1500] [--natural ../shared/data/open]
 
-Each family gives `n` trajectories. Labels are the generator's own in the first row, the rule critic's on the same solutions in
-the second (a step it calls neutral has none; a solution without anything it could check is left out). No other labels are
+Each family gives `n` trajectories. Labels are the generator's own in the first table, the rule critic's on the same solutions
+in the second (a step it calls neutral has none; a solution without anything it could check is left out). No other labels are
 used: dev, calibration and threshold come from the generated problems, too. With --natural, three more train on the
 step-labelled records of a folder, less the problems that a test source shares: alone, with the families, and with the families
 in train but not in dev. --only-natural leaves out the first two.
@@ -16,19 +16,21 @@ runs the tests of the families on 10,000 trajectories of each, instead of 500: a
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.linear import measure, normal, read, without_problems_of, write_training_set
+from bench.sources import SHARES, decontaminated, matching, measure, of_source, read, tell, write_training_set
 from critic_prm.arithmetic.claims import judge_one
+from critic_prm.critics.rules import RuleCritic
+from critic_prm.data.judgement import combine
+from critic_prm.data.label_rows import label_row
+from critic_prm.data.records.reading import RecordWriter
 from critic_prm.data.trajectory import Trajectory
+from critic_prm.datasets.build import DatasetOptions, build_dataset
 from critic_prm.generate.family import family_names, generate_family
 
 TESTS = (
@@ -38,7 +40,6 @@ TESTS = (
     "processbench_omnimath",
     "bbm_multistep_arithmetic",
 )
-DEV_SHARE = 0.15
 
 
 def main() -> None:
@@ -58,11 +59,10 @@ def main() -> None:
         sys.exit(subprocess.run([sys.executable, "-m", "pytest", "-q", *tested], env=environment).returncode)
     if args.test is None:
         parser.error("--test is required")
-    tests = {source: read(args.test / f"{source}.jsonl") for source in TESTS}
-    made = {name: list(generate_family(name, args.n, seed=args.seed)) for name in args.family or family_names()}
-    trajectories = [t for found in made.values() for t in found]
-    print(f"{len(trajectories)} trajectories of {', '.join(made)}")
-    gold = [record(t, name) for name, found in made.items() for t in found]
+    tests = {path.stem: read(path) for path in matching(args.test, TESTS)}
+    families = args.family or family_names()
+    made = [of_source(t, name) for name in families for t in generate_family(name, args.n, seed=args.seed)]
+    print(f"{len(made)} trajectories of {', '.join(families)}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
 
@@ -70,49 +70,31 @@ def main() -> None:
             print(f"\n## {title}", flush=True)
             measure(training_set, folder / f"{training_set.name}-verifier", tests, args.seed, args.bootstrap)
 
-        write_training_set(gold, folder / "own", args.seed)
+        write_training_set(made, folder / "own", args.seed)
         if not args.only_natural:
             report("families, own labels", folder / "own")
-            count = write_judged(trajectories, folder / "judged", args.seed)
+            count = write_judged(made, folder / "judged", args.seed)
             report(f"families, labels of the rule critic ({count} of them checkable)", folder / "judged")
         if args.natural:
-            found = [row for path in sorted(args.natural.glob("*.jsonl")) if path.stem not in tests for row in read(path)]
-            natural = without_problems_of(found, [row["problem"] for rows in tests.values() for row in rows])
+            natural = decontaminated([t for path in matching(args.natural, but=TESTS) for t in read(path)], tests)
             write_training_set(natural, folder / "natural", args.seed)
             report(f"natural: {len(natural)} solutions", folder / "natural")
-            write_training_set(natural + gold, folder / "both", args.seed)
-            report(f"natural and families: {len(natural + gold)} solutions", folder / "both")
+            write_training_set(natural + made, folder / "both", args.seed)
+            report(f"natural and families: {len(natural + made)} solutions", folder / "both")
             with (folder / "natural" / "train.jsonl").open("a") as train_file:
                 for part in ("train", "dev"):
                     train_file.write((folder / "own" / f"{part}.jsonl").read_text())
             report("natural and families, dev natural alone", folder / "natural")
 
 
-def record(t: Trajectory, family: str) -> dict[str, Any]:
-    return {"id": t.id, "source": family, "problem": t.problem, "steps": list(t.texts), "label": t.label}
-
-
 def write_judged(trajectories: Sequence[Trajectory], folder: Path, seed: int) -> int:
     """A training set with the labels of the rule critic: only steps with an equation that it could evaluate have one."""
-    rows = list(judged(trajectories))
-    problems = sorted({normal(row["prompt"]) for row in rows})
-    random.Random(seed).shuffle(problems)
-    dev = set(problems[: int(DEV_SHARE * len(problems))])
-    folder.mkdir()
-    with (folder / "train.jsonl").open("w") as train_file, (folder / "dev.jsonl").open("w") as dev_file:
-        for row in rows:
-            (dev_file if normal(row["prompt"]) in dev else train_file).write(json.dumps(row) + "\n")
-    return len(rows)
-
-
-def judged(trajectories: Sequence[Trajectory]) -> Iterator[dict[str, Any]]:
-    values = {"correct": 1.0, "incorrect": 0.0, "neutral": None}
-    for t in trajectories:
-        found = {verdict.step: values[verdict.value] for verdict in judge_one(t).verdicts}
-        labels = [found.get(index) for index in range(len(t.steps))]
-        if any(label is not None for label in labels):
-            yield {"id": t.id, "prompt": t.problem, "completions": list(t.texts), "labels": labels, "weight": 1.0,
-                   "source": t.meta["family"]}  # fmt: skip
+    labels = folder.with_suffix(".jsonl")
+    with RecordWriter(labels) as writer:
+        for t in trajectories:
+            writer.write(label_row(t, combine([judge_one(t)], len(t.steps)), RuleCritic().card))
+    kept: int = build_dataset([labels], folder, DatasetOptions(split=SHARES, seed=seed), say=tell)["kept"]
+    return kept
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train the implicit student on outcomes only, and report step AUROC and first-error F1 as bench/linear.py does.
+"""Train the implicit student on outcomes only, and report step AUROC and first-error F1.
 
     python bench/smollm2.py smollm2
     python -m bench.implicit --data ../shared/data/open --base smollm2
@@ -12,14 +12,16 @@ records, drawn by seed, of each test source: scoring runs two models, policy and
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
 import random
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.linear import DEV_SHARE, measure, normal, read, without_problems_of
+from bench.sources import decontaminated, matching, measure, read, read_all, source_of, split
+from critic_prm.data.hashing import problem_key
+from critic_prm.data.trajectory import Trajectory
+from critic_prm.datasets.build import from_gold, training_row
 from distill.settings import TrainingSettings
 from distill.students.implicit import BETA, Implicit
 
@@ -45,36 +47,25 @@ def main() -> None:
     parser.add_argument("--bootstrap", type=int, default=1000)
     args = parser.parse_args()
     pick = random.Random(args.seed)
-    tests = {}
-    for path in sorted(args.data.glob("*.jsonl")):
-        if fnmatch.fnmatch(path.stem, args.test_sources):
-            rows = read(path)
-            tests[path.stem] = pick.sample(rows, min(args.limit, len(rows)))
-    # All problems of the test sources, not only of the records that are drawn from them.
-    problems = [row["problem"] for name in tests for row in read(args.data / f"{name}.jsonl")]
-    with (args.data / f"{args.outcomes}.jsonl").open(encoding="utf-8") as lines:
-        outcomes = without_problems_of([json.loads(line) for line in lines], problems)
-    labelled = [row for name in DEV_SOURCES for row in read(args.data / f"{name}.jsonl")]
-    labelled = pick.sample(without_problems_of(labelled, problems), args.labelled)
-    names = sorted({normal(row["problem"]) for row in outcomes} - {normal(row["problem"]) for row in labelled})
-    pick.shuffle(names)
-    dev = set(names[: int(DEV_SHARE * len(names))])
-    train = set(names) - dev
-    right = sum(row["final_answer_correct"] for row in outcomes)
+    # The problems of all solutions of the test sources leave the training set, not only of those that are drawn from them.
+    whole = {path.stem: read(path) for path in matching(args.data, [args.test_sources])}
+    tests = {source: pick.sample(rows, min(args.limit, len(rows))) for source, rows in whole.items()}
+    outcomes = decontaminated(read_all(args.data / f"{args.outcomes}.jsonl"), whole)
+    labelled = decontaminated([t for path in matching(args.data, DEV_SOURCES) for t in read(path)], whole)
+    labelled = pick.sample(labelled, min(args.labelled, len(labelled)))
+    known = {problem_key(t.problem) for t in labelled}
+    parts = split([t for t in outcomes if problem_key(t.problem) not in known], args.seed)
+    right = sum(is_right(t) for t in outcomes)
     print(
         f"{len(outcomes)} solutions with outcomes, {right} right; {len(labelled)} solutions with step labels for the threshold"
     )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "training-set"
         folder.mkdir()
-        own = [row for row in outcomes if normal(row["problem"]) in train]
+        own = parts["train"]
         pick.shuffle(own)
-        own = own[: args.rows]
-        with (folder / "train.jsonl").open("w") as out:
-            out.writelines(line(row) for row in own)
-        with (folder / "dev.jsonl").open("w") as out:
-            out.writelines(line(row) for row in outcomes if normal(row["problem"]) in dev)
-            out.writelines(line(row) for row in labelled)
+        for name, rows in (("train", own[: args.rows]), ("dev", [*parts["dev"], *labelled])):
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(row_of(t)) + "\n" for t in rows), "utf-8")
         settings = TrainingSettings(
             layers=args.layers,
             freeze=args.freeze,
@@ -88,19 +79,25 @@ def main() -> None:
         measure(folder, args.out or Path(scratch) / "verifier", tests, args.seed, args.bootstrap, student)
 
 
-def line(row: dict[str, Any]) -> str:
-    """A record as a training row: the outcome of one without step labels, the labels of one with them."""
-    label, steps = row["label"], row["steps"]
-    labels: list[float | None] = [None] * len(steps)
-    if label is not None:
-        labels = [1.0] * len(steps) if label < 0 else [1.0] * label + [0.0] + [None] * (len(steps) - label - 1)
-    outcome = row["final_answer_correct"] if label is None else None
-    return (
-        json.dumps(
-            {"prompt": row["problem"], "completions": steps, "labels": labels, "outcome": outcome, "source": row["source"]}
-        )
-        + "\n"
-    )
+def is_right(t: Trajectory) -> bool:
+    """Whether the final answer is right."""
+    return bool(t.extra["final_answer_correct"])
+
+
+def row_of(t: Trajectory) -> dict[str, Any]:
+    """A training row: with the labels of a solution that has step labels, with the outcome of one that has none."""
+    targets = from_gold(t)
+    if not isinstance(targets, str):
+        return training_row(t, targets, source_of(t))
+    labels = [None] * len(t.steps)
+    return {
+        "id": t.id,
+        "prompt": t.problem,
+        "completions": t.texts,
+        "labels": labels,
+        "outcome": float(is_right(t)),
+        "source": source_of(t),
+    }
 
 
 if __name__ == "__main__":

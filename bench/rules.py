@@ -1,19 +1,20 @@
-"""Measure how well and how fast the rule critic finds first errors: python bench/rules.py DATA_DIR [SOURCE ...]
+"""Measure how well and how fast the rule critic finds first errors.
 
-DATA_DIR holds SOURCE.jsonl files of trajectories with `label`. F1 is ProcessBench's: the harmonic mean of the share of
+    python -m bench.rules DATA_DIR [SOURCE ...]
+
+DATA_DIR holds SOURCE.jsonl files of trajectories with gold labels. F1 is ProcessBench's: the harmonic mean of the share of
 erroneous solutions whose first error is found exactly and the share of right solutions accepted.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
-import orjson
-
+from bench.sources import first_error, read
 from critic_prm.arithmetic.claims import judge_one
-from critic_prm.data.trajectory import trajectory_from_json
+from critic_prm.metrics.scores import first_error_f1
 
 SOURCES = (
     "bbm_multistep_arithmetic",
@@ -24,30 +25,25 @@ SOURCES = (
 )
 
 
-def main(folder: Path, sources: tuple[str, ...]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("sources", nargs="*", default=SOURCES)
+    args = parser.parse_args()
     print(f"{'source':28} {'F1':>6} {'found':>7} {'left alone':>11} {'flags right':>12} {'steps/s':>9}")
-    for source in sources:
-        lines = (folder / f"{source}.jsonl").read_bytes().splitlines()
-        rows = [trajectory_from_json(orjson.loads(line), f"{source}:{number}") for number, line in enumerate(lines, 1)]
-        rows = [row for row in rows if row.label is not None]
+    for source in args.sources:
+        rows = read(args.folder / f"{source}.jsonl")
         start = time.process_time()
         judgements = [judge_one(row) for row in rows]
         seconds = time.process_time() - start
         steps = sum(len(judgement.verdicts) for judgement in judgements)
-        pairs = [(row.label, judgement.first_error) for row, judgement in zip(rows, judgements, strict=True)]
-        wrong = [found == gold for gold, found in pairs if gold != -1]
-        right = [found == gold for gold, found in pairs if gold == -1]
-        flags = [found == gold for gold, found in pairs if found != -1]
-        hit, alone = share(wrong), share(right)
-        f1 = 2 * hit * alone / (hit + alone) if hit + alone else 0.0
-        print(f"{source:28} {f1:6.1f} {hit:6.1f}% {alone:10.1f}% {share(flags):11.1f}% {steps / seconds:9,.0f}")
-
-
-def share(values: list[bool]) -> float:
-    return 100 * sum(values) / len(values) if values else 0.0
+        gold, found = [first_error(row) for row in rows], [judgement.first_error for judgement in judgements]
+        official = first_error_f1(gold, found)
+        flags = [a == b for a, b in zip(gold, found, strict=True) if b != -1]
+        shares = (official.f1, official.erroneous, official.correct, sum(flags) / len(flags) if flags else None)
+        f1, hit, alone, right = (100 * (value or 0.0) for value in shares)
+        print(f"{source:28} {f1:6.1f} {hit:6.1f}% {alone:10.1f}% {right:11.1f}% {steps / seconds:9,.0f}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(f"{__doc__}")
-    main(Path(sys.argv[1]), tuple(sys.argv[2:]) or SOURCES)
+    main()

@@ -18,21 +18,24 @@ import random
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from bench.linear import DEV_SHARE, normal, official, read, weighted_auroc, without_problems_of
+from bench.sources import decontaminated, figures, first_error, matching, read, score, source_of, split, train
+from critic_prm.data.trajectory import Trajectory
+from distill.data import Row, TrainingSet
+from distill.verifier import Verifier
 
 Vote: TypeAlias = tuple[int, int]
-Record: TypeAlias = dict[str, Any]
 
 ARMS: Mapping[str, Callable[[Vote], float]] = {
     "soft": lambda vote: vote[0] / vote[1],
     "majority": lambda vote: float(2 * vote[0] >= vote[1]),
 }
-OTHER = ("processbench_", "outcome_", "bbm_", "planbench_", "who_and_when", "prm800k_redundant")
+OTHER = ("processbench_*", "outcome_*", "bbm_*", "planbench_*", "who_and_when", "prm800k_redundant")
 """Sources that the drawn trial leaves out: the test's, those without step labels, and those without mathematics in prose."""
 
 
@@ -42,13 +45,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--bootstrap", type=int, default=1000)
     args = parser.parse_args()
-    tests = {path.stem: read(path) for path in sorted((args.data / "open").glob("processbench_*.jsonl"))}
-    problems = [row["problem"] for rows in tests.values() for row in rows]
-    judged = without_problems_of(judged_solutions(args.data), problems)
-    natural = [
-        row for path in sorted((args.data / "open").glob("*.jsonl")) if not path.stem.startswith(OTHER) for row in read(path)
-    ]
-    natural = without_problems_of(natural, problems)
+    tests = {path.stem: read(path) for path in matching(args.data / "open", ["processbench_*"])}
+    judged = decontaminated(judged_solutions(args.data), tests)
+    natural = decontaminated([t for path in matching(args.data / "open", but=OTHER) for t in read(path)], tests)
     pools = votes_by_truth(judged)
     for truth, pool in pools.items():
         share = np.mean([k / n for k, n in pool])
@@ -57,29 +56,39 @@ def main() -> None:
         compare(name, make, tests, args.seeds, args.bootstrap)
 
 
-def judged_solutions(data: Path) -> list[Record]:
+def judged_solutions(data: Path) -> list[Trajectory]:
     """The solutions that several judges judged, each with `votes` per step: (k, n), k of n say correct."""
-    found: list[Record] = []
+    found: list[Trajectory] = []
     for source, file, verdicts in (
         ("eic_gsm8k", "eic_step_judges", first_wrong_verdicts),
         ("agentprocessbench_hotpotqa", "agentprocessbench_hotpotqa_judges", step_verdicts),
     ):
-        records = {row["id"]: row for row in read(data / "open" / f"{source}.jsonl")}
+        solutions = {t.id.removeprefix(f"{source}/"): t for t in read(data / "open" / f"{source}.jsonl")}
         votes: dict[str, list[list[int]]] = defaultdict(list)
         with (data / "judge_outputs" / f"{file}.jsonl").open(encoding="utf-8") as lines:
             for reply in map(json.loads, lines):
-                record = records.get(reply["problem_ref"])
-                given = None if record is None else verdicts(reply, len(record["steps"]))
+                solution = solutions.get(reply["problem_ref"])
+                given = None if solution is None else verdicts(reply, len(solution.steps))
                 if given is not None:
                     votes[reply["problem_ref"]].append(given)
         for key, all_given in votes.items():
             tally = [(sum(v[s] == 1 for v in all_given), sum(v[s] >= 0 for v in all_given)) for s in range(len(all_given[0]))]
             if len(all_given) >= 3:
-                found.append({**records[key], "votes": tally})
+                found.append(with_votes(solutions[key], tally))
     return found
 
 
-def first_wrong_verdicts(reply: Record, steps: int) -> list[int] | None:
+def with_votes(t: Trajectory, votes: Sequence[Vote]) -> Trajectory:
+    return replace(t, extra={**t.extra, "votes": votes})
+
+
+def votes_of(t: Trajectory) -> Sequence[Vote]:
+    """(k, n) per step."""
+    votes: Sequence[Vote] = t.extra["votes"]
+    return votes
+
+
+def first_wrong_verdicts(reply: Mapping[str, Any], steps: int) -> list[int] | None:
     """1, 0 or -1 (no vote) per step of a judge that names the first wrong step; None for what cannot be read or cannot be."""
     if reply["prompt_style"] != "eic_step_simple_json":
         return None
@@ -90,7 +99,7 @@ def first_wrong_verdicts(reply: Record, steps: int) -> list[int] | None:
     return [1] * at + [0] + [-1] * (steps - at - 1) if 0 <= at < steps else None
 
 
-def step_verdicts(reply: Record, steps: int) -> list[int] | None:
+def step_verdicts(reply: Mapping[str, Any], steps: int) -> list[int] | None:
     """The same of a judge that calls each step right (1), neutral (0, which is no error) or wrong (-1)."""
     text = reply["response_text"]
     try:
@@ -101,95 +110,63 @@ def step_verdicts(reply: Record, steps: int) -> list[int] | None:
     return [int(value >= 0) for value in values] if len(values) == steps else None
 
 
-def votes_by_truth(judged: Sequence[Record]) -> dict[str, list[Vote]]:
+def votes_by_truth(judged: Sequence[Trajectory]) -> dict[str, list[Vote]]:
     """The votes of the right and of the (first) wrong steps."""
     pools: dict[str, list[Vote]] = {"right": [], "wrong": []}
-    for row in judged:
-        for step, (k, n) in enumerate(row["votes"]):
-            if n >= 3 and (row["label"] < 0 or step <= row["label"]):
-                pools["wrong" if step == row["label"] else "right"].append((k, n))
+    for t in judged:
+        label = first_error(t)
+        for step, (k, n) in enumerate(votes_of(t)):
+            if n >= 3 and (label < 0 or step <= label):
+                pools["wrong" if step == label else "right"].append((k, n))
     return pools
 
 
-def drawn(rows: Sequence[Record], pools: Mapping[str, Sequence[Vote]], seed: int) -> list[Record]:
+def drawn(rows: Sequence[Trajectory], pools: Mapping[str, Sequence[Vote]], seed: int) -> list[Trajectory]:
     """`rows` with the votes of judged steps of the same truth; the steps after the first error get none."""
     pick = random.Random(seed)
-    return [
-        {
-            **row,
-            "votes": [
-                (0, 0) if 0 <= row["label"] < step else pick.choice(pools["wrong" if step == row["label"] else "right"])
-                for step in range(len(row["steps"]))
-            ],
-        }
-        for row in rows
-    ]
+
+    def vote(step: int, label: int) -> Vote:
+        return (0, 0) if 0 <= label < step else pick.choice(pools["wrong" if step == label else "right"])
+
+    return [with_votes(t, [vote(step, first_error(t)) for step in range(len(t.steps))]) for t in rows]
 
 
-def training_row(row: Record, arm: str) -> Any:
-    from distill.data import Row
-
+def training_row(t: Trajectory, arm: str) -> Row:
     labels: list[float | None] = []
     open_still = True
-    for k, n in row["votes"]:
+    for k, n in votes_of(t):
         labels.append(ARMS[arm]((k, n)) if n and open_still else None)
         open_still = open_still and n > 0 and 2 * k >= n
-    return Row(f"{row['source']}/{row['id']}", row["problem"], tuple(row["steps"]), tuple(labels), source=row["source"])
+    return Row(t.id, t.problem, tuple(t.texts), tuple(labels), source=source_of(t))
 
 
 def compare(
-    name: str, make: Callable[[int], Sequence[Record]], tests: Mapping[str, Sequence[Record]], seeds: int, replicates: int
+    name: str,
+    make: Callable[[int], Sequence[Trajectory]],
+    tests: Mapping[str, Sequence[Trajectory]],
+    seeds: int,
+    replicates: int,
 ) -> None:
-    from distill.data import TrainingSet
-    from distill.run import distill
-    from distill.verifier import load_verifier
-
-    scores: dict[str, list[dict[str, Any]]] = {arm: [] for arm in ARMS}
+    runs: dict[str, list[Any]] = {arm: [] for arm in ARMS}
     for seed in range(seeds):
-        rows = make(seed)
-        problems = sorted({normal(row["problem"]) for row in rows})
-        random.Random(seed).shuffle(problems)
-        dev = set(problems[: int(DEV_SHARE * len(problems))])
+        parts = split(make(seed), seed)
         for arm in ARMS:
-            split: dict[bool, list[Any]] = {True: [], False: []}
-            for row in rows:
-                split[normal(row["problem"]) in dev].append(training_row(row, arm))
+            rows, dev = (tuple(training_row(t, arm) for t in parts[part]) for part in ("train", "dev"))
             with tempfile.TemporaryDirectory() as scratch:
-                distill(TrainingSet(name, tuple(split[False]), tuple(split[True]), ()), Path(scratch) / "verifier", seed=seed)
-                verifier = load_verifier(Path(scratch) / "verifier")
-                found = {
-                    source: verifier.score_many([(row["problem"], row["steps"]) for row in rows_of])
-                    for source, rows_of in tests.items()
-                }
-            scores[arm].append({"scores": found, "threshold": verifier.threshold})
-    print(f"{name}: {len(rows)} solutions, {seeds} seeds; mean of {len(tests)} sources [95%]")
-    figures = {arm: np.mean([means(tests, run, replicates) for run in runs], axis=0) for arm, runs in scores.items()}
-    for arm, table in figures.items():
+                verifier = train(TrainingSet(name, rows, dev, ()), Path(scratch) / "verifier", seed)
+            runs[arm].append(means(tests, verifier, replicates))
+    print(f"{name}: {sum(map(len, parts.values()))} solutions, {seeds} seeds; mean of {len(tests)} sources [95%]")
+    tables = {arm: np.mean(each, axis=0) for arm, each in runs.items()}
+    for arm, table in tables.items():
         print(f"  {arm:10} step AUROC {interval(table[0])}   first-error F1 {interval(100 * table[1])}")
-    gap = figures["soft"] - figures["majority"]
+    gap = tables["soft"] - tables["majority"]
     print(f"  {'difference':10} step AUROC {interval(gap[0])}   first-error F1 {interval(100 * gap[1])}", flush=True)
 
 
-def means(tests: Mapping[str, Sequence[Record]], run: Mapping[str, Any], replicates: int) -> Any:
-    """(AUROC or F1, the figure and then its replicates), the mean over sources; the same draws for every run."""
-    from critic_prm.metrics.scores import first_below
-
-    tables = []
-    for source, rows in tests.items():
-        given = run["scores"][source]
-        gold = np.array([row["label"] for row in rows])
-        judged = [s[: g + 1 if g >= 0 else None] for s, g in zip(given, gold, strict=True)]
-        hit = np.array([first_below(s, run["threshold"]) == g for s, g in zip(given, gold, strict=True)])
-        p = np.concatenate(judged)
-        y = np.concatenate([np.arange(len(s)) != g for s, g in zip(judged, gold, strict=True)])
-        names, problem = np.unique([normal(row["problem"]) for row in rows], return_inverse=True)
-        owner = np.repeat(problem, [len(s) for s in judged])
-        generator = np.random.default_rng(0)
-        draws = [np.ones(len(names))] + [
-            np.bincount(generator.integers(len(names), size=len(names)), minlength=len(names)) for _ in range(replicates)
-        ]
-        tables.append([[weighted_auroc(p, y, w[owner]) for w in draws], [official(gold, hit, w[problem])[0] for w in draws]])
-    return np.mean(tables, axis=0)
+def means(tests: Mapping[str, Sequence[Trajectory]], verifier: Verifier, replicates: int) -> Any:
+    """(AUROC or F1, the figure and then its replicates), the mean over sources; the same resamples for every verifier."""
+    table = np.mean([figures(rows, score(verifier, rows), verifier.decision, replicates) for rows in tests.values()], axis=0)
+    return np.column_stack([table[:2], table[4:].reshape(2, -1)])
 
 
 def interval(values: Any) -> str:

@@ -94,9 +94,9 @@ def prepare(data: Path, folder: Path, count: int) -> list[int]:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForTokenClassification
 
-    from bench.linear import read
+    from bench.sources import first_error, matching, read
 
-    records = [row for path in sorted(data.glob("*.jsonl")) if "processbench" not in path.name for row in read(path)]
+    records = [t for path in matching(data, but=["processbench_*"]) for t in read(path)]
     random.Random(0).shuffle(records)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -104,7 +104,7 @@ def prepare(data: Path, folder: Path, count: int) -> list[int]:
     trainer = trainers.BpeTrainer(
         vocab_size=4096, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet, show_progress=False
     )
-    tokenizer.train_from_iterator([text for row in records[:1000] for text in (row["problem"], *row["steps"])], trainer)
+    tokenizer.train_from_iterator([text for t in records[:1000] for text in (t.problem, *t.texts)], trainer)
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|endoftext|>", model_max_length=2048
     ).save_pretrained(folder / "model")
@@ -116,13 +116,13 @@ def prepare(data: Path, folder: Path, count: int) -> list[int]:
     Qwen2ForTokenClassification(config).save_pretrained(folder / "model")
     counts: list[int] = []
     with (folder / "rows.jsonl").open("w") as out:
-        for row in records:
-            label = row["label"]
-            steps = row["steps"] if label < 0 else row["steps"][: label + 1]
-            tokens = len(tokenizer.encode("\n".join([row["problem"], *steps])).ids) + 1
+        for t in records:
+            label = first_error(t)
+            steps = t.texts if label < 0 else t.texts[: label + 1]
+            tokens = len(tokenizer.encode("\n".join([t.problem, *steps])).ids) + 1
             if tokens <= MAX_TOKENS and len(counts) < count:
                 labels = [number != label for number in range(len(steps))]
-                out.write(json.dumps({"prompt": row["problem"], "completions": steps, "labels": labels}) + "\n")
+                out.write(json.dumps({"prompt": t.problem, "completions": steps, "labels": labels}) + "\n")
                 counts.append(tokens)
     return counts
 

@@ -3,10 +3,10 @@
     python bench/smollm2.py smollm2
     python -m bench.transformer --train ../shared/data/open --test ../shared/data/open --base smollm2
 
-Folders, test sources, decontamination and dev are those of bench/linear.py. The base reads solutions of mathematics and physics
-alone, by the names of their sources (`--sources`): what it makes of agents' logs or of sorted words says little about proofs,
-and reading is what takes the time. The linear part, and the linear student beside it, learn from all sources. The hybrid's dev
-holds the sources that it reads; the linear student is measured with that dev as well as with its own.
+Decontamination, dev and measures are those of bench/sources.py. The base reads solutions of mathematics and physics alone, by
+the names of their sources (`--sources`): what it makes of agents' logs or of sorted words says little about proofs, and reading
+is what takes the time. The linear part, and the linear student beside it, learn from all sources. The hybrid's dev holds the
+sources that it reads; the linear student is measured with that dev as well as with its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.linear import load, measure, write_training_set
+from bench.sources import load, measure, write_training_set
 from distill.settings import TrainingSettings
 from distill.students.hybrid import Hybrid
 
@@ -68,7 +68,7 @@ def with_dev_of(folder: Path, to: Path, sources: Sequence[str]) -> Path:
 
 
 def difference(name: str, row: Any) -> str:
-    """`row` is what `report` gives, subtracted: AUROC, F1, two accuracies, the replicates of AUROC, those of F1."""
+    """`row` is what `figures` gives, subtracted: AUROC, F1, two accuracies, the replicates of AUROC, those of F1."""
     (low, low_f1), (high, high_f1) = np.percentile(row[4:].reshape(2, -1), [2.5, 97.5], axis=1)
     return (
         f"{name:28} AUROC {row[0]:+.3f} [{low:+.3f}, {high:+.3f}]   F1 {100 * row[1]:+.1f} "

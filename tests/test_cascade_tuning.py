@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 import tomllib
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from bench.cascade import GROUPS, SHARES, first_of, measure
+from bench.sources import matching, read, split, train, write_training_set
 from critic_prm.cli import main
 from critic_prm.cli.cascade import band
 from critic_prm.errors import CriticPrmError, InputError
@@ -208,18 +208,11 @@ def test_the_ends_of_a_small_band_can_be_told_apart(low: float, high: float, sho
 def test_on_real_solutions_a_third_of_the_calls_is_enough(shared_data: Path, tmp_path: Path) -> None:
     """A verifier distilled here, and a simulated judge, on solutions whose errors are formal: equal F1, within half a point,
     for at most 40% of the judge's calls. The mean over judges, each with a band of its own; problems are kept apart."""
-    spec = spec_from_file_location("bench_cascade", Path(__file__).parents[1] / "bench" / "cascade.py")
-    assert spec is not None
-    assert spec.loader is not None
-    bench = module_from_spec(spec)
-    sys.modules["bench_cascade"] = bench
-    spec.loader.exec_module(bench)
-    paths = [
-        path for path in sorted((shared_data / "open").glob("*.jsonl")) if bench.matches(path.stem, bench.GROUPS["formal"])
-    ]
-    sides = bench.split([row for path in paths for row in bench.read(path)], 0)
-    verifier = bench.train(sides, tmp_path, 0)
-    found = [bench.measure(sides["held out"], bench.first_of(verifier), 0.7, 0.95, seed) for seed in range(5)]
+    rows = [t for path in matching(shared_data / "open", GROUPS["formal"]) for t in read(path)]
+    data = write_training_set(rows, tmp_path / "training-set", 0, SHARES)
+    first = first_of(train(data, tmp_path / "verifier", 0))
+    held_out = split(rows, 0, SHARES)["test"]
+    found = [measure(held_out, first, 0.7, 0.95, seed) for seed in range(5)]
     gap = sum(one.difference[0] for one in found) / len(found)
     share = sum(one.share for one in found) / len(found)
     assert gap > -0.005
