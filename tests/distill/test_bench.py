@@ -44,7 +44,7 @@ SOURCES = {
     "parc_math": "tracking",
     "agentprocessbench_hotpotqa": "graphs",
 }
-TESTED = 40
+TESTED, UNLABELLED = 70, 30
 
 
 def solution(problem: str, label: int = -1, name: str = "") -> Trajectory:
@@ -195,7 +195,7 @@ def test_a_bench_says_how_it_is_run(name: str, monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(SystemExit) as end:
         run(name, ["--help"], monkeypatch)
     assert not end.value.code
-    assert capsys.readouterr().out.startswith("usage: ")
+    assert "usage: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -259,11 +259,9 @@ def test_transfer_is_measured_by_the_commands(
 ) -> None:
     """With a student that needs no training, found as an installed package's is."""
     installed = registry._installed
-    steady = EntryPoint("steady", "tests.contract.toy.steady", "")
-    monkeypatch.setattr(
-        registry, "_installed", lambda kind: installed(kind) | ({"steady": steady} if kind == "student" else {})
-    )
-    monkeypatch.setattr("bench.transfer.UNLABELLED", 10)
+    toys = {"student": {"steady": EntryPoint("steady", "tests.contract.toy.steady", "")}}
+    monkeypatch.setattr(registry, "_installed", lambda kind: installed(kind) | toys.get(kind, {}))
+    monkeypatch.setattr("bench.transfer.UNLABELLED", UNLABELLED)
     run("transfer", ["--data", data, "--student", "steady", "--seeds", 2, "--work", tmp_path], monkeypatch)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     figures = {words[0]: words[1:] for words in lines if words and words[0] in ("0", "1", "mean")}
@@ -271,4 +269,4 @@ def test_transfer_is_measured_by_the_commands(
     apart([read_training_set(tmp_path / f"seed-{seed}" / "data") for seed in (0, 1)], data)
     for seed in (0, 1):
         predicted = tmp_path / f"seed-{seed}" / "processbench_gsm8k" / "processbench_gsm8k.jsonl"
-        assert len(predicted.read_text().splitlines()) == TESTED - 10
+        assert len(predicted.read_text().splitlines()) == TESTED - UNLABELLED
