@@ -260,7 +260,7 @@ def test_transfer_is_measured_by_the_commands(
     """With a student that needs no training, found as an installed package's is."""
     installed = registry._installed
     toys = {"student": {"steady": EntryPoint("steady", "tests.contract.toy.steady", "")}}
-    monkeypatch.setattr(registry, "_installed", lambda kind: installed(kind) | toys.get(kind, {}))
+    monkeypatch.setattr(registry, "_installed", lambda kind: {**installed(kind), **toys.get(kind, {})})
     monkeypatch.setattr("bench.transfer.UNLABELLED", UNLABELLED)
     run("transfer", ["--data", data, "--student", "steady", "--seeds", 2, "--work", tmp_path], monkeypatch)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
