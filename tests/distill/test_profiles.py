@@ -36,6 +36,10 @@ Floats = NDArray[np.float64]
 IDENTITY = Calibration()
 
 
+def known(gold: Sequence[int | None]) -> list[int]:
+    return [first for first in gold if first is not None]
+
+
 # Decisions
 
 
@@ -84,7 +88,9 @@ def test_the_choice_agrees_with_trying_every_threshold(rule: str) -> None:
         parts.append(Solutions(scores, [int(generator.integers(-1, len(s))) for s in scores]))
 
     def f1(tau: float) -> float:
-        each = [first_error_f1(part.gold, [Decision(tau, rule).first_error(s) for s in part.scores]).f1 for part in parts]
+        each = [
+            first_error_f1(known(part.gold), [Decision(tau, rule).first_error(s) for s in part.scores]).f1 for part in parts
+        ]
         return float(np.mean([value or 0.0 for value in each]))
 
     choice = choose_decision(parts, rules=(rule,), grid=10_000)
@@ -182,17 +188,17 @@ def separated(count: int, wrong: float) -> tuple[list[Floats], list[list[float]]
     return [np.array([p]) for p in scores], [[0.0] if i < wrong * count else [1.0] for i in range(count)]
 
 
-@pytest.mark.parametrize("known", [10, 50, 140])
-def test_labels_pull_the_share_toward_their_optimum(known: int) -> None:
+@pytest.mark.parametrize("count", [10, 50, 140])
+def test_labels_pull_the_share_toward_their_optimum(count: int) -> None:
     """With k labels, the share is (k * best + PRIOR * default) / (k + PRIOR). Fewer than 30 wrong ones fit no probabilities."""
     raw, gold = separated(400, 0.2)
-    places = set(np.linspace(0, 399, known).astype(int).tolist())
+    places = set(np.linspace(0, 399, count).astype(int).tolist())
     labels = [y if i in places else [None] for i, y in enumerate(gold)]
     profile = adapted(raw, labels, default_share=0.6)
     best = profile.facts["best_share_of_labels"]
     assert best == pytest.approx(0.2, abs=0.08)  # the mean over neighbours leans to where F1 falls more slowly
-    assert profile.facts["labelled"] == known
-    assert profile.facts["share"] == (known * best + PRIOR * 0.6) / (known + PRIOR)
+    assert profile.facts["labelled"] == count
+    assert profile.facts["share"] == (count * best + PRIOR * 0.6) / (count + PRIOR)
     assert profile.facts["share_from"] == "labels"
     assert profile.flagged == pytest.approx(profile.facts["share"], abs=1 / 400)
 
@@ -237,8 +243,8 @@ def test_probabilities_are_fitted_again_only_where_that_is_better() -> None:
 def test_few_labels_fit_no_probabilities(wrong: int, fitted: bool) -> None:
     raw, labels = overconfident(600, 0, 4.0)
     bad = [i for i, y in enumerate(labels) if y == [0.0]][:wrong]
-    known: list[Sequence[float | None]] = [y if y == [1.0] or i in bad else [None] for i, y in enumerate(labels)]
-    profile = adapted(raw, known)
+    some: list[Sequence[float | None]] = [y if y == [1.0] or i in bad else [None] for i, y in enumerate(labels)]
+    profile = adapted(raw, some)
     assert bool(profile.facts["brier"]) == fitted
 
 
@@ -518,13 +524,14 @@ def test_expectations_do_not_use_labels_of_the_same_group() -> None:
         assert (row.source, row.auroc, row.f1) == ("a", 1.0, 0.0)
         choice = choose_decision([other.solutions])
         share = best_share([pairs(other)], choice.decision.rule)
+        assert share is not None
         assert share == pytest.approx(0.4, abs=0.05)
         tau = float(np.quantile([p[0] for p in first.scores], share))
         predicted = [Decision(tau, choice.decision.rule).first_error(p.tolist()) for p in first.scores]
-        assert row.f1_calibrated == first_error_f1([g for g in first.gold if g is not None], predicted).f1
+        assert row.f1_calibrated == first_error_f1(known(first.gold), predicted).f1
     everything = [each.solutions for each in (first, second, other)]
     leaked = choose_decision(everything).decision
-    assert first_error_f1(list(first.gold), [leaked.first_error(p.tolist()) for p in first.scores]).f1 == 1.0
+    assert first_error_f1(known(first.gold), [leaked.first_error(p.tolist()) for p in first.scores]).f1 == 1.0
     assert best_share([pairs(each) for each in (first, second, other)], leaked.rule) != share
 
 
@@ -541,5 +548,5 @@ def test_expectations_over_sources() -> None:
     alone, none = expectations(sources[:1], Choice(Decision(0.3)))
     assert none == {}
     found = [Decision(0.3).first_error(p.tolist()) for p in sources[0].scores]
-    assert alone[0].f1 == first_error_f1(list(sources[0].gold), found).f1  # no other group: the fallback
+    assert alone[0].f1 == first_error_f1(known(sources[0].gold), found).f1  # no other group: the fallback
     assert all(a.mean <= b.mean for a, b in pairwise([summary["f1"], summary["auroc"]]))
