@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import pairwise
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from critic_prm.data.aggregate import log_product
 from critic_prm.errors import InputError, UsageError
 from critic_prm.metrics.scores import official_f1
 from distill.calibration import Calibration, Floats, calibration_from_json, choose
@@ -30,6 +31,8 @@ SMOOTHED = 7
 FEW = 30
 """Fewest solutions to calibrate on, and fewest labelled steps of each class for a new probability map."""
 QUANTILES = 101
+STORED = ("decision", "calibration", "quantiles", "flagged", "ranks")
+"""The keys of a profile in `verifier.json` that are not facts."""
 NONE = "none"
 """The name that stands for no profile."""
 
@@ -49,6 +52,9 @@ class Profile:
     """Share of the solutions in which an error is found."""
     facts: Mapping[str, Any]
     """Origin and certainty: data, solutions, labelled, shares, intervals, versions."""
+    ranks: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """101 quantiles of the scores by which a cascade asks its judge: "step", P(correct) of the steps; "solution", the logarithm
+    of their product. Empty if the profile was made by a version without them."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -57,6 +63,7 @@ class Profile:
             "calibration": self.calibration.to_json(),
             "quantiles": list(self.quantiles),
             "flagged": self.flagged,
+            "ranks": {by: list(values) for by, values in self.ranks.items()},
         }
 
 
@@ -67,12 +74,16 @@ def profile_from_json(value: Mapping[str, Any]) -> Profile:
         raise ValueError(f'"flagged" of a profile is {flagged!r:.80}; it must be a share from 0 to 1')
     if not isinstance(data, str):
         raise ValueError(f'"data" of a profile is {data!r:.80}; it must be a text')
+    ranks = {by: tuple(float(q) for q in values) for by, values in value.get("ranks", {}).items()}
+    if any(len(values) < 2 or not all(a <= b for a, b in pairwise(values)) for values in ranks.values()):
+        raise ValueError('"ranks" of a profile are not quantiles, at least two in ascending order')
     return Profile(
         decision_from_json(value["decision"]),
         calibration_from_json(value["calibration"]),
         quantiles_from_json(value["quantiles"]),
         float(flagged),
-        {key: part for key, part in value.items() if key not in ("decision", "calibration", "quantiles", "flagged")},
+        {key: part for key, part in value.items() if key not in STORED},
+        ranks,
     )
 
 
@@ -146,10 +157,16 @@ def adapt(
         "brier": brier,
         "version": version("critic-prm"),
     }
-    quantiles = tuple(np.quantile(lowest, np.linspace(0, 1, QUANTILES)).tolist())
-    return Profile(
-        Decision(threshold, rule), calibration, quantiles, float((lowest < threshold).mean()), {**facts, **certainty}
-    )
+    ranks = {
+        "step": _quantiles(np.concatenate(p)),
+        "solution": _quantiles(np.array([log_product(each.tolist()) for each in p])),
+    }
+    flagged = float((lowest < threshold).mean())
+    return Profile(Decision(threshold, rule), calibration, _quantiles(lowest), flagged, {**facts, **certainty}, ranks)
+
+
+def _quantiles(values: Floats) -> tuple[float, ...]:
+    return tuple(np.quantile(values, np.linspace(0, 1, QUANTILES)).tolist())
 
 
 def best_share(parts: Sequence[Sequence[tuple[Floats, int]]], rule: str, lowest: Floats | None = None) -> float | None:

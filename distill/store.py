@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
@@ -128,6 +128,24 @@ def _in_use(folder: Path, info: Mapping[str, Any], profile: str | None) -> tuple
 def _damaged(folder: Path, error: Exception) -> InputError:
     reason = next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
     return InputError(str(folder), f"it is damaged: {reason}", "copy or distill it again")
+
+
+def read_ranks(folder: Path, name: str | None, by: str) -> tuple[str, Sequence[float]]:
+    """Return the name of a calibration profile, by default the one in use, and its quantiles of the scores of steps or
+    solutions. Nothing but `verifier.json` is read. Raises InputError, and UsageError without such a profile.
+    """
+    info = read_info(folder)
+    name, profiles = name or info.get("profile"), info.get("profiles", {})
+    if name is None or name not in profiles:
+        what = f"has no profile {name!r}" if name not in (None, NONE) else "has no calibration profile in use"
+        raise UsageError(f"{folder} {what}, which a band of shares needs: run critic-prm calibrate {folder} SOLUTIONS")
+    try:
+        ranks = profile_from_json(profiles[name]).ranks
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(str(folder), f"its profile {name!r} is damaged: {error}", "calibrate it again") from None
+    if by not in ranks:
+        raise UsageError(f"the profile {name!r} of {folder} has no quantiles per {by}: run critic-prm calibrate again")
+    return name, ranks[by]
 
 
 def add_profile(folder: Path, name: str, profile: Profile) -> None:

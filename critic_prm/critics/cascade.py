@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from critic_prm.critics.combined import Composite, Consensus, CriticCosts, parse_ruling
-from critic_prm.critics.open import check_keys, critic_in_file, open_critic, share_of
-from critic_prm.data.aggregate import spread
+from critic_prm.critics.open import check_keys, critic_in_file, kind_of, open_critic, share_of
+from critic_prm.data.aggregate import log_product, spread
 from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_error_of
 from critic_prm.data.label_rows import is_labelled, label_row, without_labels
@@ -25,6 +26,8 @@ from critic_prm.styles.prompt import style_names
 
 By = Literal["step", "solution"]
 BYS: tuple[By, ...] = get_args(By)
+SHIFT = 0.1
+"""Smallest difference from the promised share of solutions in doubt that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,74 @@ class Band:
         return "good" if error < self.low else "bad" if error > self.high else "ask"
 
 
+@dataclass(frozen=True, slots=True)
+class RankBand:
+    """A band of ranks: on data like that of the `quantiles`, the share 1 - `flag` - `accept` counts as in doubt.
+
+    The items with the highest scores, a share of `accept`, are good, and those with the lowest, a share of `flag`, are bad. The
+    scores are P(correct) of steps, or the logarithm of their product for whole solutions.
+    """
+
+    flag: float
+    accept: float
+    quantiles: Sequence[float]
+    """Evenly spaced quantiles of the scores, from the lowest to the highest."""
+
+    def __post_init__(self) -> None:
+        if min(self.flag, self.accept) < 0 or self.flag + self.accept > 1:
+            raise UsageError(f"flag is {self.flag}, accept {self.accept}; they are shares, at least 0, and at most 1 together")
+
+    @property
+    def asked(self) -> float:
+        """The share that counts as in doubt."""
+        return max(1 - self.flag - self.accept, 0.0)
+
+    @property
+    def low(self) -> float:
+        """The score below which an item is bad."""
+        return self._quantile(self.flag) if self.flag else -math.inf
+
+    @property
+    def high(self) -> float:
+        """The score above which an item is good."""
+        return self._quantile(1 - self.accept) if self.accept else math.inf
+
+    def call(self, score: float | None, spread: float | None = None) -> Literal["good", "ask", "bad"]:
+        """Classify one item as good, bad, or to be asked about. An item without a score is in doubt."""
+        if score is None:
+            return "ask"
+        return "good" if score > self.high else "bad" if score < self.low else "ask"
+
+    def _quantile(self, share: float) -> float:
+        place = share * (len(self.quantiles) - 1)
+        below = min(int(place), len(self.quantiles) - 2)
+        return self.quantiles[below] + (place - below) * (self.quantiles[below + 1] - self.quantiles[below])
+
+
+def solution_score(p_correct: Sequence[float | None]) -> float | None:
+    """The score by which a `RankBand` ranks solutions: the logarithm of the product of P(correct), that is of the probability
+    that no step is wrong. None if a step has no score."""
+    known = [p for p in p_correct if p is not None]
+    return log_product(known) if known and len(known) == len(p_correct) else None
+
+
+def settled(first: Judgement, call: Literal["good", "bad"]) -> Judgement:
+    """The first critic's judgement of a solution that is accepted, or flagged at its first error or else its lowest step."""
+    if call == "good":
+        verdicts = tuple(replace(one, value="correct") if one.value == "incorrect" else one for one in first.verdicts)
+        return replace(first, verdicts=verdicts, first_error=-1)
+    if first.first_error is not None and first.first_error >= 0:
+        return first
+    step = lowest_step({one.step: one.p_correct for one in first.verdicts})
+    verdicts = tuple(replace(one, value="incorrect") if one.step == step else one for one in first.verdicts)
+    return replace(first, verdicts=verdicts, first_error=step)
+
+
+def lowest_step(p_correct: Mapping[int, float | None]) -> int:
+    """The first step with the lowest score."""
+    return min((p, step) for step, p in p_correct.items() if p is not None)[1]
+
+
 def in_doubt(
     band: Band, p_correct: Sequence[float | None], first_error: int | None, spread: Sequence[float | None] | None = None
 ) -> list[int]:
@@ -66,6 +137,8 @@ class CascadeStats(CriticStats):
 
     counts: Counter[str] = field(default_factory=Counter)
     asked: Counter[str] = field(default_factory=Counter)
+    promised: float | None = None
+    """The share of the solutions that a judge should be asked about, None if the band promises none."""
     name: str = "cascade"
 
     def restart(self) -> None:
@@ -76,7 +149,16 @@ class CascadeStats(CriticStats):
         self.counts["escalated"] += escalated
 
     def report(self) -> dict[str, Any]:
-        return {**self.counts, "asked": dict(self.asked)}
+        return {**self.counts, "asked": dict(self.asked), "share_promised": self.promised}
+
+    @property
+    def broken(self) -> bool:
+        """Whether the share of solutions in doubt is not the promised one: by SHIFT and more than three standard errors."""
+        count = self.counts["solutions"]
+        if self.promised is None or not count:
+            return False
+        gap = abs(1 - self.counts["without a judge"] / count - self.promised)
+        return gap > max(SHIFT, 3 * math.sqrt(self.promised * (1 - self.promised) / count))
 
     def lines(self) -> list[str]:
         counts = self.counts
@@ -85,7 +167,11 @@ class CascadeStats(CriticStats):
         line += f"; asked {asked}"
         if counts["undecided"]:
             line += f"; {counts['undecided']:,} left undecided by all, {counts['escalated']:,} new ones written for a person"
-        return [line]
+        if not self.broken:
+            return [line]
+        share = 1 - counts["without a judge"] / counts["solutions"]
+        warning = f"warning: {share:.0%} of the solutions were in doubt, {self.promised:.0%} were promised; their scores are"
+        return [line, f"{warning} unlike those of the calibration profile: run critic-prm calibrate VERIFIER on them"]
 
 
 @dataclass(frozen=True)
@@ -103,10 +189,14 @@ class Cascade(Composite):
 
     first: Critic
     others: tuple[tuple[str, Critic], ...]
-    band: Band
+    band: Band | RankBand
     by: By = "solution"
     escalations: Escalations | None = None
     traffic: CascadeStats = field(default_factory=CascadeStats)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.band, RankBand) and self.by == "solution":
+            self.traffic.promised = self.band.asked
 
     @property
     def judges(self) -> tuple[tuple[str, Critic], ...]:
@@ -127,7 +217,10 @@ class Cascade(Composite):
 
     @property
     def card(self) -> Mapping[str, Any]:
-        band = {"low": self.band.low, "high": self.band.high, "spread": self.band.spread}
+        if isinstance(self.band, RankBand):
+            band: dict[str, float | None] = {"flag": self.band.flag, "accept": self.band.accept}
+        else:
+            band = {"low": self.band.low, "high": self.band.high, "spread": self.band.spread}
         others = [{"judge": name, **critic.card} for name, critic in self.others]
         return {"cascade": self.by, "band": band, "first": dict(self.first.card), "judges": others}
 
@@ -138,10 +231,10 @@ class Cascade(Composite):
 
     async def _by_solution(self, trajectory: Trajectory, first: Judgement, sample: int) -> Judgement:
         self.traffic.counts["solutions"] += 1
-        doubted = self._doubted(trajectory, first)
+        own, doubted = self._doubted(trajectory, first)
         if not doubted:
             self.traffic.counts["without a judge"] += 1
-            return replace(first, judge="first")
+            return replace(own, judge="first")
         tried: list[Judgement] = []
         for name, critic in self.others:
             self.traffic.asked[name] += 1
@@ -195,12 +288,17 @@ class Cascade(Composite):
                 return verdict
         return None
 
-    def _doubted(self, trajectory: Trajectory, first: Judgement) -> list[int]:
+    def _doubted(self, trajectory: Trajectory, first: Judgement) -> tuple[Judgement, list[int]]:
+        """What the first critic's judgement comes to without a judge, and the steps in doubt: none if it stands."""
+        everything = list(range(len(trajectory.steps)))
         if first.status != "ok":
             self.traffic.counts["first unusable"] += 1
-            return list(range(len(trajectory.steps)))
+            return first, everything
         label, deviations = _scores(first, len(trajectory.steps))
-        return in_doubt(self.band, label.p_correct, first.first_error, deviations)
+        if isinstance(self.band, Band):
+            return first, in_doubt(self.band, label.p_correct, first.first_error, deviations)
+        call = self.band.call(solution_score(label.p_correct))
+        return (first, everything) if call == "ask" else (settled(first, call), [])
 
     def _escalate(self, trajectory: Trajectory, first: Judgement, tried: Sequence[Judgement], steps: Sequence[int]) -> None:
         self.traffic.counts["undecided"] += 1
@@ -241,24 +339,53 @@ def _whole(judgement: Judgement, parts: Sequence[Judgement], sample: int, notes:
 def from_table(table: Mapping[str, Any], origin: Origin, options: JudgeOptions) -> Cascade:
     """Build the cascade from the TOML table `[cascade]`.
 
-    Keys: `first` (a critic, or several, which are combined into their mean and spread), `judges`, `low` and `high`; optional:
-    `spread`, `by`, `style`, `escalate`, and `tuned` (a record of the tuning, ignored here). Raises UsageError.
+    Keys: `first` (a critic, or several, which are combined into their mean and spread), `judges`, and the band: `low` and
+    `high`, or `flag` and `accept` with a verifier as the first critic; optional: `profile` (of the verifier), `spread`, `by`,
+    `style`, `escalate`, and `tuned` (a record of the tuning, ignored here). Raises UsageError.
     """
-    check_keys(table, "cascade", {"first", "judges", "low", "high"}, {"spread", "by", "style", "escalate", "tuned"})
+    ranked = bool({"flag", "accept"} & table.keys())
+    allowed = {"profile", "by", "style", "escalate", "tuned"} | (set() if ranked else {"spread"})
+    check_keys(table, "cascade", {"first", "judges", *(("flag", "accept") if ranked else ("low", "high"))}, allowed)
     by = table.get("by", "solution")
     if by not in BYS:
         raise UsageError(f"[cascade] by is {by!r}; it is {' or '.join(BYS)}")
-    asked = replace(options, style=origin.name("style", table["style"], style_names())) if "style" in table else options
+    profile = options.profile or table.get("profile")
+    if not isinstance(profile, str | None):
+        raise UsageError(f"[cascade] profile is {profile!r}; it is the name of a calibration profile")
+    asked = replace(options, profile=None)
+    if "style" in table:
+        asked = replace(asked, style=origin.name("style", table["style"], style_names()))
     names = table["judges"] if isinstance(table["judges"], list) else [table["judges"]]
     each = share_of(asked, len(names))
     escalate = table.get("escalate")
+    first = open_first(table["first"], replace(options, profile=profile), origin)
+    band: Band | RankBand
+    if ranked:
+        _, quantiles = ranks_of(table["first"], profile, by, origin)
+        band = RankBand(float(table["flag"]), float(table["accept"]), quantiles)
+    else:
+        band = Band(float(table["low"]), float(table["high"]), table.get("spread"))
     return Cascade(
-        first=open_first(table["first"], options, origin),
+        first=first,
         others=tuple((name, open_critic(critic_in_file(name, origin), each)) for name in names),
-        band=Band(float(table["low"]), float(table["high"]), table.get("spread")),
+        band=band,
         by="step" if by == "step" else "solution",
         escalations=Escalations(origin.output("escalate", escalate)) if escalate else None,
     )
+
+
+def ranks_of(
+    named: str | Sequence[str], profile: str | None, by: str, origin: Origin | None = None
+) -> tuple[str, Sequence[float]]:
+    """The calibration profile of a verifier that is the only first critic, and its quantiles per step or solution. Raises
+    UsageError for other critics and without a profile."""
+    from distill.store import read_ranks
+
+    names = [named] if isinstance(named, str) else list(named)
+    name = names[0] if origin is None else critic_in_file(names[0], origin)
+    if len(names) > 1 or kind_of(name) != "verifier":
+        raise UsageError(f"the first critic is {', '.join(names)}; a band of shares needs a single verifier, with a profile")
+    return read_ranks(Path(name), profile, by)
 
 
 def open_first(named: str | Sequence[str], options: JudgeOptions, origin: Origin | None = None) -> Critic:

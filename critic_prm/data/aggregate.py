@@ -23,6 +23,11 @@ def product(p: Sequence[float]) -> float:
     return math.prod(p)
 
 
+def log_product(p: Sequence[float]) -> float:
+    """Logarithm of the product, which a long solution does not round to 0. Scores are clipped as for log odds."""
+    return math.fsum(math.log(max(x, _EPSILON)) for x in p)
+
+
 def mean(p: Sequence[float]) -> float:
     """Arithmetic mean of the scores."""
     return math.fsum(p) / len(p)

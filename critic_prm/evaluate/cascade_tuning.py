@@ -20,6 +20,8 @@ GRID = 26
 """Number of candidate bounds: quantiles of P(error) on the half of the data used for choosing."""
 
 _NONE = 1 << 30
+UNKNOWN = -2
+"""The gold label of a case without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,18 @@ async def collect_cases(
     judge: Critic | Mapping[str, Label],
     by: By = "solution",
     workers: int = 64,
+    *,
+    unlabelled: bool = False,
 ) -> CascadeCases:
     """Ask the first critic about every solution, and the judge about every solution or, with "step", about every step.
 
     The cost of a band is computed from these results, so every judgement is needed once; the cascade later finds the replies in
     the cache. `judge` may also be labels by trajectory id, as in a label file; a step that such a label does not judge, because
-    an earlier step is incorrect, is undecided. Raises whatever stops the critics.
+    an earlier step is incorrect, is undecided. Solutions without gold are left out, or with `unlabelled` all gold labels are
+    ignored and set to UNKNOWN. Raises whatever stops the critics.
     """
-    with_gold = [(gold, t) for t in trajectories if t.steps and (gold := t.first_error()) is not None]
+    golds = ((UNKNOWN if unlabelled else t.first_error(), t) for t in trajectories if t.steps)
+    with_gold = [(gold, t) for gold, t in golds if gold is not None]
     firsts: list[Judgement] = []
     for start in range(0, len(with_gold), max(first.batch, 1)):
         firsts += await first.judge([blind(t) for _, t in with_gold[start : start + max(first.batch, 1)]])
@@ -118,6 +124,11 @@ def _with_judge(case: CascadeCase, answers: Sequence[Judgement], label: Label | 
     # The judge alone would go step by step, so its cost is the number of calls up to its first error.
     last = next((step for step, right in enumerate(judged) if right is not True), len(judged) - 1)
     return replace(case, judged=judged, calls=last + 1)
+
+
+def referred(rows: Sequence[CascadeCase]) -> list[CascadeCase]:
+    """The cases with the judge's own labels as gold, without those that it left undecided."""
+    return [replace(row, gold=row.alone) for row in rows if row.alone is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +272,15 @@ def tune(
     *,
     target: float | None = None,
     budget: float | None = None,
+    loss: float = 0.0,
     seed: int = 0,
     replicates: int = 2000,
 ) -> TuningResult:
     """Choose a band on one half of the problems and measure it once on the other.
 
-    Without `target` and `budget` (calls per solution), the target is the F1 of the judge itself. Choosing and measuring on the
-    same solutions would give optimistic results. Raises CriticPrmError if the target cannot be reached, InputError for too
-    little data.
+    Without `target` and `budget` (calls per solution), the target is the F1 of the judge itself less `loss`. Choosing and
+    measuring on the same solutions would give optimistic results. Raises CriticPrmError if the target cannot be reached,
+    InputError for too little data.
     """
     first, second = halves(rows, seed)
     if len(first) < 2 or len(second) < 2:
@@ -277,7 +289,7 @@ def tune(
         )
     here = CaseArrays(first)
     if target is None and budget is None:
-        target = here.f1([row.alone for row in first])
+        target = here.f1([row.alone for row in first]) - loss
     tried = try_bands(first)
     chosen = choose(tried, target=target, budget=budget)
     there = CaseArrays(second)
@@ -291,15 +303,15 @@ def tune(
         curve=front(tried),
         target=target,
         budget=budget,
-        cascade=_measured(there, keys, predicted, float(calls.mean()), replicates, seed),
-        student=_measured(there, keys, [row.first for row in second], 0.0, replicates, seed),
-        judge=_measured(there, keys, alone, sum(row.calls for row in second) / len(second), replicates, seed),
+        cascade=measured(there, keys, predicted, float(calls.mean()), replicates, seed),
+        student=measured(there, keys, [row.first for row in second], 0.0, replicates, seed),
+        judge=measured(there, keys, alone, sum(row.calls for row in second) / len(second), replicates, seed),
         difference=(gap.difference, gap.interval.low, gap.interval.high),
         solutions=(len(first), len(second)),
     )
 
 
-def _measured(
+def measured(
     flat: CaseArrays,
     keys: Sequence[str],
     predicted: Sequence[int | None] | NDArray[np.int64],
@@ -307,6 +319,7 @@ def _measured(
     replicates: int,
     seed: int,
 ) -> Measured:
+    """F1 of predicted first errors, with its interval."""
     rows: Array = first_error_rows(flat.gold, predicted)
     interval = cluster_bootstrap(keys, rows, official_f1, replicates=replicates, seed=seed)
     return Measured(number(official_f1(rows.sum(axis=0))), interval.low, interval.high, calls)
