@@ -75,8 +75,8 @@ def profile_from_json(value: Mapping[str, Any]) -> Profile:
     if not isinstance(data, str):
         raise ValueError(f'"data" of a profile is {data!r:.80}; it must be a text')
     ranks = {by: tuple(float(q) for q in values) for by, values in value.get("ranks", {}).items()}
-    if any(len(values) < 2 or not all(a <= b for a, b in pairwise(values)) for values in ranks.values()):
-        raise ValueError('"ranks" of a profile are not quantiles, at least two in ascending order')
+    if any(len(values) < 2 or not all(b >= a - 1e-9 for a, b in pairwise(values)) for values in ranks.values()):
+        raise ValueError('"ranks" of a profile are not quantiles, at least two, ascending')
     return Profile(
         decision_from_json(value["decision"]),
         calibration_from_json(value["calibration"]),
