@@ -57,7 +57,7 @@ error, which are trained on."""
 GPU_FLOPS = 989e12
 """bf16 operations per second of one H100 SXM without sparsity (published)."""
 UTILISATION = (0.2, 0.4)
-"""Share of GPU_FLOPS that is used, an assumption: this project has measured no training on a GPU."""
+"""Share of GPU_FLOPS that is used, an assumption: networks of this size have not been trained here."""
 EPOCHS = 3
 """The default of `distill`."""
 
