@@ -1,6 +1,6 @@
 """Measure what labels buy: the linear student against the number of labelled solutions and the origin of the labels.
 
-    python -m bench.learning_curve --data DIR [--test 'processbench_*'] [--seeds 3] [--shares 0.05 0.1 0.3 1] [--work FOLDER]
+    python -m bench.learning_curve --data DIR --work FOLDER [--test 'processbench_*'] [--seeds 3] [--shares 0.05 0.1 0.3 1]
 
 DIR holds `<source>.jsonl` files of trajectories with gold labels. The sources that match --test are set aside and their
 problems removed from the others, which become a training set (`dataset build --gold`). Per seed, a random share of its
