@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -168,9 +169,14 @@ def _choices(wire: Wire) -> int:
 
 
 def reply_limit(wire: Wire, fields: Sequence[str] = LIMIT_FIELDS) -> int | None:
-    """Return the maximum number of reply tokens that `wire` asks for in one of `fields`, or None."""
-    for name in fields:
-        value = wire.get(name)
+    """Return the maximum number of reply tokens that `wire` asks for in one of `fields`, or None.
+
+    A field is a name or, in an object of the body, a path such as "settings.limit".
+    """
+    for path in fields:
+        value: Any = wire
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
         if isinstance(value, int) and value > 0:
             return value
     return None
@@ -179,6 +185,16 @@ def reply_limit(wire: Wire, fields: Sequence[str] = LIMIT_FIELDS) -> int | None:
 def with_doubled_max_tokens(wire: Wire, fields: Sequence[str] = LIMIT_FIELDS) -> Wire | None:
     """Return `wire` with twice the token limit, or None if it has no limit."""
     limit = reply_limit(wire, fields)
-    if limit is None:
-        return None
-    return {name: 2 * limit if name in fields and value is not None else value for name, value in wire.items()}
+    return None if limit is None else _with_limit(wire, fields, 2 * limit)
+
+
+def _with_limit(wire: Wire, fields: Sequence[str], limit: int) -> Wire:
+    """Return `wire` with `limit` in all of `fields` that it has."""
+    changed = dict(wire)
+    for path in fields:
+        name, _, inner = path.partition(".")
+        if inner and isinstance(changed.get(name), dict):
+            changed[name] = _with_limit(changed[name], (inner,), limit)
+        elif not inner and changed.get(name) is not None:
+            changed[name] = limit
+    return changed

@@ -29,6 +29,9 @@ class Memory(Scorer):
     def score(self, items: Sequence[Item]) -> list[Floats]:
         return [np.full(len(steps), float(problem in self.problems)) for problem, steps in items]
 
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Remembering(Student):

@@ -63,7 +63,7 @@ def test_weights_of_one_are_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> No
         return fit(model, x, y, sample_weight=sample_weight)
 
     monkeypatch.setattr(HistGradientBoostingClassifier, "fit", watched)
-    x, y = np.random.default_rng(0).normal(size=(300, 3)), np.arange(300) % 2 * 1.0
+    x, y = np.random.default_rng(0).normal(size=(300, 3)), (np.arange(300) % 2).astype(np.float64)
     settings = LinearSettings(forests=1, trees=2)
     _trees(x, y, np.ones(300), 0, settings)
     _trees(x, 0.9 * y, np.ones(300), 0, settings)

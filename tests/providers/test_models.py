@@ -123,6 +123,10 @@ def test_vllm_is_asked_as_before() -> None:
 
 
 def test_a_limit_that_was_taken_out_stays_out_of_a_roomier_question() -> None:
+    body = {"input": "x", "settings": {"limit": 50, "t": 1}}
+    assert with_doubled_max_tokens(body, ("settings.limit",)) == {"input": "x", "settings": {"limit": 100, "t": 1}}
+    assert with_doubled_max_tokens({"settings": "all"}, ("settings.limit",)) is None
+    assert body["settings"] == {"limit": 50, "t": 1}  # the request that was sent is not changed
     assert with_doubled_max_tokens({"max_tokens": None, "max_completion_tokens": 5}) == {
         "max_tokens": None,
         "max_completion_tokens": 10,
