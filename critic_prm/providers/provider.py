@@ -288,8 +288,8 @@ class Provider(Protocol):
 
     @property
     def token_limits(self) -> Sequence[str]:
-        """The fields of a body that limit the tokens of a reply, such as "max_tokens", or "settings.limit" for a field of an object.
-        A truncated reply is requested again with twice the limit."""
+        """The fields of a body that limit the tokens of a reply, such as "max_tokens", or "settings.limit" for a field of an
+        object. A truncated reply is requested again with twice the limit."""
         return LIMIT_FIELDS
 
     @property
