@@ -120,9 +120,12 @@ def tell(line: str) -> None:
     print(f"  {line}", file=sys.stderr)
 
 
-def train(data: Path | TrainingSet, out: Path, seed: int, student: str | Student = "linear") -> Verifier:
-    """Distill into the folder `out`, with the progress on stderr, and open the verifier."""
-    distill(data, out, student=student, seed=seed, say=tell)
+def train(
+    data: Path | TrainingSet, out: Path, seed: int, student: str | Student = "linear", leave_out: int | None = None
+) -> Verifier:
+    """Distill into the folder `out`, with the progress on stderr, and open the verifier. With `leave_out=0`, the decision is
+    chosen on dev: for solutions of the kinds that it is trained on."""
+    distill(data, out, student=student, seed=seed, leave_out=leave_out, say=tell)
     return load_verifier(out)
 
 

@@ -95,7 +95,7 @@ def one_seed(
     data, verifier = work / "data", work / "verifier"
     work.mkdir(parents=True, exist_ok=True)
     if not (verifier / "verifier.json").exists():
-        command("dataset", "build", "--gold", *train, "-o", data, "--split", "0.85,0.15,0", "--seed", seed)
+        command("dataset", "build", "--gold", *train, "-o", data, "--seed", seed)
         started = time.process_time()
         given = [part for option in options for part in ("--option", option)]
         command("distill", data, "-o", verifier, "--student", student, "--seed", seed, *given)
