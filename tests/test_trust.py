@@ -477,7 +477,8 @@ def test_a_recipe_of_ones_own(world: Path, canary: Canary, capsys: pytest.Captur
 def test_every_option_of_a_stage_is_classed() -> None:
     """Options that are neither a flag nor a number are refused in a stage unless the table says what they hold."""
     refused_there = {
-        *("against", "backend", "base_url", "bench", "bounds", "check", "consensus", "db", "device", "ends", "engine"),
+        *("against", "backend", "band", "base_url", "bench", "bounds", "check", "consensus", "db", "device", "ends", "engine"),
+        *("error_rate", "profile", "reference", "threshold_from"),
         *(
             "escalate",
             "extra_body",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,7 +69,8 @@ def test_every_command_ends_in_one_line_when_it_is_stopped_as_it_begins(tmp_path
         "dataset card": ["dataset", "card", str(tmp_path / "set")],
         "cascade tune": ["cascade", "tune", "1", "--first", "1", "--judge", "1"],
     }
-    lines = [given.get(" ".join(line[:2]), line) for line in lines_of(build())]  # these two check their arguments first
+    lines = [given.get(" ".join(line[:2]), line) for line in lines_of(build())]  # these check their arguments first
+    lines.remove(["calibrate", "1", "1"])  # it opens the verifier before it imports anything; `score` opens one, too
     assert len(lines) > 60
     jobs = [{"line": line, "signal": int(NUMBERS[at % 3]), "at": 1, "within": True} for at, line in enumerate(lines)]
     for job, outcome in zip(jobs, outcomes(jobs, tmp_path), strict=True):
@@ -86,7 +88,7 @@ LINES = {
     "dataset": "dataset build labels.jsonl -o out",
     "generate": "generate arithmetic -n 20 -o out.jsonl",
     "cache": "cache stats --db cache.db",
-    "distill": "distill set -o out",
+    "distill": "distill set -o verifier",
 }
 
 
@@ -102,6 +104,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make("generate", "arithmetic", "-n", "60", "-o", "in.jsonl")
     make("label", "in.jsonl", "-o", "labels.jsonl", "--judge", "rules", "--db", "cache.db")
     make("dataset", "build", "in.jsonl", "--gold", "-o", "set", "--split", "0.6,0.2,0.2")
+    shutil.copyfile(Path(__file__).parents[2] / "cache.db.example", folder / "cache.db")
     return folder
 
 

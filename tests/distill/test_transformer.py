@@ -218,7 +218,7 @@ def test_two_processes_have_the_losses_of_one(base: Path, data: Path, tmp_path: 
         [*run, *command(data, tmp_path / "two", base)], env=environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("calibration and threshold on dev") == 1
+    assert done.stderr.count("calibration and decision") == 1
     expected, found = records(alone.folder), records(tmp_path / "two")
     assert [r["loss"] for r in found] == pytest.approx([r["loss"] for r in expected], abs=1e-5)
     assert [r["tokens"] for r in found] == [r["tokens"] for r in expected]
