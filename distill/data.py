@@ -35,12 +35,17 @@ class Row:
 
     def first_error(self) -> int | None:
         """Return the first step whose label is below 0.5, -1 if all steps are labelled and correct, None if unknown."""
-        for index, label in enumerate(self.labels):
-            if label is None:
-                return None
-            if label < 0.5:
-                return index
-        return -1
+        return first_error_of(self.labels)
+
+
+def first_error_of(labels: Sequence[float | None]) -> int | None:
+    """Return the first label below 0.5, -1 if all are known and none is, None if unknown."""
+    for index, label in enumerate(labels):
+        if label is None:
+            return None
+        if label < 0.5:
+            return index
+    return -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from critic_prm.data.aggregate import log_product
 from critic_prm.errors import InputError, UsageError
 from critic_prm.metrics.scores import official_f1
 from distill.calibration import Calibration, Floats, calibration_from_json, choose
+from distill.data import first_error_of
 from distill.decision import RULES, Decision, count_hits, decision_from_json
 from distill.settings import CalibrationSettings
 
@@ -134,7 +135,7 @@ def adapt(
     keys = [problems[i] for i in kept]
     calibration, brier = _probabilities(p, known, keys, base)
     p = [calibration(each) for each in p]
-    gold = [_first_error(each) for each in known]
+    gold = [first_error_of(each) for each in known]
     lowest = np.array([RULES[rule].lowest(each) for each in p])
     labelled = [i for i, first in enumerate(gold) if first is not None]
     low, high, best = 0.0, 0.0, None
@@ -143,8 +144,7 @@ def adapt(
     else:
         best = best_share([[(p[i], gold[i]) for i in labelled]], rule, lowest)  # type: ignore[misc]
         low = high = default_share if best is None else (len(labelled) * best + PRIOR * default_share) / (len(labelled) + PRIOR)
-    threshold = _threshold(lowest, (low + high) / 2)
-    ends = [_threshold(lowest, share) for share in (low, high)]
+    threshold, *ends = np.quantile(lowest, [(low + high) / 2, low, high]).tolist()
     interval = _interval(lowest, keys, (low + high) / 2, settings)
     certainty = {
         "solutions": len(p),
@@ -158,14 +158,15 @@ def adapt(
         "version": version("critic-prm"),
     }
     ranks = {
-        "step": _quantiles(np.concatenate(p)),
-        "solution": _quantiles(np.array([log_product(each.tolist()) for each in p])),
+        "step": quantiles_of(np.concatenate(p)),
+        "solution": quantiles_of(np.array([log_product(each.tolist()) for each in p])),
     }
     flagged = float((lowest < threshold).mean())
-    return Profile(Decision(threshold, rule), calibration, _quantiles(lowest), flagged, {**facts, **certainty}, ranks)
+    return Profile(Decision(threshold, rule), calibration, quantiles_of(lowest), flagged, {**facts, **certainty}, ranks)
 
 
-def _quantiles(values: Floats) -> tuple[float, ...]:
+def quantiles_of(values: Floats | Sequence[float]) -> tuple[float, ...]:
+    """Return the QUANTILES quantiles that a verifier stores, from the lowest value to the highest."""
     return tuple(np.quantile(values, np.linspace(0, 1, QUANTILES)).tolist())
 
 
@@ -179,7 +180,7 @@ def best_share(parts: Sequence[Sequence[tuple[Floats, int]]], rule: str, lowest:
     for part in parts:
         if {first < 0 for _, first in part} == {True, False}:
             own = np.array([RULES[rule].lowest(p) for p, _ in part]) if lowest is None else lowest
-            taus = np.array([_threshold(own, share) for share in SHARES])
+            taus = np.quantile(own, SHARES)
             curves.append(official_f1(count_hits([(p, first, 1.0) for p, first in part], RULES[rule], taus)))
     if not curves:
         return None
@@ -199,21 +200,6 @@ def _probabilities(
     if min((y >= 0.5).sum(), (y < 0.5).sum()) < FEW:
         return base, {}
     return choose(x, y, np.ones_like(y), [problems[i] for i, *_ in steps], base=base)
-
-
-def _first_error(labels: Sequence[float | None]) -> int | None:
-    """The first label below 0.5, -1 if all are known and none is, None if unknown."""
-    for step, y in enumerate(labels):
-        if y is None:
-            return None
-        if y < 0.5:
-            return step
-    return -1
-
-
-def _threshold(lowest: Floats, share: float) -> float:
-    """The threshold below which `share` of the solutions lie."""
-    return float(np.quantile(lowest, share))
 
 
 def _interval(lowest: Floats, problems: Sequence[str], share: float, settings: CalibrationSettings) -> list[float]:

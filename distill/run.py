@@ -20,7 +20,7 @@ from distill.card import licence_of, model_card
 from distill.data import Row, TrainingSet, read_training_set
 from distill.decision import choose_decision, choose_threshold
 from distill.measure import known_firsts, measure, scored_steps
-from distill.profile import QUANTILES, best_share
+from distill.profile import best_share, quantiles_of
 from distill.store import FORMAT, VERSION, check_target, new_verifier_folder, work_folder, write_json
 from distill.training.progress import draw
 from distill.transfer import GROUPS, expectations, leave_out_groups, pairs, parts_of, unseen_sources
@@ -110,7 +110,7 @@ def distill(
             **{name: getattr(choice, name) for name in ("f1", "erroneous", "correct", "solutions")},
         },
         "error_rate": share,
-        "quantiles": np.quantile(lowest, np.linspace(0, 1, QUANTILES)).tolist() if lowest else [],
+        "quantiles": list(quantiles_of(lowest)) if lowest else [],
         "unseen": {
             "sources": [asdict(row) for row in table],
             "expected": {name: asdict(value) for name, value in expected.items()},

@@ -145,12 +145,17 @@ class Student(Protocol):
         return replace(self.train(data, seed=seed, say=say, work=work), left_out=left_out)
 
 
-def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Floats]:
-    """Return the raw scores of every row, computed in batches of the scorer's preferred size."""
+def score_items(scorer: Scorer, items: Sequence[Item]) -> list[Floats]:
+    """Return the raw scores of every item, computed in batches of the scorer's preferred size."""
     out: list[Floats] = []
-    for start in range(0, len(rows), scorer.batch):
-        out.extend(scorer.score([(row.problem, row.steps) for row in rows[start : start + scorer.batch]]))
+    for start in range(0, len(items), scorer.batch):
+        out.extend(scorer.score(items[start : start + scorer.batch]))
     return out
+
+
+def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Floats]:
+    """Return the raw scores of every row; see `score_items`."""
+    return score_items(scorer, [(row.problem, row.steps) for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
