@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from critic_prm.critics.cascade import RankBand, lowest_step, solution_score
 from critic_prm.errors import CriticPrmError, InputError
-from critic_prm.evaluate.cascade_tuning import UNKNOWN, CascadeCase, CaseArrays, Measured, measured, referred
-from critic_prm.metrics.bootstrap import paired_bootstrap
+from critic_prm.evaluate.cascade_tuning import UNKNOWN, CascadeCase, CaseArrays, Comparison, compared, referred
 from critic_prm.metrics.scores import Array, first_error_rows, official_f1
 
 Reference = Literal["gold", "judge"]
@@ -60,7 +59,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class RankTuning:
+class RankTuning(Comparison):
     """The chosen shares, the cheapest band for each F1, and the result of bands chosen on other folds of the problems.
 
     F1 is against the reference. With the judge's labels as reference, the judge alone has F1 1.
@@ -71,17 +70,8 @@ class RankTuning:
     reference: Reference
     target: float | None
     budget: float | None
-    cascade: Measured
-    student: Measured
-    judge: Measured
-    difference: tuple[float, float | None, float | None]
     solutions: int
     left_out: int
-
-    @property
-    def share(self) -> float:
-        """Share of the judge's calls, of bands chosen on other folds."""
-        return self.cascade.calls / self.judge.calls if self.judge.calls else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +103,13 @@ def tune_ranks(
     if len(used) < FEWEST:
         raise InputError(DATA, f"it has {len(used)} usable solutions", f"give at least {FEWEST}, better 100")
     chosen, curve = choose_shares(used, quantiles, goal)
-    flat = CaseArrays(used)
-    first, calls = _crossed(used, quantiles, goal, seed)
-    alone = [row.alone for row in used]
-    keys = [row.problem for row in used]
-    pair = [first_error_rows(flat.gold, predicted) for predicted in (first, alone)]
-    gap = paired_bootstrap(keys, pair[0], pair[1], official_f1, replicates=replicates, seed=seed)
     return RankTuning(
+        *compared(CaseArrays(used), *_crossed(used, quantiles, goal, seed), replicates, seed),
         chosen=chosen,
         curve=curve,
         reference=reference,
         target=goal.target,
         budget=goal.budget,
-        cascade=measured(flat, keys, first, float(calls.mean()), replicates, seed),
-        student=measured(flat, keys, [row.first for row in used], 0.0, replicates, seed),
-        judge=measured(flat, keys, alone, sum(row.calls for row in used) / len(used), replicates, seed),
-        difference=(gap.difference, gap.interval.low, gap.interval.high),
         solutions=len(used),
         left_out=len(rows) - len(used),
     )

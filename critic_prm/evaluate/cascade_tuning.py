@@ -153,24 +153,31 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class TuningResult:
-    """The band chosen on one half of the problems and measured once on the other half, with the cheap critic alone, the judge
-    alone, and the difference to the judge. `curve` has the Pareto-optimal bands on the half used for choosing."""
+class Comparison:
+    """The cascade, the cheap critic alone and the judge alone, on solutions that did not choose the band."""
+
+    cascade: Measured
+    student: Measured
+    judge: Measured
+    difference: tuple[float, float | None, float | None]
+    """F1 of the cascade less that of the judge, with its interval."""
+
+    @property
+    def share(self) -> float:
+        """Share of the judge's calls."""
+        return self.cascade.calls / self.judge.calls if self.judge.calls else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TuningResult(Comparison):
+    """The band chosen on one half of the problems and measured once on the other half. `curve` has the Pareto-optimal bands on
+    the half used for choosing."""
 
     chosen: BandResult
     curve: tuple[BandResult, ...]
     target: float | None
     budget: float | None
-    cascade: Measured
-    student: Measured
-    judge: Measured
-    difference: tuple[float, float | None, float | None]
     solutions: tuple[int, int]
-
-    @property
-    def share(self) -> float:
-        """Share of the judge's calls, on the half that was not used for choosing."""
-        return self.cascade.calls / self.judge.calls if self.judge.calls else 0.0
 
 
 class CaseArrays:
@@ -293,21 +300,29 @@ def tune(
     tried = try_bands(first)
     chosen = choose(tried, target=target, budget=budget)
     there = CaseArrays(second)
-    predicted, calls = there.run(chosen.low, chosen.high)
-    alone = [row.alone for row in second]
-    keys = [row.problem for row in second]
-    pair = [first_error_rows(there.gold, p) for p in (predicted, alone)]
-    gap = paired_bootstrap(keys, pair[0], pair[1], official_f1, replicates=replicates, seed=seed)
     return TuningResult(
+        *compared(there, *there.run(chosen.low, chosen.high), replicates, seed),
         chosen=chosen,
         curve=front(tried),
         target=target,
         budget=budget,
-        cascade=measured(there, keys, predicted, float(calls.mean()), replicates, seed),
-        student=measured(there, keys, [row.first for row in second], 0.0, replicates, seed),
-        judge=measured(there, keys, alone, sum(row.calls for row in second) / len(second), replicates, seed),
-        difference=(gap.difference, gap.interval.low, gap.interval.high),
         solutions=(len(first), len(second)),
+    )
+
+
+def compared(
+    flat: CaseArrays, predicted: NDArray[np.int64], calls: NDArray[np.float64], replicates: int, seed: int
+) -> tuple[Measured, Measured, Measured, tuple[float, float | None, float | None]]:
+    """The fields of a `Comparison`, from the cascade's first errors and calls per solution."""
+    rows = flat.rows
+    alone, keys = [row.alone for row in rows], [row.problem for row in rows]
+    pair = [first_error_rows(flat.gold, firsts) for firsts in (predicted, alone)]
+    gap = paired_bootstrap(keys, pair[0], pair[1], official_f1, replicates=replicates, seed=seed)
+    return (
+        measured(flat, keys, predicted, float(calls.mean()), replicates, seed),
+        measured(flat, keys, [row.first for row in rows], 0.0, replicates, seed),
+        measured(flat, keys, alone, sum(row.calls for row in rows) / len(rows), replicates, seed),
+        (gap.difference, gap.interval.low, gap.interval.high),
     )
 
 
