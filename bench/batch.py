@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--size", type=int, default=500, help="requests a batch")
     parser.add_argument("--kills", type=int, default=40)
-    parser.add_argument("--job", type=int, default=2000, help="rows of the job on four roads")
+    parser.add_argument("--job", type=int, default=2000, help="rows of the job that runs through four backends")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     for provider in JUDGES:
@@ -52,7 +52,7 @@ def main() -> None:
             for line in killed(Path(folder), provider, given.kills, given.rows, given.size, given.seed):
                 print(line)
     with tempfile.TemporaryDirectory() as folder:
-        for line in four_roads(Path(folder), given.job):
+        for line in four_backends(Path(folder), given.job):
             print(line)
 
 
@@ -185,7 +185,7 @@ class Death:
             self.run.kill()
 
 
-def four_roads(folder: Path, rows: int) -> Iterator[str]:
+def four_backends(folder: Path, rows: int) -> Iterator[str]:
     """Online, stopped; by batch, stopped; the rest through a file: against the same in one go."""
     source = write_input(folder / "in.jsonl", rows)
     quarter = str(rows // 4)

@@ -4,7 +4,7 @@
 
 The arguments after READINGS are those of bench/transfer.py. A solution is read once for all seeds, profiles and repeated runs,
 if its features are the same: always with `layers` or `vocabulary=0`, otherwise if the frequent tokens, which depend on the
-seed, are the same. An interrupted run goes on where it stopped.
+seed, are the same. Run an interrupted command again to resume it.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def growing(scorer: TransformerScorer, items: Sequence[Item], repeats: int) -> N
                 one.score([(problem, steps[:n])])
 
     compare(
-        "a solution scored after each step, remembered, against anew", 2, lambda: grow(scorer),
+        "a solution scored after each step, with a prefix cache or without", 2, lambda: grow(scorer),
         lambda: grow(replace(scorer, runner=PrefixCachedRunner(machine))), repeats,
     )  # fmt: skip
 
