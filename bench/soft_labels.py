@@ -164,8 +164,10 @@ def compare(
 
 
 def means(tests: Mapping[str, Sequence[Trajectory]], verifier: Verifier, replicates: int) -> Any:
-    """AUROC and F1, averaged over the sources: the value, then its bootstrap replicates, shape (2, 1 + replicates). Every verifier
-    gets the same resamples."""
+    """AUROC and F1, averaged over the sources: the value, then its bootstrap replicates, shape (2, 1 + replicates).
+
+    Every verifier gets the same resamples.
+    """
     table = np.mean([figures(rows, score(verifier, rows), verifier.decision, replicates) for rows in tests.values()], axis=0)
     return np.column_stack([table[:2], table[4:].reshape(2, -1)])
 

@@ -4,8 +4,8 @@
 
 DIR holds `<source>.jsonl` files of trajectories with gold labels. The sources that match --test are measured on; their problems
 are removed from the others (`dataset decontaminate`). Per seed: `dataset build --gold`, `distill`, and per test source
-`calibrate` on 100 solutions without labels and `evaluate` on the others, before and after. --work keeps all files, so that a second
-run resumes the first.
+`calibrate` on 100 solutions without labels and `evaluate` on the others, before and after. --work keeps all files, so that
+a second run resumes the first.
 
 The figures are means over the test sources: step AUROC, and first-error F1 at the decision that `distill` wrote, after
 `calibrate`, and at the best threshold: one for all sources, and one for each (both chosen on the labels, so upper bounds).

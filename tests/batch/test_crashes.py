@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.batch import four_roads, killed
+from bench.batch import four_backends, killed
 from bench.batch_server import Fate
 from critic_prm.engine.batch.ledger import Ledger
 from critic_prm.engine.entries import PendingRequest
@@ -29,8 +29,8 @@ def test_killed_at_what_the_server_sees_and_at_random(tmp_path: Path, provider: 
     assert "no request run twice, no batch lost" in lines[-1]
 
 
-def test_a_job_on_four_roads(tmp_path: Path) -> None:
-    (line,) = four_roads(tmp_path, 24)
+def test_a_job_through_four_backends(tmp_path: Path) -> None:
+    (line,) = four_backends(tmp_path, 24)
     assert line.startswith("24 rows: 6 online, 12 by batch, 6 through files")
 
 
