@@ -22,7 +22,7 @@ from critic_prm.data.formats.convert import read_trajectories, write_trajectorie
 from critic_prm.data.hashing import SPLITS, problem_key, split_of
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.datasets.build import DatasetOptions, build_dataset
-from critic_prm.datasets.duplicates import decontaminate
+from critic_prm.datasets.decontaminate import decontaminate
 from critic_prm.metrics.bootstrap import Clusters, of_auroc, of_sums, replicate
 from critic_prm.metrics.scores import auroc, first_error_f1, first_error_rows, official_f1
 from distill.data import TrainingSet

@@ -14,8 +14,9 @@ from critic_prm.cli.fields import Fields
 from critic_prm.data.formats.common import Options
 from critic_prm.datasets.build import DatasetOptions
 from critic_prm.datasets.consensus import ConsensusOptions
+from critic_prm.datasets.decontaminate import DecontaminateOptions
 from critic_prm.datasets.describe import About
-from critic_prm.datasets.duplicates import DecontaminateOptions, DedupeOptions
+from critic_prm.datasets.duplicates import DedupeOptions
 from critic_prm.datasets.filters import FilterOptions
 from critic_prm.datasets.mix import MixOptions
 from critic_prm.terminal import safe_console
@@ -29,6 +30,15 @@ Removed = Annotated[
     typer.Option(metavar="FILE", help="List removed rows with their matches here; default: OUT.removed.jsonl."),
 ]
 
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Leave out problems of this benchmark, by the rules of `dataset decontaminate`: copies, near copies, and the same"
+        " with other names and numbers. May be repeated.",
+    ),
+]
+
 app = typer.Typer()
 
 
@@ -39,9 +49,8 @@ def build(
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Folder to write.")],
     options: DatasetOptions,
-    exclude: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="Leave out problems of this benchmark; may be repeated.")
-    ] = None,
+    same: DecontaminateOptions,
+    exclude: Exclude = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print dataset.json to stdout.")] = False,
 ) -> None:
     """Build a training set from labels.
@@ -55,7 +64,7 @@ def build(
     from critic_prm.datasets.build import build_dataset
     from critic_prm.datasets.describe import print_dataset
 
-    summary = build_dataset(labels, out, options, exclude=exclude or ())
+    summary = build_dataset(labels, out, options, exclude=exclude or (), same=same)
     print_dataset(summary, out, safe_console(stderr=True))
     if as_json:
         typer.echo((out / "dataset.json").read_text(encoding="utf-8"), nl=False)
@@ -156,12 +165,11 @@ def decontaminate(
 
     Example: critic-prm dataset decontaminate in.jsonl --against math500.jsonl
     """
-    from critic_prm.datasets.duplicates import decontaminate as run
+    from critic_prm.datasets.decontaminate import contamination_line
+    from critic_prm.datasets.decontaminate import decontaminate as run
 
     report = run(source, against, out, options, _listing(out, removed))
-    problems, names = report["problems"], ", ".join(one["name"] for one in report["benchmarks"])
-    among = f"are among the {report['benchmark_problems']:,} of {names}"
-    _tell(report, out, [f"{problems['removed']:,} of {problems['distinct']:,} problems {among}"])
+    _tell(report, out, [contamination_line(report)])
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from critic_prm.datasets.decontaminate import DecontaminateOptions
 from critic_prm.option import Option
 from critic_prm.terminal import plain_table, safe_console
 from distill.settings import ChatOptions, TrainingSettings
@@ -26,7 +27,8 @@ class SftOptions:
     tokenizer: str | None = None
     """Count tokens with this model's tokenizer; default: estimate them."""
     exclude: Annotated[tuple[str, ...], Option(metavar="FILE")] = ()
-    """Leave out problems of this benchmark; may be repeated."""
+    """Leave out problems of this benchmark, by the rules of `dataset decontaminate`: copies, near copies, and the same with
+    other names and numbers. May be repeated."""
     as_json: Annotated[bool, Option(("--json",))] = False
     """Print sft.json to stdout."""
 
@@ -39,6 +41,7 @@ def sft(
     *,
     given: SftOptions,
     options: ChatOptions,
+    same: DecontaminateOptions,
 ) -> None:
     """Write verified critiques as chats for supervised fine-tuning of a small judge.
 
@@ -52,7 +55,7 @@ def sft(
     from distill.sft.chats import MARK, build_chats, counted_by, stored_in
 
     counting, stored = counted_by(given.tokenizer), stored_in(given.db)
-    summary = build_chats(labels, out, options, exclude=given.exclude, counting=counting, stored=stored)
+    summary = build_chats(labels, out, options, exclude=given.exclude, same=same, counting=counting, stored=stored)
     print_chats(summary, out, safe_console(stderr=True))
     if given.as_json:
         typer.echo((out / MARK).read_text(encoding="utf-8"), nl=False)
@@ -60,6 +63,8 @@ def sft(
 
 def print_chats(summary: Mapping[str, Any], out: Path, console: Console) -> None:
     """Print one row per filter, then the content of the splits, then the warnings."""
+    from critic_prm.datasets.decontaminate import contamination_line
+
     style = summary["style"]
     console.print(
         f"{out}: chats in the style {style['name']}, {summary['answers']}; tokens by {summary['tokens_by']}",
@@ -82,6 +87,9 @@ def print_chats(summary: Mapping[str, Any], out: Path, console: Console) -> None
     console.print(plain_table(("split", "chats", "erroneous", "correct", "mean tokens", "longest"), rows))
     if thinned := summary["splits"]["train"]["thinned"]:
         console.print(f"balance: {thinned:,} chats of the larger class left out of train", highlight=False)
+    if summary["excluded"]:
+        told = contamination_line(summary["excluded"])
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
     for warning in summary["warnings"]:
         console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 

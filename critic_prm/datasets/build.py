@@ -19,6 +19,8 @@ from critic_prm.data.records.reading import encode, read_records
 from critic_prm.data.records.writing import new_folder
 from critic_prm.data.trajectory import StepLabel, Trajectory, content_id
 from critic_prm.datasets.balance import Balance, Thinning, acceptance_weights, effective_rows
+from critic_prm.datasets.decontaminate import BY_DEFAULT, Benchmarks, DecontaminateOptions, excluded
+from critic_prm.datasets.duplicates import list_of
 from critic_prm.datasets.rows import Spool, fingerprint, spool
 from critic_prm.errors import InputError
 from critic_prm.option import Option, check_fields
@@ -142,6 +144,8 @@ def _until(values: Sequence[float | None], first: int | None, soft: bool) -> tup
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FORMAT = "critic-prm training set 1"
+EXCLUDED = "excluded.jsonl"
+"""The file of a training set that lists the rows left out because of `--exclude`, with their matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +181,8 @@ class _Builder:
     """Assigns rows to splits, and counts. Nothing else is kept of rows already read."""
 
     options: DatasetOptions
-    barred: frozenset[str]
-    """The keys of the problems to leave out."""
+    benchmarks: Benchmarks | None
+    """The problems to leave out."""
     thinning: Thinning
     inputs: list[dict[str, Any]] = field(default_factory=list)
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
@@ -188,7 +192,7 @@ class _Builder:
     squares: dict[str, float] = field(default_factory=dict)
     seen: set[bytes] = field(default_factory=set)
 
-    def read(self, path: str | Path, parts: Mapping[str, Spool]) -> None:
+    def read(self, path: str | Path, parts: Mapping[str, Spool], list_excluded: Callable[[Any], None]) -> None:
         """First pass: assign the rows of a file to splits, without thinning or weights."""
         count = 0
         for where, trajectory, targets in (_gold if self.options.gold else _labelled)(path, self.options):
@@ -198,7 +202,11 @@ class _Builder:
                 continue
             kind, key = targets.kind, problem_key(trajectory.problem)
             content = content_id(trajectory.problem, trajectory.steps)
-            if reason := self.refuse(trajectory, targets, key, content, where):
+            if self.benchmarks is not None and (match := self.benchmarks.match(trajectory.problem)) is not None:
+                self.drop("excluded problem", kind)
+                list_excluded({"id": trajectory.id, "problem": trajectory.problem, **self.benchmarks.listed(match)})
+                continue
+            if reason := self.refuse(trajectory, targets, content, where):
                 self.drop(reason, kind)
                 continue
             self.accepted[kind] += 1
@@ -214,11 +222,9 @@ class _Builder:
     def drop(self, reason: str, kind: str) -> None:
         self.dropped.setdefault(reason, Counter())[kind] += 1
 
-    def refuse(self, trajectory: Trajectory, targets: Targets, key: str, content: str, where: str) -> str:
+    def refuse(self, trajectory: Trajectory, targets: Targets, content: str, where: str) -> str:
         """Why a row with targets is left out; "" for a row that is kept."""
         options = self.options
-        if key in self.barred:
-            return "excluded problem"
         if options.max_steps is not None and len(trajectory.steps) > options.max_steps:
             return "too many steps"
         mark = bytes.fromhex(content)
@@ -273,6 +279,7 @@ class _Builder:
             "inputs": self.inputs,
             "rows": sum(file["rows"] for file in self.inputs),
             "kept": sum(split["rows"] for split in splits.values()),
+            "excluded": None if self.benchmarks is None else self.benchmarks.report(),
             "dropped": {reason: dict(sorted(kinds.items())) for reason, kinds in sorted(self.dropped.items())},
             "acceptance": {
                 kind: {"offered": n, "accepted": self.accepted[kind], "rate": self.accepted[kind] / n}
@@ -292,24 +299,26 @@ def build_dataset(
     options: DatasetOptions | None = None,
     *,
     exclude: Sequence[str | Path] = (),
+    same: DecontaminateOptions = BY_DEFAULT,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Build the training set `out` from label files, or with `options.gold` from gold-labelled trajectories.
 
-    Problems that occur in the `exclude` files (held-out benchmarks) are left out. `say` receives warnings. Rows are streamed;
-    memory grows by a few hundred bytes per row. The same inputs, options and seed give identical bytes. `out` is created
-    atomically and replaces an earlier training set. Returns the contents of dataset.json.
+    Problems that occur in the `exclude` files (held-out benchmarks) are left out and listed in `excluded.jsonl`; `same` says
+    what counts as the same problem, as in `decontaminate`. `say` receives warnings. Rows are streamed; memory grows by a few
+    hundred bytes per row. The same inputs, options and seed give identical bytes. `out` is created atomically and replaces an
+    earlier training set. Returns the contents of dataset.json.
 
     Raises InputError for unreadable rows and if the remaining rows cannot be trained on, UsageError for invalid options and if
     `out` exists and is not a training set.
     """
     options = options or DatasetOptions()
-    barred = frozenset(problem_key(trajectory.problem) for path in exclude for _, trajectory, _ in _gold(path, options))
-    builder = _Builder(options, barred, Thinning(options.balance, options.seed))
+    builder = _Builder(options, excluded(exclude, same), Thinning(options.balance, options.seed))
     with new_folder(out, "dataset.json", "training set") as work, ExitStack() as stack:
         parts = {name: stack.enter_context(spool(work / name)) for name in SPLITS}
+        list_excluded = stack.enter_context(list_of(work / EXCLUDED if exclude else None))
         for path in inputs:
-            builder.read(path, parts)
+            builder.read(path, parts, list_excluded)
         summary = builder.finish(parts, work, exclude)
         (work / "dataset.json").write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
     for warning in summary["warnings"]:
@@ -352,12 +361,15 @@ def _require_trainable(summary: Mapping[str, Any]) -> None:
     train = summary["splits"]["train"]
     if train["steps"]["good"] and train["steps"]["bad"]:
         return
+    fix = "a training set needs both: label more, or lower --min-agreement"
+    if summary["excluded"] and summary["excluded"]["problems"]["removed"] and not summary["excluded"]["rule"]["literal"]:
+        fix += "; if the --exclude files are made from the same templates, use --literal"
     reasons = ", ".join(f"{sum(kinds.values())} {reason}" for reason, kinds in summary["dropped"].items())
     raise InputError(
         ", ".join(entry["name"] for entry in summary["inputs"]) or "no input",
         f"of {summary['rows']} rows {train['rows']} are left to train on, with {train['steps']['good']} good and "
         f"{train['steps']['bad']} bad steps" + (f" (left out: {reasons})" if reasons else ""),
-        "a training set needs both: label more, or lower --min-agreement",
+        fix,
     )
 
 

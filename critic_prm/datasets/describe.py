@@ -163,6 +163,8 @@ def _table(first: str, *others: str) -> Table:
 def print_dataset(summary: Mapping[str, Any], out: Path, console: Console) -> None:
     """Print a training set's contents, one table row per split, then the rows left out by reason and class, then
     the warnings."""
+    from critic_prm.datasets.decontaminate import contamination_line
+
     say = partial(console.print, highlight=False, soft_wrap=True)
     say(f"{out}: kept {summary['kept']} of {summary['rows']} rows")
     columns = ("problems", "rows", "erroneous", "correct", "partial", "good steps", "bad steps")
@@ -174,6 +176,8 @@ def print_dataset(summary: Mapping[str, Any], out: Path, console: Console) -> No
     for reason, kinds in summary["dropped"].items():
         detail = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if kind != "unknown")
         say(f"left out: {sum(kinds.values())} {reason}" + (f" ({detail})" if detail else ""))
+    if summary["excluded"]:
+        say(contamination_line(summary["excluded"]))
     for warning in summary["warnings"]:
         say(f"warning: {warning}", style="yellow")
 

@@ -1,124 +1,19 @@
-"""Remove duplicate rows, and rows whose problem occurs in a benchmark; the removed rows are listed."""
+"""Remove duplicate rows; the removed rows are listed."""
 
 from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from critic_prm.data.hashing import problem_key
-from critic_prm.data.records.reading import RecordWriter, read_records
-from critic_prm.datasets.rows import DatasetStats, Row, read_rows, spool
-from critic_prm.errors import InputError, UsageError
+from critic_prm.data.records.reading import RecordWriter
+from critic_prm.datasets.rows import DatasetStats, Row, spool
 from critic_prm.option import Option, check_fields
-
-if TYPE_CHECKING:
-    from critic_prm.datasets.similarity import Match
-
-
-@dataclass(frozen=True, slots=True)
-class DecontaminateOptions:
-    """What counts as a problem of a benchmark: the thresholds of the three approximate signs, above 0 and at most 1."""
-
-    near: float = 0.5
-    """Minimum similarity of a match, with names and numbers masked (weighted Jaccard similarity of word 3-grams)."""
-    contained: float = 0.8
-    """Minimum share of one problem that the other contains (weighted word 3-grams)."""
-    passage: float = 0.5
-    """Minimum share of the shorter problem in shared runs of 10 words."""
-    literal: bool = False
-    """Do not mask names and numbers; for benchmarks made from one template."""
-
-    def __post_init__(self) -> None:
-        for name in ("near", "contained", "passage"):
-            if not 0 < (value := getattr(self, name)) <= 1:
-                raise UsageError(f"--{name} is {value:g}; it must be above 0 and at most 1")
-
-
-_PROBLEM = ("problem", "question", "prompt", "query")
-
-
-def decontaminate(
-    source: str | Path,
-    against: Sequence[str | Path],
-    out: str | Path,
-    options: DecontaminateOptions = DecontaminateOptions(),
-    removed: str | Path | None = None,
-) -> dict[str, Any]:
-    """Write the rows of `source` whose problem is not in `against` to `out`, list the others in `removed`, and return the
-    report.
-
-    Benchmarks are held in memory (about 1 KB per problem). Rows are streamed, and each distinct problem is compared once.
-    Raises InputError for unreadable files.
-    """
-    from critic_prm.datasets.similarity import Benchmark
-
-    account = DatasetStats("decontaminate")
-    problems: list[tuple[str, str, str]] = []
-    benchmarks = []
-    for path in against:
-        rows = list(_problems(path))
-        problems += [(Path(path).name, identity, text) for identity, text in rows]
-        benchmarks.append({"name": Path(path).name, "rows": len(rows)})
-    distinct: dict[str, tuple[str, str, str]] = {}
-    for entry in problems:
-        distinct.setdefault(problem_key(entry[2]), entry)
-    named = list(distinct.values())
-    benchmark = Benchmark((text for _, _, text in named), options)
-    found: dict[bytes, Match | None] = {}
-    with RecordWriter(out) as writer, _listing(removed) as list_removed:
-        for number, row in enumerate(account.read(source), 1):
-            key = bytes.fromhex(problem_key(row.trajectory.problem))
-            if key not in found:
-                found[key] = benchmark.match(row.trajectory.problem)
-            if (match := found[key]) is None:
-                account.keep(row.kind)
-                writer.write(row.data)
-                continue
-            account.drop(match.sign, row.kind)
-            file, identity, text = named[match.number]
-            listed = {"id": row.id, "row": number, "problem": row.trajectory.problem, "sign": match.sign}
-            found_in = {"similarity": match.similarity, "benchmark": file, "match_id": identity, "match": text}
-            list_removed(listed | found_in)
-    more = {
-        "benchmarks": benchmarks,
-        "benchmark_problems": len(benchmark),
-        "problems": {"distinct": len(found), "removed": sum(match is not None for match in found.values())},
-        "removed_list": None if removed is None else Path(removed).name,
-    }
-    return account.report(out, asdict(options), more)
-
-
-@contextmanager
-def _listing(removed: str | Path | None) -> Iterator[Callable[[Any], None]]:
-    """What adds a row to the list of removed rows, if there is to be one."""
-    if removed is None:
-        yield lambda row: None
-    else:
-        with RecordWriter(removed) as writer:
-            yield writer.write
-
-
-def _problems(path: str | Path) -> Iterator[tuple[str, str]]:
-    """Yield (id, problem) for every row of a benchmark, which holds trajectories or records with only a problem text."""
-    first = next(read_records(path), None)
-    if first is None:
-        return
-    if isinstance(first.data, dict) and ("steps" not in first.data and "completions" not in first.data):
-        name = next((name for name in _PROBLEM if isinstance(first.data.get(name), str)), None)
-        if name is not None:
-            for record in read_records(path):
-                if not isinstance(record.data, dict) or not isinstance(text := record.data.get(name), str):
-                    raise InputError(record.where, f'"{name}" is missing', "every row of a benchmark needs its problem")
-                yield str(record.data.get("id", record.line)), text
-            return
-    for row in read_rows(path):
-        yield row.id, row.trajectory.problem
-
 
 By = Literal["solution", "problem"]
 
@@ -186,7 +81,7 @@ def dedupe(
                 if matches:
                     value, other = max(matches, key=lambda pair: (pair[0], -pair[1]))
                     gone[number] = (other, "near copy", round(value, 3))
-        with RecordWriter(out) as writer, _listing(removed) as list_removed:
+        with RecordWriter(out) as writer, list_of(removed) as list_removed:
             for number, (kind, data) in enumerate(rows.rows()):
                 if number not in gone:
                     account.keep(kind)
@@ -211,3 +106,13 @@ def _key(row: Row, by: By) -> bytes:
         texts += [step.text, step.observation or ""]
     plain = "\x00".join(" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+
+
+@contextmanager
+def list_of(removed: str | Path | None) -> Iterator[Callable[[Any], None]]:
+    """What adds a row to the list of removed rows, if there is to be one."""
+    if removed is None:
+        yield lambda row: None
+    else:
+        with RecordWriter(removed) as writer:
+            yield writer.write

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from critic_prm.data.hashing import problem_key
-from critic_prm.datasets.duplicates import DecontaminateOptions
+from critic_prm.datasets.decontaminate import DecontaminateOptions
 from critic_prm.datasets.words import masked, words
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]

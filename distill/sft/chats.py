@@ -18,6 +18,7 @@ from critic_prm.data.hashing import SPLITS, split_of
 from critic_prm.data.records.reading import encode
 from critic_prm.data.records.writing import new_folder
 from critic_prm.datasets.balance import Thinning
+from critic_prm.datasets.decontaminate import BY_DEFAULT, Benchmarks, DecontaminateOptions, excluded
 from critic_prm.datasets.filters import CHARACTERS_A_TOKEN
 from critic_prm.datasets.rows import Row, fingerprint, read_rows
 from critic_prm.errors import InputError, UsageError
@@ -70,7 +71,8 @@ class _Run:
     options: ChatOptions
     counting: Counting
     stored: Stored | None
-    excluded: set[str]
+    benchmarks: Benchmarks | None
+    """The problems to leave out."""
     style: Style | None = None
     funnel: Funnel = field(default_factory=Funnel)
     accepted: Counter[str] = field(default_factory=Counter)
@@ -86,6 +88,7 @@ def build_chats(
     options: ChatOptions | None = None,
     *,
     exclude: Sequence[str | Path] = (),
+    same: DecontaminateOptions = BY_DEFAULT,
     counting: Counting = ESTIMATED,
     stored: Stored | None = None,
     say: Callable[[str], None] = lambda line: None,
@@ -95,13 +98,13 @@ def build_chats(
     The folder holds one JSONL file per split, and sft.json, which accounts for every chain. Every row of train, dev and
     test.jsonl is {"messages": [...]} with further metadata. Problems are split as by `dataset build`, so the same seed holds
     out the same problems. `counting` counts tokens for the length filter. `stored` finds replies in a cache; if it is None,
-    answers are written from the critiques. `exclude` names files whose problems are left out. `say` receives warnings. Rows are
-    streamed, and `out` is written atomically.
+    answers are written from the critiques. `exclude` names files whose problems are left out; `same` says what counts as the
+    same problem. `say` receives warnings. Rows are streamed, and `out` is written atomically.
 
     Raises InputError for unreadable rows and if nothing is left, UsageError for invalid options.
     """
     options = options or ChatOptions()
-    run = _Run(options, counting, stored, _excluded(exclude))
+    run = _Run(options, counting, stored, excluded(exclude, same))
     run.thinning = Thinning("first-error" if options.balance else "none", options.seed)
     with new_folder(out, MARK, "folder of chats") as work:
         files = _collect(inputs, work, run)
@@ -113,10 +116,6 @@ def build_chats(
     for warning in summary["warnings"]:
         say(warning)
     return summary
-
-
-def _excluded(exclude: Sequence[str | Path]) -> set[str]:
-    return {problem_key(row.trajectory.problem) for path in exclude for row in read_rows(path)}
 
 
 def _collect(inputs: Sequence[str | Path], work: Path, run: _Run) -> list[dict[str, Any]]:
@@ -144,7 +143,7 @@ def _take(row: Row, source: str, parts: Mapping[str, IO[bytes]], solutions: IO[b
     run.styles[judge_style or "none"] += 1
     if run.style is None:
         run.style = _style(options.style, judge_style)
-    if key in run.excluded:
+    if run.benchmarks is not None and run.benchmarks.match(row.trajectory.problem) is not None:
         run.solutions["excluded problem"] += 1
         return
     labelled = judged(row, options.chain)
@@ -251,6 +250,7 @@ def _summary(
         "style": None
         if style is None
         else {"name": style.name, "fingerprint": style.fingerprint, "reader": style.reader, "per": style.per},
+        "excluded": None if run.benchmarks is None else run.benchmarks.report(),
         "solutions": dict(sorted(run.solutions.items())),
         "funnel": run.funnel.report(),
         "splits": dict(splits),

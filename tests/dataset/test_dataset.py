@@ -12,10 +12,11 @@ import pytest
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.label_rows import label_row
-from critic_prm.data.records.reading import write_records
+from critic_prm.data.records.reading import read_records, write_records
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.datasets.balance import Thinning, acceptance_weights, effective_rows
 from critic_prm.datasets.build import DatasetOptions, build_dataset
+from critic_prm.datasets.decontaminate import DecontaminateOptions, decontaminate
 from critic_prm.errors import InputError, UsageError
 from distill.data import read_training_set
 
@@ -223,9 +224,33 @@ def test_gold_labels_make_a_set_too(tmp_path: Path) -> None:
 def test_problems_of_a_benchmark_are_left_out(labels: Path, tmp_path: Path) -> None:
     bench = tmp_path / "bench.jsonl"
     write_records(bench, [{"id": "x", "problem": "Problem number  6 ?", "steps": ["s"], "label": 0}])
-    summary = build_dataset([labels], tmp_path / "set", DatasetOptions(split=THIRDS), exclude=[bench])
+    literal = DecontaminateOptions(literal=True)
+    summary = build_dataset([labels], tmp_path / "set", DatasetOptions(split=THIRDS), exclude=[bench], same=literal)
     assert summary["dropped"]["excluded problem"] == {"correct": 1, "erroneous": 2}
     assert not any(row["prompt"] == "problem number 6?" for row in everything(tmp_path / "set"))
+    listed = [record.data for record in read_records(tmp_path / "set" / "excluded.jsonl")]
+    assert [(one["sign"], one["match_id"]) for one in listed] == [("same text", "x")] * 3
+
+
+def test_excluding_leaves_out_the_rows_that_decontaminating_leaves_out(tmp_path: Path) -> None:
+    """One rule, one default: what `dataset build --exclude` keeps is what `dataset decontaminate` keeps."""
+    stories = ("Ann buys {} pears and eats {}. How many are left for tomorrow?", "A train runs {} km in {} hours on a hill.")
+    rows = [
+        {"id": f"{n}", "problem": stories[n % 2].format(n + 7, n), "steps": ["s", f"t {n}"], "label": -1 if n % 3 else 1}
+        for n in range(40)
+    ]
+    write_records(tmp_path / "in.jsonl", rows)
+    write_records(tmp_path / "bench.jsonl", [{"problem": "Bob buys 700 pears and eats 90. How many are left for tomorrow?"}])
+    bench = [tmp_path / "bench.jsonl"]
+    for same in (DecontaminateOptions(), DecontaminateOptions(literal=True)):
+        report = decontaminate(tmp_path / "in.jsonl", bench, tmp_path / "clean.jsonl", same)
+        options = DatasetOptions(gold=True, split=THIRDS)
+        summary = build_dataset([tmp_path / "in.jsonl"], tmp_path / "set", options, exclude=bench, same=same)
+        kept = {record.data["id"] for record in read_records(tmp_path / "clean.jsonl")}
+        assert {row["id"] for row in everything(tmp_path / "set")} == kept
+        assert summary["excluded"]["problems"] == report["problems"] == {"distinct": 40, "removed": 0 if same.literal else 20}
+    with pytest.raises(UsageError, match="--literal has no effect without --exclude"):
+        build_dataset([tmp_path / "in.jsonl"], tmp_path / "other", options, same=same)
 
 
 def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

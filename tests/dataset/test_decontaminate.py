@@ -13,7 +13,7 @@ import pytest
 
 from critic_prm.data.hashing import problem_key
 from critic_prm.data.records.reading import read_records, write_records
-from critic_prm.datasets.duplicates import DecontaminateOptions, decontaminate
+from critic_prm.datasets.decontaminate import DecontaminateOptions, decontaminate
 from critic_prm.datasets.rows import read_rows
 from critic_prm.datasets.similarity import Benchmark
 from critic_prm.errors import InputError, UsageError

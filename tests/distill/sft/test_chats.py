@@ -12,6 +12,7 @@ from critic_prm.cli import build
 from critic_prm.data.hashing import problem_key, split_of
 from critic_prm.data.judgement import Verdict
 from critic_prm.data.trajectory import Trajectory, trajectory_to_json
+from critic_prm.datasets.decontaminate import DecontaminateOptions
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.provider import Reply
 from critic_prm.styles.prompt import expect, open_style, render, style_names
@@ -20,6 +21,7 @@ from distill.settings import ChainOptions, ChatOptions
 from distill.sft.chats import MARK, SOLUTIONS, build_chats, stored_in
 
 ALL = (1.0, 0.0, 0.0)
+LITERAL = DecontaminateOptions(literal=True)
 
 
 @pytest.mark.parametrize("name", style_names())
@@ -224,8 +226,9 @@ async def test_the_problems_of_a_benchmark_stay_out(tmp_path: Path, problems: li
     labels = await made.judge(problems, tmp_path / "labels.jsonl", lambda t, n: made.chain(t, t.label))
     held = [trajectory_to_json(problems[3]) | {"problem": "  ADD to 3 !"}, trajectory_to_json(problems[8])]
     (tmp_path / "bench.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in held))
-    summary = build_chats([labels], tmp_path / "c", ChatOptions(split=ALL), exclude=[tmp_path / "bench.jsonl"])
+    summary = build_chats([labels], tmp_path / "c", ChatOptions(split=ALL), exclude=[tmp_path / "bench.jsonl"], same=LITERAL)
     assert summary["solutions"]["excluded problem"] == 2
+    assert summary["excluded"]["problems"]["removed"] == 2
     assert {"s3", "s8"}.isdisjoint(row["id"] for row in made.rows(tmp_path / "c" / "train.jsonl"))
 
 
