@@ -2,12 +2,12 @@
 PYTHON ?= python3
 PIP_FLAGS ?= --quiet --disable-pip-version-check
 
-.PHONY: quickstart test test-vllm lint types unit wheel examples clean
+.PHONY: quickstart test test-vllm lint types unit wheel docs examples clean
 
 quickstart: .venv/done
 	.venv/bin/critic-prm quickstart
 
-test: lint types unit wheel
+test: lint types unit docs wheel
 
 lint: .venv-dev/done
 	.venv-dev/bin/ruff check .
@@ -26,6 +26,10 @@ wheel: .venv-dev/done
 	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/pip install $(PIP_FLAGS) -c constraints.txt dist/*.whl
 	sh tests/wheel.sh .venv-wheel/bin
+
+# The documentation site, in .site/html; a broken link or a missing docstring reference fails it.
+docs: .venv-dev/done
+	.venv-dev/bin/python docs/site.py
 
 # Against a real vLLM that needs no GPU, in an environment of its own because it holds back other packages: a few minutes.
 test-vllm: .venv-vllm/done
@@ -54,4 +58,4 @@ examples: .venv-dev/done
 	touch $@
 
 clean:
-	rm -rf .venv .venv-dev .venv-vllm .venv-wheel dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis quickstart
+	rm -rf .venv .venv-dev .venv-vllm .venv-wheel dist build .site .mypy_cache .pytest_cache .ruff_cache .hypothesis quickstart

@@ -21,6 +21,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, UsageError
@@ -77,7 +78,22 @@ def extra(module: str, name: str, purpose: str) -> Any:
     """Import an optional module. Raises ConfigError that names the extra to install."""
     with suppress(ImportError):
         return import_module(module)
-    raise ConfigError(f"{purpose} needs {module}; install it with: pip install 'critic-prm[{name}]'")
+    raise ConfigError(f"{purpose} needs {module}; install it with: {install(name)}")
+
+
+def install(name: str) -> str:
+    """The pip command that installs an extra.
+
+    It names the extra's own requirements: they are on every package index, and pip finds them wherever this package came from.
+    """
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires("critic-prm") or []
+    except PackageNotFoundError:  # the sources alone, on sys.path
+        lines = []
+    ours = [line.partition(";")[0].strip() for line in lines if re.search(rf"extra *== *['\"]{name}['\"]", line)]
+    return f"pip install {' '.join(map(quote, ours))}" if ours else f"pip install '.[{name}]' in a checkout of critic-prm"
 
 
 def resource(name: str) -> Path:

@@ -21,6 +21,10 @@ examples=$("$bin/python" -c 'from critic_prm.registry import resource; print(res
 for style in $("$bin/python" -c 'from critic_prm.styles.prompt import style_names; print(*style_names())'); do
     "$bin/critic-prm" prompts render "$style" --input "$examples" --limit 1 > /dev/null
 done
+"$bin/critic-prm" examples cookbook > /dev/null
+"$bin/critic-prm" evaluate rules cookbook/examples.jsonl > /dev/null
+"$bin/critic-prm" label cookbook/examples.jsonl --judge recorded/example-judge --db cookbook/cache.db.example --offline -o labels.jsonl
+"$bin/python" cookbook/server.py --help > /dev/null
 "$bin/critic-prm" quickstart -n 400 made > quickstart.txt 2>&1 || { cat quickstart.txt; exit 1; }
 test -s made/verifier/verifier.json
 echo "the wheel works from another folder"

@@ -24,6 +24,7 @@ COMMANDS = (
     "convert",
     "doctor",
     "quickstart",
+    "examples",
 )
 GROUPS = {
     "labels": "Change label files: reread, import.",

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 
 from critic_prm.errors import ConfigError, CriticPrmError
+from critic_prm.registry import install
 from distill.layouts import Encoded, Encoder, make_encoder
 from distill.settings import LoadOptions
 from distill.types import Floats, Item, Runner, Scorer, StepScores
@@ -191,9 +192,7 @@ def open_engine(folder: Path) -> VllmRunner:
         from vllm import LLM
         from vllm.config import PoolerConfig
     except ImportError:
-        raise ConfigError(
-            "the backend vllm needs vllm here (pip install 'critic-prm[vllm]'), or a server named with --base-url"
-        ) from None
+        raise ConfigError(f"the backend vllm needs vllm here ({install('vllm')}), or a server named with --base-url") from None
     engine: Any = LLM(model=str(folder), runner="pooling", pooler_config=PoolerConfig(**POOLER), dtype="float32")
 
     def encode(ids: list[list[int]]) -> list[Floats]:

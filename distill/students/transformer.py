@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from critic_prm.errors import ConfigError, InputError
+from critic_prm.registry import install
 from distill.data import Row, TrainingSet
 from distill.layouts import Encoded, Encoder, make_encoder
 from distill.settings import DEFAULT, LoadOptions, TrainingSettings
@@ -103,7 +104,7 @@ def require_torch() -> None:
 
     missing = [name for name in ("torch", "transformers", "accelerate") if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"a transformer student needs {', '.join(missing)}; install it with: pip install 'critic-prm[train]'")
+        raise ConfigError(f"a transformer student needs {', '.join(missing)}; install it with: {install('train')}")
 
 
 def require_room(work: Path | None, model: Any) -> None:

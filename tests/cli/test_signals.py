@@ -23,6 +23,14 @@ SCRIPT = Path(__file__).with_name("interrupting.py")
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@pytest.fixture(autouse=True)
+def hangups_arrive() -> Iterator[None]:
+    """Under nohup SIGHUP is ignored, in all child processes, too; here only the test about that is to see it so."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def outcomes(jobs: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, str(SCRIPT)],

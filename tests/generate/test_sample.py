@@ -99,7 +99,7 @@ async def test_without_math_verify_it_is_said_that_answers_could_not_be_told_apa
     assert await grader.same("0.5", "1/2")
     assert not grader.note
     assert not await grader.same("\\sqrt{8}", "2\\sqrt{2}")
-    assert "critic-prm[math]" in grader.note
+    assert "math-verify" in grader.note
     await grader.close()
 
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from critic_prm.engine.options import RayOptions
 from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError, UsageError
+from critic_prm.registry import install
 
 NAMESPACE = "critic-prm"
 
@@ -65,7 +66,7 @@ def ray_module() -> ModuleType:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("--engine ray needs Ray: pip install 'critic-prm[ray]'") from error
+        raise ConfigError(f"--engine ray needs Ray: {install('ray')}") from error
     module: ModuleType = ray
     return module
 

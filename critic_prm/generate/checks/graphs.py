@@ -10,6 +10,7 @@ from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import ConfigError, InputError
 from critic_prm.generate.checks.logic import unnumbered
 from critic_prm.generate.family import Finding
+from critic_prm.registry import install
 
 NAME = r"([A-Z][a-z]*)"
 
@@ -19,7 +20,7 @@ def examine(trajectory: Trajectory) -> Finding:
     try:
         import networkx
     except ImportError as error:
-        raise ConfigError("checking with a solver needs z3 and networkx: pip install 'critic-prm[formal]'") from error
+        raise ConfigError(f"checking with a solver needs z3 and networkx: {install('formal')}") from error
     problem, steps = trajectory.problem, [unnumbered(text) for text in trajectory.texts]
     if "shortest way" in problem:
         return Finding(_shortest(networkx, problem, steps))

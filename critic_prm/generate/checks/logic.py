@@ -12,6 +12,7 @@ from critic_prm.errors import ConfigError, InputError
 from critic_prm.generate.families._common import PREDICATES
 from critic_prm.generate.families.logic import ATOMS
 from critic_prm.generate.family import Finding
+from critic_prm.registry import install
 
 EFFORT = 2_000_000
 """z3's resource limit (rlimit), about one second. Unlike a time limit it gives the same outcome on every machine."""
@@ -24,7 +25,7 @@ def z3() -> Any:
     try:
         import z3 as module
     except ImportError as error:
-        raise ConfigError("checking with a solver needs z3 and networkx: pip install 'critic-prm[formal]'") from error
+        raise ConfigError(f"checking with a solver needs z3 and networkx: {install('formal')}") from error
     return module
 
 

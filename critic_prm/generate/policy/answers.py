@@ -14,16 +14,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.util import find_spec
 
+from critic_prm.registry import install
+
 TIME_LIMIT = 10.0
 """Seconds allowed per comparison in the worker. A worker that exceeds the limit is killed and replaced."""
 MOST_BOXES = 20
 LONGEST = 2000
 """Maximum length of an answer in characters. Longer text is not treated as a final answer."""
-
-PLAIN_ONLY = (
-    "math-verify is not installed: answers are compared after normalising alone, so equal answers written differently count as"
-    " different (pip install 'critic-prm[math]')"
-)
 
 _STATED = re.compile(
     r"(?:final answer|answer|result)\**[ \t]*(?:is|:|=)[ \t:]*\**[ \t]*(?P<said>[^\n]+)|^[ \t]*####[ \t]*(?P<marked>[^\n]+)",
@@ -83,7 +80,12 @@ class Grader:
     @property
     def note(self) -> str:
         """A warning if math-verify was needed but is not installed, else ""."""
-        return "" if available() or not self.counts["not told apart"] else PLAIN_ONLY
+        if available() or not self.counts["not told apart"]:
+            return ""
+        return (
+            "math-verify is not installed: answers are compared after normalising alone, so equal answers written differently"
+            f" count as different ({install('math')})"
+        )
 
     async def same(self, answer: str | None, gold: str) -> bool:
         """Return whether `answer` equals the gold answer. A missing answer does not."""
