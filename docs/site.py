@@ -124,15 +124,13 @@ def packages() -> Iterator[tuple[str, str]]:
     """(name, text) of the pages of the Python reference, one per package. The build reads the sources; nothing is imported."""
     first = ["# Python", "", "Names that can be imported from `critic_prm`, and the packages they come from.", ""]
     yield "python.md", "\n".join([*first, *(f"::: {name}\n" for name in PACKAGES)])
-    folders = [path.parent for path in sorted((ROOT / "critic_prm").glob("*/__init__.py"))]
+    folders = [path.parent for path in sorted((ROOT / "critic_prm").glob("*/__init__.py")) if path.parent.name != "cli"]
     for folder in [*folders, ROOT / "distill"]:
-        package = ".".join(folder.relative_to(ROOT).parts)
-        modules = sorted(path for path in folder.rglob("*.py") if not any(p.startswith("_") for p in path.relative_to(folder).parts))
-        if folder.name in ("cli", "families"):
-            continue  # the commands have their own reference
-        lines = [f"# {package}", ""]
-        for path in modules:
-            lines += [f"::: {'.'.join(path.relative_to(ROOT).with_suffix('').parts)}", ""]
+        lines = [f"# {'.'.join(folder.relative_to(ROOT).parts)}", ""]
+        for path in sorted(folder.rglob("*.py")):
+            inside = path.relative_to(ROOT).with_suffix("").parts
+            if not any(part.startswith("_") for part in inside):
+                lines += [f"::: {'.'.join(inside)}", ""]
         yield f"python-{folder.name}.md", "\n".join(lines)
 
 
@@ -149,4 +147,6 @@ def write(folder: Path) -> Mapping[str, str]:
 if __name__ == "__main__":
     write(SITE / "pages")
     if "--only-pages" not in sys.argv:
-        sys.exit(subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT, check=False).returncode)
+        sys.exit(
+            subprocess.run([sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=ROOT, check=False).returncode
+        )
