@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from critic_prm.critics.open import open_critic
     from critic_prm.data.critic import Critic
     from critic_prm.data.formats.convert import read_trajectories, write_trajectories
@@ -50,6 +51,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a public name on first use, so that `import critic_prm` itself imports nothing else."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("critic-prm")
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"critic_prm.{module}"), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 from critic_prm import signals
@@ -42,13 +43,14 @@ def build() -> Any:
     """Build the command tree. A command imports its module when it is used, and the library when it runs."""
     import typer
 
-    from critic_prm.cli.lazy import LazyGroup, command
+    from critic_prm.cli.lazy import LazyGroup, RootGroup, command
+    from critic_prm.cli.values import type_shown
 
     def show_version(wanted: bool) -> None:
         if wanted:
-            from importlib.metadata import version
+            from critic_prm import __version__
 
-            typer.echo(f"critic-prm {version('critic-prm')}")
+            typer.echo(f"critic-prm {__version__}")
             raise typer.Exit
 
     def root(
@@ -60,8 +62,8 @@ def build() -> Any:
 
     app = typer.Typer(
         name="critic-prm",
+        cls=RootGroup,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"auto_envvar_prefix": "CRITIC_PRM", "help_option_names": ["-h", "--help"]},
@@ -69,8 +71,10 @@ def build() -> Any:
         epilog="Every option can be set in the environment: CRITIC_PRM_LABEL_SAMPLES=4 is `label --samples 4`.",
     )
     app.callback()(root)
-    tree: Any = typer.main.get_group(app)
-    tree.params[0].show_envvar = False
+    tree: Any = typer.main.get_command(app)
+    for parameter in tree.params:
+        parameter.show_envvar = False
+        parameter.display_type_rich = partial(type_shown, parameter)
     for lazy in (*map(command, COMMANDS), *(LazyGroup(*group) for group in GROUPS.items())):
         tree.add_command(lazy)
     return tree

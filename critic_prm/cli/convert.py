@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ConvertRun:
     """Where to write, and in which formats."""
 
-    out: Annotated[str, Option(("-o", "--out"))] = "-"
+    out: Annotated[str, Option(("-o", "--out"), metavar="FILE")] = "-"
     """File to write; its suffix sets the file type; - is stdout (JSONL)."""
     from_: Annotated[str, Option(("--from",), metavar="FORMAT", envvar="CRITIC_PRM_CONVERT_FROM")] = "auto"
     """Format of IN; auto detects it from the fields."""

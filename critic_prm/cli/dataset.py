@@ -244,7 +244,9 @@ def card(
 def export(
     source: Annotated[str, typer.Argument(metavar="IN", help="Folder of a training set, a label file, or trajectories.")],
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="datasets, parquet, or a format from `convert --list`.")],
-    out: Annotated[str, typer.Option("-o", "--out", help="File to write; a folder if IN is one, and for datasets.")],
+    out: Annotated[
+        str, typer.Option("-o", "--out", metavar="FILE|DIR", help="File to write; a folder if IN is one, and for datasets.")
+    ],
     options: Annotated[Options, Fields(only=("neutral",))],
     about: About,
     samples: Annotated[str, typer.Option(help="For thinkprm: the critique of the first judgement, or of all.")] = "first",

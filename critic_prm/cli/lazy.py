@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from inspect import cleandoc
 from pathlib import Path
@@ -12,13 +12,28 @@ from typing import Any
 import typer
 from typer.models import CommandInfo
 
+from critic_prm.cli.values import complete_value, type_shown
+
 
 def _of_built(attribute: str) -> Any:
     """A property with the value of the built command or group; what the constructor of the base class sets is ignored."""
     return property(lambda self: getattr(self.built, attribute), lambda self, value: None)
 
 
-class LazyCommand(typer.core.TyperCommand):
+class PlainHelp:
+    """Shows --help like all other flags, without a type."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option: Any = super().get_help_option(ctx)  # type: ignore[misc]  # a mixin of commands
+        option.display_type_rich = partial(type_shown, option)
+        return option
+
+
+class RootGroup(PlainHelp, typer.core.TyperGroup):
+    """The program itself."""
+
+
+class LazyCommand(PlainHelp, typer.core.TyperCommand):
     """A command whose options are built when they are first needed."""
 
     help, params, callback = _of_built("help"), _of_built("params"), _of_built("callback")
@@ -39,10 +54,19 @@ class LazyCommand(typer.core.TyperCommand):
         command: Any = typer.main.get_command(app)
         for parameter in command.params:
             parameter.show_envvar = False  # one rule in the epilog covers all of them
+            parameter.display_type_rich = partial(type_shown, parameter)
+            parameter.shell_complete = partial(complete_value, parameter)
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, after the checks that need no work."""
+        from critic_prm.cli.outputs import check_places
 
-class LazyGroup(typer.core.TyperGroup):
+        check_places(ctx)
+        return super().invoke(ctx)
+
+
+class LazyGroup(PlainHelp, typer.core.TyperGroup):
     """A group of commands whose module is imported when one of them or their list is needed."""
 
     commands = _of_built("commands")

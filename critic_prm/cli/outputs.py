@@ -1,14 +1,16 @@
-"""Check a command's outputs before it runs, so that it never overwrites files by accident."""
+"""Check a command's outputs before it runs: that they can be written, and that nothing is overwritten by accident."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any, get_args
 
 import typer
@@ -16,8 +18,20 @@ import typer
 OUTPUTS = ("out", "save", "tree", "trees", "removed", "plot")
 """Command parameters that name an output file, the main one first."""
 
-FOLDERS = ("DIR", "VERIFIER")
+PLACES = (*OUTPUTS, "kept", "escalate", "plots", "folder")
+"""Command parameters that name a file or folder that a command writes."""
+
+FOLDERS = ("DIR", "VERIFIER", "FOLDER")
 """Metavars of outputs that are folders; such commands check themselves that they replace only their own output."""
+
+EITHER = "FILE|DIR"
+"""Metavar of an output that is a file or a folder."""
+
+INSTEAD = ("verifier",)
+"""Arguments that are changed if the output option is not given, as in `calibrate VERIFIER`."""
+
+NAMED_ONLY = (("tune", "escalate"),)
+"""(command, parameter) of files that a command names in its output and does not write."""
 
 FINISHED = (0, 3)
 """Exit codes of a command that ran to its end."""
@@ -67,6 +81,57 @@ def check_output(
     if overwrite or not target.is_file() or not target.stat().st_size or _is_of(out, resumes):
         return
     raise UsageError(f"{out} exists and is not the output of an earlier run of this command; --overwrite replaces it")
+
+
+def check_places(ctx: typer.Context) -> None:
+    """Check all outputs of a command before it does any work.
+
+    Raises InputError if one cannot be written, and UsageError if rows would go to a terminal that was not asked for (`-o -`).
+    """
+    given = ctx.params
+    if given.get("dry_run") or given.get("list"):
+        return
+    if given.get("out") == "-" and not is_given(ctx, "out") and sys.stdout is not None and sys.stdout.isatty():
+        from critic_prm.errors import UsageError
+
+        raise UsageError("the output is rows of JSON, and stdout is a terminal; write them to a file with -o FILE (or -o -)")
+    for parameter in ctx.command.params:
+        place = given.get(parameter.name) if parameter.name in PLACES else None
+        if place is None and parameter.name == "out":
+            place = next((given[name] for name in INSTEAD if name in given), None)
+        if place is not None and str(place) != "-" and (ctx.info_name, parameter.name) not in NAMED_ONLY:
+            check_writable(str(place), folder=parameter.metavar in (*FOLDERS, EITHER) or place is not given[parameter.name])
+
+
+def is_given(ctx: typer.Context, name: str) -> bool:
+    """Whether the user gave a parameter, on the command line or in the environment."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+def check_writable(path: str, *, folder: bool = False) -> None:
+    """Raise InputError if the file `path`, or the folder, which may be made with the folders above it, cannot be written.
+
+    A nameless temporary file is made there, because permissions do not tell: the superuser may write where they forbid it,
+    and a file system can be read-only or full. Devices and pipes are not checked.
+    """
+    from critic_prm.errors import InputError
+
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file() and not target.is_dir():
+            return
+        nearest = target if target.is_dir() and folder else target.parent
+        while folder and not nearest.exists():
+            nearest = nearest.parent
+        if not nearest.exists():
+            raise InputError(path, f"cannot be written: the folder {nearest} does not exist", "make the folder first")
+        if target.is_dir() and not folder:
+            raise InputError(path, "cannot be written: it is a folder", "choose another output")
+        with TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise InputError(path, f"cannot be written: {error.strerror or error}", "choose another output") from None
 
 
 def _is_of(out: str | Path, run: Mapping[str, Any] | None) -> bool:

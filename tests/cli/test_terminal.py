@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from critic_prm.engine.cache import Attempt, Cache, Entry
 from critic_prm.providers.provider import Usage, request_key
 from critic_prm.terminal import SafeStream, safe_console, safe_streams
+from tests.command import on_a_terminal
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e[red]x[/][link=http://x]y\r\x08"
 
@@ -83,30 +82,11 @@ def test_a_cache_from_elsewhere_shown_on_a_terminal(tmp_path: Path) -> None:
     )
     cache.close()
     for command in (["cache", "stats"], ["cache", "show", key[:12]], ["cache", "show", HOSTILE.replace("\x07", "")]):
-        shown = on_a_terminal([*command, "--db", str(path)])
+        _, shown = on_a_terminal(*command, "--db", str(path))
         assert "\x1b[2J" not in shown
         assert "\x1b]0" not in shown
         assert "\x9b" not in shown
         assert "\u202e" not in shown
-
-
-def on_a_terminal(arguments: list[str]) -> str:
-    """What critic-prm writes to a pseudo-terminal."""
-    leader, follower = pty.openpty()
-    run = subprocess.Popen([sys.executable, "-m", "critic_prm", *arguments], stdout=follower, stderr=follower, stdin=follower)
-    os.close(follower)
-    parts = []
-    while True:
-        try:
-            part = os.read(leader, 65536)
-        except OSError:
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(leader)
-    run.wait()
-    return b"".join(parts).decode("utf-8", "replace")
 
 
 @pytest.mark.parametrize("place", ["message", "code", "location", "model"])
