@@ -6,50 +6,44 @@
 
 from __future__ import annotations
 
+import ast
+import posixpath
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / ".site"
 
-OUTSIDE = {
+RENAMED = {
+    "docs/start.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "reporting.md",
     "CHANGELOG.md": "changelog.md",
     "bench/RESULTS.md": "results.md",
 }
-"""Pages that are not in docs/, and what they are called on the site."""
-
-PACKAGES = ("critic_prm", "critic_prm.data", "critic_prm.arithmetic", "distill.verifier")
-"""Packages and modules whose public names the Python reference documents on its first page."""
+"""Pages that have another name on the site; all others keep the one they have in docs/."""
 
 
 def manual() -> Iterator[tuple[str, str]]:
-    """(name, text) of each page of the manual, with links that are right on the site."""
-    for path in sorted((ROOT / "docs").glob("*.md")):
-        yield path.name, path.read_text("utf-8")
-    for source, name in OUTSIDE.items():
-        yield name, (ROOT / source).read_text("utf-8")
+    """(name, text) of each page of the manual, with links as they are on the site, where all pages are in one folder."""
+    pages = [f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))]
+    for page in dict.fromkeys((*pages, *RENAMED)):
+
+        def link(match: re.Match[str], page: str = page) -> str:
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(page), match[1]))
+            return f"]({_name(target)}{match[2] or ''})"
+
+        yield _name(page), re.sub(r"\]\(([\w./-]+\.md)(#[\w-]*)?\)", link, (ROOT / page).read_text("utf-8"))
 
 
-def relinked(text: str) -> str:
-    """The text of a page with links to other pages as they are on the site, where all pages are in one folder."""
-
-    def link(match: re.Match[str]) -> str:
-        target, anchor = match[1], match[2] or ""
-        plain = target.removeprefix("../").removeprefix("docs/")
-        if plain in OUTSIDE:
-            return f"]({OUTSIDE[plain]}{anchor})"
-        if plain == "RESULTS.md":
-            return f"]({OUTSIDE['bench/RESULTS.md']}{anchor})"
-        return f"]({plain}{anchor})"
-
-    return re.sub(r"\]\(((?:\.\./)?[\w./-]+\.(?:md|ipynb))(#[\w-]*)?\)", link, text)
+def _name(page: str) -> str:
+    return RENAMED.get(page, posixpath.basename(page))
 
 
 def commands() -> Iterator[tuple[str, str]]:
@@ -121,24 +115,31 @@ def _cell(text: str) -> str:
 
 
 def packages() -> Iterator[tuple[str, str]]:
-    """(name, text) of the pages of the Python reference, one per package. The build reads the sources; nothing is imported."""
-    first = ["# Python", "", "Names that can be imported from `critic_prm`, and the packages they come from.", ""]
-    yield "python.md", "\n".join([*first, *(f"::: {name}\n" for name in PACKAGES)])
+    """(name, text) of the pages of the Python reference, one per package. The build parses the sources, it imports none."""
     folders = [path.parent for path in sorted((ROOT / "critic_prm").glob("*/__init__.py")) if path.parent.name != "cli"]
+    listed = ["# Python", "", "`from critic_prm import ...` has the names that most programs need:", ""]
+    listed += [f"- `{name}`" for name in import_module("critic_prm").__all__]
+    listed += ["", "The packages in the order of the data flow are listed in the README. Their references:", ""]
     for folder in [*folders, ROOT / "distill"]:
+        listed.append(f"- [{'.'.join(folder.relative_to(ROOT).parts)}](python-{folder.name}.md): {_about(folder)}")
         lines = [f"# {'.'.join(folder.relative_to(ROOT).parts)}", ""]
         for path in sorted(folder.rglob("*.py")):
             inside = path.relative_to(ROOT).with_suffix("").parts
             if not any(part.startswith("_") for part in inside):
                 lines += [f"::: {'.'.join(inside)}", ""]
         yield f"python-{folder.name}.md", "\n".join(lines)
+    yield "python.md", "\n".join([*listed, ""])
+
+
+def _about(package: Path) -> str:
+    return (ast.get_docstring(ast.parse((package / "__init__.py").read_text("utf-8"))) or "").partition("\n")[0]
 
 
 def write(folder: Path) -> Mapping[str, str]:
     """Write all pages to a new folder, and return them by name."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    pages = {name: relinked(text) for name, text in (*manual(), *commands(), *packages())}
+    pages = dict((*manual(), *commands(), *packages()))
     for name, text in pages.items():
         (folder / name).write_text(text, "utf-8")
     return pages
