@@ -1,4 +1,4 @@
-"""The documentation site: every page is reachable, every link leads somewhere. `make docs` builds it with warnings as errors."""
+"""The documentation site: every page is reachable, every link leads somewhere; `make docs` builds it strictly."""
 
 from __future__ import annotations
 
