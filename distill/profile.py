@@ -144,7 +144,7 @@ def adapt(
     else:
         best = best_share([[(p[i], gold[i]) for i in labelled]], rule, lowest)  # type: ignore[misc]
         low = high = default_share if best is None else (len(labelled) * best + PRIOR * default_share) / (len(labelled) + PRIOR)
-    threshold, *ends = np.quantile(lowest, [(low + high) / 2, low, high]).tolist()
+    threshold, *ends = (threshold_of(lowest, share) for share in ((low + high) / 2, low, high))
     interval = _interval(lowest, keys, (low + high) / 2, settings)
     certainty = {
         "solutions": len(p),
@@ -163,6 +163,16 @@ def adapt(
     }
     flagged = float((lowest < threshold).mean())
     return Profile(Decision(threshold, rule), calibration, quantiles_of(lowest), flagged, {**facts, **certainty}, ranks)
+
+
+def threshold_of(lowest: Floats, share: float) -> float:
+    """The threshold below which a share of the solutions, by their lowest scores, comes closest to `share`.
+
+    It is the quantile, or a float just above it where many solutions have exactly that score: none of these is below it.
+    """
+    quantile = float(np.quantile(lowest, share))
+    above = float(np.nextafter(quantile, 1.0))
+    return min((quantile, above), key=lambda threshold: abs(float((lowest < threshold).mean()) - share))
 
 
 def quantiles_of(values: Floats | Sequence[float]) -> tuple[float, ...]:

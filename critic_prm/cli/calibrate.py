@@ -57,7 +57,9 @@ def calibrate(
         ends = " to ".join(f"{end:.4f}" for end in facts["threshold_of_range"])
         lines.append(f"threshold over the range of --error-rate: {ends}")
     if facts["brier"]:
-        lines.append(f"P(correct): {result.calibration.method}, fitted to the labels or kept, by cross-validated Brier score")
+        before, after = facts["brier"]["base"], min(facts["brier"].values())
+        how = f"fitted again: Brier score {before:.3f} -> {after:.3f}" if after < before else f"kept: Brier score {before:.3f}"
+        lines.append(f"P(correct): {result.calibration.method}, {how}, cross-validated")
     if facts["solutions"] < 100:
         lines.append("warning: fewer than 100 solutions give an uncertain threshold; add more, labels are not needed")
     for line in lines:

@@ -124,8 +124,8 @@ def _evaluate(console: Console, folder: Path) -> None:
 
     rows = []
     for what, path, critics in (
-        ("arithmetic it never saw", unseen, ("rules", "verifier")),
-        ("examples, another kind", resource("examples/trajectories.jsonl"), ("rules", "verifier", "the recorded judge")),
+        ("held-out arithmetic", unseen, ("rules", "verifier")),
+        ("other kinds of problems", resource("examples/trajectories.jsonl"), ("rules", "verifier", "the recorded judge")),
     ):
         for name in critics:
             judge = _judge(folder) if "judge" in name else open_critic(str(folder / name) if name == "verifier" else name)

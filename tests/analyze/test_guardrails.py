@@ -47,7 +47,7 @@ def test_a_bound_holds_up_to_its_ends_and_not_without_a_number(value: float | No
 def test_broken_bounds_are_shown_first() -> None:
     checked = check([Bound("drift", "ks", None, 1), Bound("drift", "psi", None, 0.2)], {"drift": {"psi": 0.3, "ks": 0.5}})
     assert [row[0] for row in table_of(checked).rows] == ["drift.psi", "drift.ks"]
-    assert [row[3] for row in table_of(checked).rows] == ["BROKEN", "holds"]
+    assert [row[3] for row in table_of(checked).rows] == ["NOT MET", "met"]
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_broken_bound_exits_3_with_the_numbers(bounds: str, old: str, new: str
     bad = invoke("drift", old, new, "--bounds", bounds)
     assert bad.exit_code == 3
     assert "drift.psi" in bad.stdout
-    assert "BROKEN" in bad.stdout
+    assert "NOT MET" in bad.stdout
     assert invoke("risk", old, "--bounds", bounds).exit_code == 0
     told = invoke("risk", old, "--bounds", bounds, "--json")
     assert json.loads(told.stdout)["analysis"] == "risk"
@@ -113,7 +113,8 @@ def test_guardrails_over_results(tmp_path: Path, old: str, new: str) -> None:
     bounds.write_text("[drift]\npsi = {max = 0.2}\n[risk]\nhidden = {max = 0.1}\n")
     calm = invoke("guardrails", str(bounds), str(tmp_path / "calm.json"), str(tmp_path / "risk.json"))
     assert calm.exit_code == 0
-    assert "holds" in calm.stdout
+    assert "met" in calm.stdout
+    assert "NOT MET" not in calm.stdout
     moved = invoke("guardrails", str(bounds), str(tmp_path / "moved.json"), str(tmp_path / "risk.json"), "--json")
     assert moved.exit_code == 3
     told = [json.loads(line) for line in moved.stdout.splitlines()]

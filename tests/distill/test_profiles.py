@@ -153,6 +153,16 @@ def test_without_labels_the_wanted_share_is_flagged(rule: str, share: float) -> 
     assert len(profile.quantiles) == QUANTILES
 
 
+def test_equal_scores_are_flagged_together_where_that_is_closer_to_the_share() -> None:
+    """A threshold at the quantile flagged none of the 60 solutions that have exactly that score."""
+    raw = [np.array([0.25])] * 60 + [np.array([0.75])] * 40
+    half = adapted(raw, settings=CalibrationSettings(error_rate="0.5"))
+    assert (half.flagged, half.decision.first_error([0.25]), half.decision.first_error([0.75])) == (0.6, 0, -1)
+    few = adapted(raw, settings=CalibrationSettings(error_rate="0.2"))
+    assert (few.flagged, few.decision.first_error([0.25])) == (0.0, -1)
+    assert adapted([np.array([1.0])] * 50).decision.threshold == 1.0
+
+
 def test_the_default_share_is_that_of_the_verifier() -> None:
     profile = adapted(random_scores(200), default_share=0.45)
     assert (profile.facts["share"], profile.facts["labelled"]) == (0.45, 0)

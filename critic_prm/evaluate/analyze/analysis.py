@@ -232,7 +232,7 @@ def numbers_in(rows: Iterable[tuple[Mapping[str, Any], str]]) -> dict[str, Mappi
 def table_of(checked: Sequence[Checked]) -> Table:
     """A table of all bounds, violated ones first."""
     rows = [
-        (f"{one.bound.analysis}.{one.bound.number}", one.value, one.bound.words, "holds" if one.holds else "BROKEN")
+        (f"{one.bound.analysis}.{one.bound.number}", one.value, one.bound.words, "met" if one.holds else "NOT MET")
         for one in sorted(checked, key=lambda one: one.holds)
     ]
     return Table("Guardrails", ("number", "is", "must be", ""), tuple(rows))
