@@ -1,4 +1,4 @@
-"""Terminal streams and rich consoles that escape control characters from servers and files, and plain tables for them."""
+"""Messages on stderr by --quiet and --verbose; streams and consoles that escape what servers and files send; plain tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,49 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+Verbosity = Literal["quiet", "normal", "verbose"]
+_verbosity: Verbosity = "normal"
+
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def verbosity() -> Verbosity:
+    """What the user wants to read on stderr."""
+    return _verbosity
+
+
+@contextmanager
+def with_verbosity(wanted: Verbosity) -> Iterator[None]:
+    """Context manager: set the verbosity of this process."""
+    global _verbosity
+    before, _verbosity = _verbosity, wanted
+    try:
+        yield
+    finally:
+        _verbosity = before
+
+
+def say(text: str) -> None:
+    """Print a message to stderr at once: an error, a warning or a result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def note(text: str) -> None:
+    """Print what is good to know while a command runs; nothing with --quiet."""
+    if _verbosity != "quiet":
+        say(text)
+
+
+def detail(text: str) -> None:
+    """Print what helps to find out why something went wrong; only with --verbose."""
+    if _verbosity == "verbose":
+        say(text)
 
 
 def safe_text(text: str) -> str:

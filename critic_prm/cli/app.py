@@ -44,21 +44,8 @@ def build() -> Any:
     import typer
 
     from critic_prm.cli.lazy import LazyGroup, RootGroup, command
+    from critic_prm.cli.root import root
     from critic_prm.cli.values import type_shown
-
-    def show_version(wanted: bool) -> None:
-        if wanted:
-            from critic_prm import __version__
-
-            typer.echo(f"critic-prm {__version__}")
-            raise typer.Exit
-
-    def root(
-        version: bool = typer.Option(
-            False, "--version", help="Print the version and stop.", callback=show_version, is_eager=True
-        ),
-    ) -> None:
-        pass
 
     app = typer.Typer(
         name="critic-prm",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from critic_prm.cli.sft import train_judge
-from critic_prm.terminal import safe_console
+from critic_prm.terminal import safe_console, verbosity
 from distill.settings import TrainingSettings
 
 
@@ -64,6 +64,8 @@ def distill(
     console = safe_console(stderr=True, quiet=os.environ.get("RANK", "0") != "0")
 
     def say(line: str, style: str | None = "dim") -> None:
+        if style is not None and verbosity() == "quiet":
+            return  # a line about progress
         console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
     if objective == "sft":

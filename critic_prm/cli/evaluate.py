@@ -10,7 +10,7 @@ import typer
 
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.settings import EvaluationSettings
-from critic_prm.terminal import safe_console
+from critic_prm.terminal import safe_console, say
 
 
 def evaluate(
@@ -44,7 +44,7 @@ def evaluate(
 
     Example: critic-prm evaluate verifier processbench:data/ProcessBench
     """
-    from critic_prm.cli.running import run_with_progress, say
+    from critic_prm.cli.running import run_with_progress
     from critic_prm.cli.scoretable import print_comparison, print_evaluation
     from critic_prm.critics.open import open_critic
     from critic_prm.data.records.writing import RecordWriter, encode, write_records

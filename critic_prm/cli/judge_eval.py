@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -14,7 +13,7 @@ from critic_prm.cli.fields import Fields
 from critic_prm.cli.options import JsonOutput
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.settings import EvaluationSettings
-from critic_prm.terminal import interval, percent, plain_table, safe_console
+from critic_prm.terminal import interval, note, percent, plain_table, safe_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -76,7 +75,7 @@ def judge_eval(
     samples, workers = Samples(settings.samples, settings.samples), judging.max_connections
 
     def opened(name: str, style: str) -> Critic:
-        print(f"{name} with {style}", file=sys.stderr, flush=True)
+        note(f"{name} with {style}")
         return open_judges(name.split("+"), replace(judging, style=style), consensus, samples)[0]
 
     def run_attack(name: str, style: str) -> Resistance:

@@ -9,6 +9,7 @@ import typer
 from critic_prm.cli.options import InputOptions
 from critic_prm.engine.options import JudgeOptions, RayOptions
 from critic_prm.label.run import LabelOptions
+from critic_prm.terminal import note
 
 
 def label(
@@ -51,7 +52,7 @@ def label(
     from critic_prm.engine.options import on_workers
 
     if not judge:
-        typer.echo("no --judge: judged by `rules`, which checks written equations and nothing else", err=True)
+        note("no --judge: judged by `rules`, which checks written equations and nothing else")
     judging = on_workers(judging, ray)
     rows = Input(source, reading)
     critic, stats = open_judges(judge or ["rules"], judging, consensus, options.samples)
@@ -67,5 +68,5 @@ def label(
             from critic_prm.engine.batch.ledger import running_batches
 
             for line in running_batches(judging.db, [client.provider for client in clients_of(critic)]):
-                typer.echo(line, err=True)
+                note(line)
         raise typer.Exit(run_labelling(rows, critic, out, options, workers=judging.max_connections, stats=stats))

@@ -13,6 +13,7 @@ import typer
 from typer.models import CommandInfo
 
 from critic_prm.cli.values import complete_value, type_shown
+from critic_prm.terminal import detail
 
 
 def _of_built(attribute: str) -> Any:
@@ -46,11 +47,12 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
     def built(self) -> Any:
         """The command with its options."""
         from critic_prm.cli.fields import expanded
+        from critic_prm.cli.messages import with_messages
         from critic_prm.cli.outputs import guarded
 
         info, app = self._load(), typer.Typer(rich_markup_mode="rich", add_completion=False)
         assert info.callback is not None
-        app.command(self.name, help=_help(info))(guarded(expanded(info.callback)))
+        app.command(self.name, help=_help(info))(with_messages(guarded(expanded(info.callback))))
         command: Any = typer.main.get_command(app)
         for parameter in command.params:
             parameter.show_envvar = False  # one rule in the epilog covers all of them
@@ -60,10 +62,13 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, after the checks that need no work."""
+        from critic_prm.cli.messages import effective, messages
         from critic_prm.cli.outputs import check_places
 
-        check_places(ctx)
-        return super().invoke(ctx)
+        with messages(ctx.params["quiet"], ctx.params["verbose"]):
+            detail(effective(ctx))
+            check_places(ctx)
+            return super().invoke(ctx)
 
 
 class LazyGroup(PlainHelp, typer.core.TyperGroup):

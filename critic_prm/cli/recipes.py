@@ -10,7 +10,7 @@ import typer
 
 from critic_prm.cli.options import TrustOptions
 from critic_prm.option import Option
-from critic_prm.terminal import safe_console
+from critic_prm.terminal import note, safe_console
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ def recipe(
             typer.echo(f"critic-prm {shlex.join(step.arguments)}")
         _say_costs(found, order)
         return
-    raise typer.Exit(carry_out(steps, run.out, _run, lambda line: typer.echo(line, err=True)))
+    raise typer.Exit(carry_out(steps, run.out, _run, note))
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -26,6 +25,7 @@ from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import CriticPrmError, Interrupted, Pending, UsageError
 from critic_prm.label.progress import RunStats, describe, watch
 from critic_prm.label.run import ONE_SAMPLE, LabelOptions, Samples, SamplingStats, label_into
+from critic_prm.terminal import note, say
 
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
@@ -234,11 +234,6 @@ def run_with_progress(critic: Critic, work: Callable[[RunStats], Awaitable[Resul
     return signals.run(run())
 
 
-def say(text: str) -> None:
-    """Print a message to stderr at once."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def _finish(tally: RunStats, client: Client | None, out: str, parts: Sequence[Report], error: BaseException | None) -> None:
     """Print the summary of a run, and write its report to `OUT.run.json`."""
     asked = client is not None and client.counts["abandoned"]
@@ -273,7 +268,7 @@ def _listen(clients: Sequence[Client]) -> None:
     def resize(factor: float) -> None:
         for client in clients:
             client.gate.resize(max(1, round(client.gate.most * factor)))
-            say(f"{client.provider.model}: at most {client.gate.most} connections from now on")
+            note(f"{client.provider.model}: at most {client.gate.most} connections from now on")
 
     loop.add_signal_handler(signal.SIGUSR1, resize, 2.0)
     loop.add_signal_handler(signal.SIGUSR2, resize, 0.5)
@@ -292,4 +287,4 @@ def _raise_file_limit(clients: Sequence[Client]) -> None:
     if granted < wanted:
         for client in clients:
             client.gate.resize(client.gate.most * (granted - SPARE_FILES) // (wanted - SPARE_FILES))
-        say(f"this system allows {hard} open files: at most {granted - SPARE_FILES} connections (see `ulimit -Hn`)")
+        note(f"this system allows {hard} open files: at most {granted - SPARE_FILES} connections (see `ulimit -Hn`)")

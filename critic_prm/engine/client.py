@@ -34,6 +34,7 @@ from critic_prm.providers.provider import (
     request_key,
     requested_tier,
 )
+from critic_prm.terminal import detail
 
 if TYPE_CHECKING:
     from critic_prm.engine.ray.sender import SharedLimiter
@@ -224,6 +225,7 @@ class Client:
                 self._cut.add(question.key)
             if asking < self.options.regenerate:
                 self.counts["reasked"] += 1
+                detail(f"{asked.key[:12]}: the reply is incomplete ({reply.finish}); asking again")
                 asked = with_doubled_limit(question, self.provider) if reply.finish == "length" else question
         return Answer(asked.key, reply, usage=total)
 
@@ -282,6 +284,8 @@ class Client:
             error.failure = "row"
         self.counts[error.failure] += 1
         who = f"{self.provider.name}/{self.provider.model}"
+        status = "" if error.status is None else f", HTTP {error.status}"
+        detail(f"{who}: request {question.key[:12]} failed ({error.failure}{status}): {error}")
         if error.failure == "run" and not (question.roomier and error.status == 400):
             self.halt(ConfigError(f"{who}: {error}"))
         elif error.failure == "quota":
@@ -292,6 +296,7 @@ class Client:
 
     async def _rest(self, seconds: float) -> None:
         """Sleep before a retry; return early when the run stops."""
+        detail(f"{self.provider.name}/{self.provider.model}: trying again in {seconds:.1f} s")
         self.resting += 1
         try:
             async with asyncio.timeout(seconds):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from critic_prm.data.judgement import Label
 from critic_prm.errors import Failure
 from critic_prm.providers.models import did_you_mean
-from critic_prm.terminal import safe_console
+from critic_prm.terminal import safe_console, verbosity
 
 if TYPE_CHECKING:
     from critic_prm.engine.client import Client
@@ -91,7 +91,9 @@ class RunStats:
 
 
 async def watch(tally: RunStats, client: Client | None) -> None:
-    """Show progress on stderr until cancelled."""
+    """Show progress on stderr until cancelled; nothing with --quiet."""
+    if verbosity() == "quiet":
+        await asyncio.Event().wait()
     if not sys.stderr.isatty():
         while True:
             await asyncio.sleep(EVERY)
