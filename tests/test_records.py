@@ -105,7 +105,8 @@ def test_the_container_is_told_by_the_content(tmp_path: Path, content: str) -> N
 
 def test_one_object_spread_over_lines_is_one_record(tmp_path: Path) -> None:
     assert data(made(tmp_path / "x.json", json.dumps({"a": {"b": [1, 2]}}, indent=1))) == [{"a": {"b": [1, 2]}}]
-    assert data(made(tmp_path / "y.json", "[]")) == []
+    with pytest.raises(InputError, match="the file is empty"):
+        data(made(tmp_path / "y.json", "[]"))
 
 
 def test_two_gzip_members_are_one_file(tmp_path: Path) -> None:

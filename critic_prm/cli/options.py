@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from critic_prm.cli.fields import Fields
+from critic_prm.data.formats.common import MapOption, Options
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.option import Option
 
@@ -38,10 +39,16 @@ class InputOptions:
 
     format: Annotated[str, Option(("--from",))] = "auto"
     """Input format."""
+    map: MapOption = ()
+    """Read fields under other names, such as problem=prompt,steps=log.reasoning; may be repeated."""
     skip_bad: bool = False
     """Report and skip invalid rows; exit with code 3."""
     limit: Annotated[int | None, Option(min=1)] = None
     """Process at most N trajectories."""
+
+    def conversion(self) -> Options:
+        """The options for `read_trajectories`."""
+        return Options(map=self.map)
 
 
 ALL_ROWS = InputOptions()

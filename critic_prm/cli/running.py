@@ -17,6 +17,7 @@ from critic_prm.cli.options import ALL_ROWS, InputOptions
 from critic_prm.cli.outputs import this_run
 from critic_prm.critics.open import open_critic
 from critic_prm.data.critic import Critic, CriticStats, Report
+from critic_prm.data.formats.common import Report as Reading
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.records.reading import OnError, RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
@@ -54,12 +55,18 @@ class Input:
 
     def __init__(self, source: str, options: InputOptions = ALL_ROWS) -> None:
         self.source, self.options, self.skipped = source, options, SkippedRows()
+        self._noted = False
 
     def __iter__(self) -> Iterator[Trajectory]:
         self.skipped.count = 0
         on_error: OnError = "skip" if self.options.skip_bad else "stop"
-        rows = read_trajectories(self.source, self.options.format, on_error=on_error, complain=self.skipped)
-        return islice(rows, self.options.limit)
+        options, report = self.options.conversion(), Reading()
+        rows = read_trajectories(self.source, self.options.format, options, on_error, self.skipped, report)
+        for row in islice(rows, self.options.limit):
+            while report.notes and not self._noted:
+                say(f"{self.source}: {report.notes.pop(0)}")
+            self._noted = True
+            yield row
 
     def estimated_rows(self) -> int | None:
         """The number of rows by counting newlines; the limit if the file cannot be counted."""

@@ -87,6 +87,8 @@ def trajectory_from_json(row: Any, where: str) -> Trajectory:
         raise InputError(where, f'"problem" is {_say(problem)}', "it must be the text of the problem")
     steps = _steps(row.get("steps"), where)
     label = row.get("label")
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)  # pandas writes whole numbers so where some are missing
     if label is not None and (not isinstance(label, int) or isinstance(label, bool) or not -1 <= label < len(steps)):
         raise InputError(where, f'"label" is {_say(label)}', f"it is the first wrong step, 0 to {len(steps) - 1}, -1 or null")
     identity = row.get("id")
@@ -177,7 +179,10 @@ def _line_starts(text: str) -> Iterator[int]:
 
 def _steps(value: Any, where: str) -> tuple[Step, ...]:
     if not isinstance(value, list):
-        raise InputError(where, f'"steps" is {_say(value)}', 'it must be a list of strings or {"text", "observation"}')
+        fix = 'it must be a list of strings or {"text", "observation"}' + "; --map steps=steps splits a text" * isinstance(
+            value, str
+        )
+        raise InputError(where, f'"steps" is {_say(value)}', fix)
     if not value:
         raise InputError(where, '"steps" is empty', "a trajectory needs at least one step")
     return tuple(_step(item, index, where) for index, item in enumerate(value))

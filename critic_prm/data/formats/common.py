@@ -21,6 +21,8 @@ AfterError = Literal["null", "keep"]
 Alternatives = Literal["chosen", "all"]
 HumanSteps = Literal["null", "good"]
 
+MapOption = Annotated[tuple[str, ...], Option(("--map",), metavar="TARGET=FIELD,...")]
+
 NUMBER = "a number from 0 to 1"
 RATINGS: Mapping[Any, StepLabel] = {1: 1.0, 0: "neutral", -1: 0.0}
 """The labels that annotators' ratings stand for."""
@@ -40,6 +42,8 @@ class Options:
     """Alternative steps: chosen (only the chosen path) or all (one trajectory each)."""
     human_steps: HumanSteps = "null"
     """Label of steps that an annotator wrote without rating them: null or good."""
+    map: MapOption = ()
+    """Read fields under other names, such as problem=prompt,steps=log.reasoning; may be repeated."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -333,6 +337,8 @@ class Report:
     """Labels removed by the options."""
     unsaid: Counter[str] = field(default_factory=Counter)
     """Content that the target format cannot represent, by field."""
+    notes: list[str] = field(default_factory=list)
+    """What the reader chose by itself and the user should know."""
 
     def lines(self) -> list[str]:
         """The report as text, one line per part. Empty parts are omitted."""
@@ -343,7 +349,7 @@ class Report:
         )
         counts = [f"{what}: {', '.join(f'{n} {name}' for name, n in some.most_common())}" for what, some in parts if some]
         source = self.source or "no records"
-        return [f"read {self.read} rows ({source}), wrote {self.written} ({self.target}) to {self.path}", *counts]
+        return [f"read {self.read} rows ({source}), wrote {self.written} ({self.target}) to {self.path}", *self.notes, *counts]
 
 
 def has(row: Mapping[str, Any], *keys: str) -> int:

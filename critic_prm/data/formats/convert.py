@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from critic_prm import registry
 from critic_prm.data.formats import text
@@ -19,6 +20,9 @@ from critic_prm.data.records.reading import Complain, OnError, Record, RecordWri
 from critic_prm.data.trajectory import KNOWN, Trajectory, content_id
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.images import from_data
+
+if TYPE_CHECKING:
+    from critic_prm.data.formats.fields import Renamer
 
 __all__ = [
     "Dropped",
@@ -68,6 +72,8 @@ def detect(path: str | Path) -> str:
     record = next(read_records(path), None)
     if record is None:
         raise InputError(name_of(path), "the file contains no records")
+    if _recognized(record) is None and _implied(record):
+        return "native"
     return _detect(record)
 
 
@@ -86,6 +92,7 @@ def read_trajectories(
     content. With on_error="skip", unreadable rows are passed to `complain` and skipped. `report` is updated during the read.
     """
     report = report or Report()
+    renamer = _renamer(options.map, format)
 
     def skip(error: InputError) -> None:
         report.dropped["unreadable"] += 1
@@ -103,11 +110,21 @@ def read_trajectories(
     records = read(path, on_error=on_error, complain=skip_line)
     if (first := next(records, None)) is None:
         return
+    if first.columns and renamer is None:
+        renamer = _renamer((), format, always=True)  # the cells of a table are texts
+    start = _renamed(first, renamer)
     if chosen is None:
-        format = _detect(first)
+        if renamer is not None and {"problem", "steps"} <= renamer.names.keys():
+            format = "native"
+        elif _recognized(start) is None and (names := _implied(start)):
+            renamer = _renamer(options.map, format, always=True, more=names)
+            report.notes += [f'"{field}" is read as the {target}' for target, field in names.items()]
+            format = "native"
+        else:
+            format = _detect(start)
         chosen = open_format(format)
-    elif not (isinstance(first.data, dict) and chosen.matches(first.data)):
-        raise _wrong_format(first, format)
+    elif not (isinstance(start.data, dict) and chosen.matches(start.data)):
+        raise _wrong_format(start, format)
     if options.index_base is not None and chosen.index_base is None:
         raise UsageError(f"{format} has no step numbers, so --index-base {options.index_base} means nothing there")
     report.source = format
@@ -117,13 +134,36 @@ def read_trajectories(
     for record in chain((first,), records):
         report.read += 1
         try:
-            yield from _trajectories(record, chosen, options, report, seen)
+            yield from _trajectories(_renamed(record, renamer), chosen, options, report, seen)
         except Dropped as reason:
             report.dropped[str(reason)] += 1
         except InputError as error:
             if on_error == "stop":
                 raise
             skip(error)
+
+
+def _renamer(
+    given: Sequence[str], format: str, always: bool = False, more: Mapping[str, str] = MappingProxyType({})
+) -> Renamer | None:
+    """What renames the fields of each row as --map says, and `more`; None if nothing does, unless it is `always` wanted."""
+    if not given and not always:
+        return None
+    from critic_prm.data.formats.fields import Renamer, parse_map
+
+    return Renamer({**parse_map(given, () if format == "auto" else open_format(format).sample), **more})
+
+
+def _renamed(record: Record, renamer: Renamer | None) -> Record:
+    if renamer is None or not isinstance(record.data, dict):
+        return record
+    return replace(record, data=renamer(record.data, record.where, record.columns))
+
+
+def _implied(record: Record) -> Mapping[str, str]:
+    from critic_prm.data.formats.fields import implied
+
+    return implied(record.data) if isinstance(record.data, dict) else {}
 
 
 def _trajectories(record: Record, format: Format, options: Options, report: Report, seen: _Ids) -> Iterator[Trajectory]:
@@ -181,6 +221,18 @@ _NOT_TRAJECTORIES = tuple((file["fields"], file["holds"], file["fix"]) for file 
 """Fields that identify a file without trajectories, what it holds, and the suggested fix."""
 
 
+def _recognized(record: Record) -> str | None:
+    """The format that fits a row best; None if none does or the row belongs to a known file of another kind."""
+    row = record.data
+    if not isinstance(row, dict) or any(all(key in row for key in keys) for keys, _, _ in _NOT_TRAJECTORIES):
+        return None
+    if {"problem", "steps"} <= row.keys() <= KNOWN:
+        return "native"  # every other format needs a field of its own, so its module is not imported
+    scores = {name: open_format(name).matches(row) for name in names()}
+    best = max(scores, key=lambda name: scores[name])
+    return best if scores[best] else None
+
+
 def _detect(record: Record) -> str:
     row = record.data
     if not isinstance(row, dict):
@@ -189,15 +241,12 @@ def _detect(record: Record) -> str:
     for keys, what, fix in _NOT_TRAJECTORIES:
         if all(key in row for key in keys):
             raise InputError(record.where, f"this holds {what}", fix)
-    if {"problem", "steps"} <= row.keys() <= KNOWN:
-        return "native"  # every other format needs a field of its own, so its module is not imported
-    scores = {name: open_format(name).matches(row) for name in names()}
-    best = max(scores, key=lambda name: scores[name])
-    if scores[best]:
+    if best := _recognized(record):
         return best
+    from critic_prm.data.formats.fields import suggestion
+
     shown = ", ".join(sorted(row)[:8]) + (", ..." if len(row) > 8 else "")
-    fix = 'a native row has "problem" (text) and "steps" (a list of texts)'
-    raise InputError(record.where, f"no known format has the fields {shown}", fix)
+    raise InputError(record.where, f"no known format has the fields {shown}", suggestion(row))
 
 
 def _wrong_format(record: Record, format: str) -> InputError:

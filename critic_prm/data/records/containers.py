@@ -51,6 +51,15 @@ def name_of(path: str | Path) -> str:
     return "stdin" if str(path) == "-" else str(path)
 
 
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+"""The delimiter that is written, by the suffix of the file. Reading also accepts `;` and `|`, whatever the suffix."""
+
+
+def delimiter_of(name: str) -> str:
+    """The delimiter of an output called `name`, "" if its suffix is not that of a table."""
+    return next((mark for suffix, mark in DELIMITERS.items() if name.endswith((suffix, f"{suffix}.gz", f"{suffix}.zst"))), "")
+
+
 @contextmanager
 def open_input(path: str | Path) -> Iterator[BinaryIO]:
     """Open `path` ("-" is stdin) for reading bytes. Raises InputError for a missing file, a directory or denied access."""
@@ -109,7 +118,7 @@ def refuse(head: bytes, name: str) -> None:
     if start[:14].lower().startswith((b"<!doctype html", b"<html", b"<head")):
         raise InputError(name, "this is an HTML page, not data", "download the raw file; this may be a login or error page")
     if b"\x00" in head[:4096]:
-        raise InputError(name, "this is a binary file", "records are JSONL, JSON, their .gz or .zst, or parquet")
+        raise InputError(name, "this is a binary file", "records are JSONL, JSON, CSV, their .gz or .zst, or parquet")
     if start.startswith(b"<"):
         raise InputError(name, "this is XML or HTML, not data", "export it as JSONL")
 
@@ -187,9 +196,9 @@ _MARK = {b"critic_prm": b"json"}
 """Field metadata of a column stored as JSON text: objects, or values of mixed types."""
 
 
-def read_parquet(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file as objects. Null values are omitted because Arrow cannot distinguish null
-    from absent."""
+def read_parquet(path: str | Path) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Yield the columns of a Parquet file and each row as an object. Null values are omitted because Arrow cannot distinguish
+    null from absent, and columns with bytes, such as images, because JSON has none."""
     extra("pyarrow", "parquet", f"reading {path}")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -197,17 +206,26 @@ def read_parquet(path: str | Path) -> Iterator[dict[str, Any]]:
     try:
         with pq.ParquetFile(path) as file:
             coded = [field.name for field in file.schema_arrow if field.metadata and _MARK.items() <= field.metadata.items()]
-            number = 0
-            for batch in file.iter_batches(batch_size=_BATCH):
+            number, columns = 0, tuple(file.schema_arrow.names)
+            texts = [field.name for field in file.schema_arrow if not is_binary(field.type)]
+            for batch in file.iter_batches(batch_size=_BATCH, columns=None if len(texts) == len(columns) else texts):
                 for row in batch.to_pylist():
                     number += 1
                     for name in coded:
-                        if row[name] is not None:
+                        if row.get(name) is not None:
                             row[name] = _decoded(row[name], name, f"{path}:{number}")
-                    yield {name: value for name, value in row.items() if value is not None}
+                    yield columns, {name: value for name, value in row.items() if value is not None}
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         problem = str(error).split("\n")[0][:200]
         raise InputError(str(path), f"the parquet file cannot be read: {problem}", "it may be cut off; copy it again") from None
+
+
+def is_binary(kind: Any) -> bool:
+    """Whether values of an Arrow type hold bytes, also within lists and structs."""
+    import pyarrow.types as types
+
+    inner = any(is_binary(kind.field(index).type) for index in range(kind.num_fields)) if kind.num_fields else False
+    return inner or types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
 def _decoded(value: Any, column: str, where: str) -> Any:
@@ -224,12 +242,12 @@ def write_parquet(lines: Path, target: Path) -> None:
     import pyarrow.parquet as pq
 
     kinds: dict[str, str | None] = {}
-    for row in _rows(lines):
+    for row in rows_of(lines):
         for name, value in row.items():
             kinds[name] = _merge(kinds.get(name), _kind(value))
     schema = pa.schema([_field(pa, name, kind) for name, kind in kinds.items()])
     coded = {name for name, kind in kinds.items() if kind == "json"}
-    rows = _rows(lines)
+    rows = rows_of(lines)
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         while batch := list(islice(rows, _BATCH)):
             for row in batch:
@@ -238,12 +256,13 @@ def write_parquet(lines: Path, target: Path) -> None:
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
 
 
-def _rows(lines: Path) -> Iterator[dict[str, Any]]:
+def rows_of(lines: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file that this package wrote."""
     with lines.open("rb") as stream:
         for number, line in enumerate(stream, 1):
             row = orjson.loads(line)
             if not isinstance(row, dict):
-                raise InputError(f"row {number}", "parquet holds objects only", "write JSONL instead")
+                raise InputError(f"row {number}", "a table holds objects only", "write JSONL instead")
             yield row
 
 

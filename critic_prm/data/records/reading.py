@@ -1,11 +1,11 @@
-"""Stream JSON records with line numbers from JSONL, JSON, gzip, zstd and Parquet files or stdin."""
+"""Stream records with line numbers from JSONL, JSON, CSV and Parquet files, data sets of the Hugging Face Hub, or stdin."""
 
 from __future__ import annotations
 
 import json
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +31,10 @@ __all__ = [
 LONGEST = 1 << 26
 """Maximum size of a record in bytes. A compressed file of one megabyte may contain a line of one gigabyte."""
 
+EMPTY = "the file is empty"
+HUB = "hf:"
+"""Starts the name of a data set of the Hugging Face Hub."""
+
 OnError = Literal["stop", "skip"]
 Complain = Callable[[InputError], None]
 
@@ -42,26 +46,42 @@ class Record:
     line: int
     where: str
     data: Any
+    columns: tuple[str, ...] = ()
+    """The columns of a table (CSV, Parquet), in whose rows null values are missing; () for JSON."""
 
 
 def read_records(path: str | Path, *, on_error: OnError = "stop", complain: Complain | None = None) -> Iterator[Record]:
     """Stream the records of a file in bounded memory. The file type is detected from the content, not from the name.
 
-    Supports JSONL, JSON arrays (element by element), JSON objects (one or several), each also as gzip or zstd, and Parquet. "-"
-    is stdin. Raises InputError with file, line and suggested fix. With on_error="skip", a broken line is passed to `complain`
-    and skipped. Only lines can be skipped: a broken JSON array or multi-line object ends the stream.
+    Supports JSONL, JSON arrays (element by element), JSON objects (one or several) and CSV, each also as gzip or zstd, and
+    Parquet. "-" is stdin, and "hf:owner/name" a data set of the Hugging Face Hub (see `hub`). Raises InputError with file, line
+    and suggested fix, also for a file without records. With on_error="skip", a broken line is passed to `complain` and skipped.
+    Only lines can be skipped: a broken JSON array or multi-line object ends the stream.
     """
+    name = name_of(path)
+    if name.startswith(HUB):
+        from critic_prm.data.records.hub import read_hub
+
+        yield from _numbered(read_hub(name), name)
+        return
     if peek(path).startswith(PARQUET):
         from critic_prm.data.records.containers import read_parquet
 
-        name = name_of(path)
-        for number, row in enumerate(read_parquet(path), 1):
-            yield Record(number, f"{name}:{number}", row)
+        yield from _numbered(read_parquet(path), name)
         return
     tell = complain or (lambda error: None)
     with open_input(path) as stream:
-        source = chunks(stream, name_of(path))
-        yield from records_in(source, name_of(path), on_error, tell)
+        source = chunks(stream, name)
+        yield from records_in(source, name, on_error, tell)
+
+
+def _numbered(rows: Iterable[tuple[tuple[str, ...], dict[str, Any]]], name: str) -> Iterator[Record]:
+    """The rows of a table, which come with its columns. Raises InputError if there are none."""
+    number = 0
+    for number, (columns, row) in enumerate(rows, 1):
+        yield Record(number, f"{name}:{number}", row, columns)
+    if not number:
+        raise InputError(name, EMPTY)
 
 
 def records_in(source: Iterator[bytes], name: str, on_error: OnError, complain: Complain) -> Iterator[Record]:
@@ -73,11 +93,41 @@ def records_in(source: Iterator[bytes], name: str, on_error: OnError, complain: 
         if len(head) > LONGEST or (not chunk.isspace() and (first or b"\n" in chunk) and _decided(head)):
             break
     if not head.strip() and len(head) <= LONGEST:
-        raise InputError(name, "the file is empty")
+        raise InputError(name, EMPTY)
     if _is_document(head):
         yield from _document(head, source, name)
+    elif _is_table(head, name):
+        yield from _table(head, source, name, on_error, complain)
     else:
         yield from _lines(head, source, name, on_error, complain)
+
+
+def _is_table(head: bytes, name: str) -> bool:
+    """Whether the text is CSV or TSV. JSON starts with a bracket, as no header does."""
+    if head.lstrip().startswith((b"{", b"[")):
+        return False
+    from critic_prm.data.records.table import is_table
+
+    return is_table(head, name)
+
+
+def _table(head: bytes, source: Iterator[bytes], name: str, on_error: OnError, complain: Complain) -> Iterator[Record]:
+    from critic_prm.data.records.table import rows_in
+
+    skipped: list[InputError] = []
+
+    def bad(error: InputError) -> None:
+        if on_error == "stop":
+            raise error
+        skipped[:] = [error]
+        complain(error)
+
+    empty = True
+    for line, columns, row in rows_in(_split(head, source, name), name, LONGEST, bad):
+        empty = False
+        yield Record(line, f"{name}:{line}", row, columns)
+    if empty and not skipped:
+        raise InputError(name, "the table has a header and no rows")
 
 
 def _decided(head: bytes) -> bool:
@@ -122,7 +172,7 @@ def _unfinished(line: bytes) -> bool:
 def _lines(head: bytes, source: Iterator[bytes], name: str, on_error: OnError, complain: Complain) -> Iterator[Record]:
     loads = orjson.loads
     number = 0
-    for number, line in enumerate(_split(head, source, name), 1):
+    for number, line in enumerate(_split(head, source, name, _CUT), 1):
         if not line or line.isspace():
             continue
         try:
@@ -138,11 +188,12 @@ def _lines(head: bytes, source: Iterator[bytes], name: str, on_error: OnError, c
         yield Record(number, f"{name}:{number}", data)
 
 
-_CUT = b"\x00cut"  # appended to a last line without a newline; JSON text cannot contain an unescaped NUL
+_CUT = b"\x00cut"
+"""Appended to a last line without a newline that is not JSON; JSON text cannot contain an unescaped NUL."""
 
 
-def _split(head: bytes, source: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Split into lines at b"\\n" only: U+2028, form feeds and the like are content."""
+def _split(head: bytes, source: Iterator[bytes], name: str, cut: bytes = b"") -> Iterator[bytes]:
+    """Split into lines at b"\\n" only: U+2028, form feeds and the like are content. `cut` is appended to a torn last line."""
     pending, size, number = list[bytes](), 0, 1
     for chunk in chain(head, source):
         first, *parts = chunk.split(b"\n")
@@ -158,7 +209,7 @@ def _split(head: bytes, source: Iterator[bytes], name: str) -> Iterator[bytes]:
         size, number = len(pending[0]), number + 1 + len(parts)
     last = b"".join(pending)
     if last:
-        yield last if _parses(last) else last + _CUT
+        yield last if not cut or _parses(last) else last + cut
 
 
 def _too_long(where: str) -> InputError:
@@ -189,7 +240,11 @@ def _say_broken(text: str, error: json.JSONDecodeError, where: str, cut: bool) -
         )
     if text.lstrip()[:1] not in ("{", "["):
         shown = text.strip()[:40]
-        return InputError(where, f"this is not JSON but {shown!r}", "a record is one JSON object a line")
+        return InputError(
+            where,
+            f"this is not JSON but {shown!r}",
+            "a record is one JSON object per line; a table has the suffix .csv or .tsv",
+        )
     near = text[max(0, error.pos - 10) : error.pos + 15]
     return InputError(where, f"broken JSON at column {error.pos + 1} (near {near!r}): {error.msg}", "fix or delete the line")
 
@@ -228,6 +283,8 @@ def _document(head: bytes, source: Iterator[bytes], name: str) -> Iterator[Recor
         line, count = text.line, count + 1
         yield Record(line, f"{name}:{line} (record {count})", text.value())
     text.skip(1)
+    if not count:
+        raise InputError(name, EMPTY)
     if mark := text.peek():
         raise InputError(text.where, f"there is {mark!r} after the end of the array", "write one array, or one object a line")
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 import orjson
 
 from critic_prm import signals
-from critic_prm.data.records.containers import write_parquet
+from critic_prm.data.records.containers import delimiter_of, write_parquet
 from critic_prm.errors import InputError, UsageError
 from critic_prm.registry import extra
 
@@ -136,7 +136,7 @@ class _Sink(Protocol):
 
 
 class RecordWriter:
-    """Writes rows to `path` as JSONL, or by suffix as .json (an array), .gz, .zst or .parquet; "-" is stdout.
+    """Writes rows to `path` as JSONL, or by suffix as .json (an array), .csv, .tsv, .gz, .zst or .parquet; "-" is stdout.
 
     Rows go to a temporary file that is renamed on close. If an error leaves the `with` block, the rows written so far are kept
     under the final name, unless there are none. NaN and infinity, which JSON lacks, are written as null. Raises InputError if
@@ -149,12 +149,14 @@ class RecordWriter:
         self._part: Part | None = None
         self._target = Path(os.path.realpath(path))
         self._array = self._parquet = False
+        self._delimiter = ""
         self._streams: list[_Sink] = []
         if self._name == "-":
             self._out: _Sink = sys.stdout.buffer
             return
         self._array = self._name.endswith((".json", ".json.gz", ".json.zst"))
         self._parquet = self._name.endswith(".parquet")
+        self._delimiter = delimiter_of(self._name)
         signals.note(self._name, "is not finished, and what was there before is untouched")
         try:
             self._out = self._open()
@@ -196,8 +198,8 @@ class RecordWriter:
             if failed and not self.rows:
                 signals.note(self._name, "was not written")
                 return
-            if self._parquet:
-                self._to_parquet(self._part)
+            if self._parquet or self._delimiter:
+                self._converted(self._part)
             self._part.keep()
             signals.note(self._name, f"holds the {self.rows:,} rows before the stop" if failed else "is complete")
         except OSError as error:
@@ -216,20 +218,26 @@ class RecordWriter:
         if target.is_dir():
             raise IsADirectoryError(21, "it is a folder")
         if target.exists() and not target.is_file():  # /dev/null or a named pipe: nothing to rename over
-            self._parquet = False
+            self._parquet, self._delimiter = False, ""
             return self._keep(target.open("wb"))
         if self._parquet:
             extra("pyarrow", "parquet", f"writing {self._name}")
         if self._name.endswith(".zst"):
-            zstandard = extra("zstandard", "zstd", f"writing {self._name}")
+            extra("zstandard", "zstd", f"writing {self._name}")
         self._part = Part(target, self._name)
         raw = self._keep(self._part.stream)
+        return raw if self._delimiter else self._compressed(raw)
+
+    def _compressed(self, raw: BinaryIO) -> BinaryIO:
+        """The stream that compresses to `raw` as the name says; `raw` itself for other names."""
         if self._name.endswith(".gz"):
             import gzip
 
             # mtime 0 and no file name: equal rows give equal files
             return self._keep(gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0))
         if self._name.endswith(".zst"):
+            import zstandard
+
             return self._keep(zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw, closefd=False))
         return raw
 
@@ -242,10 +250,21 @@ class RecordWriter:
         self._streams.append(stream)
         return stream  # type: ignore[no-any-return]
 
-    def _to_parquet(self, part: Part) -> None:
-        columns = part.path.with_name(part.path.name + ".parquet")
+    def _converted(self, part: Part) -> None:
+        """Convert the rows, which were written as JSONL, to Parquet or a table, whose columns are those of all rows."""
+        columns = part.path.with_name(part.path.name + ".columns")
         try:
-            write_parquet(part.path, columns)
+            if self._parquet:
+                write_parquet(part.path, columns)
+            else:
+                from critic_prm.data.records.table import write_table
+
+                with columns.open("wb") as raw:
+                    out = self._compressed(raw)
+                    write_table(part.path, out, self._delimiter)
+                    for stream in reversed(self._streams):
+                        stream.close()
+                    self._streams = []
             columns.replace(part.path)
         finally:
             columns.unlink(missing_ok=True)
