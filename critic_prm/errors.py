@@ -18,6 +18,9 @@ Failure = Literal["throttle", "transient", "row", "run", "quota"]
 """Class of a failed request: "throttle": wait and reduce concurrency; "transient": retry; "row": only this row fails;
 "run": all requests of the run would fail (key, model); "quota": the account has no money or quota left."""
 
+Cause = Literal["", "unresolved", "refused"]
+"""Why there was no connection: the host's name has no address, or nothing accepts connections there; "" for anything else."""
+
 
 class CriticPrmError(Exception):
     """Base class. The message can be shown to the user as it is."""
@@ -70,7 +73,8 @@ class ProviderError(CriticPrmError):
     """One failed request. `failure` says what that means for the row and the run (see `Failure`).
 
     `retry_after` is in seconds, None if the server gave none. `status` is the HTTP status, None if there is none. `detail` is
-    the server's message, stored with the attempt; it never contains the prompt or a key.
+    the server's message, stored with the attempt; it never contains the prompt or a key. `cause` says why there was no
+    connection.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class ProviderError(CriticPrmError):
         status: int | None = None,
         retry_after: float | None = None,
         detail: str = "",
+        cause: Cause = "",
     ) -> None:
-        self.failure, self.status, self.retry_after, self.detail = failure, status, retry_after, detail
+        self.failure, self.status, self.retry_after, self.detail, self.cause = failure, status, retry_after, detail, cause
         super().__init__(message)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,10 @@ SHARED = ROOT.parent / "shared" / "data"
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# The cache of the user who runs the tests is not theirs to touch, so its folder is a temporary one, a new one for each test.
+os.environ["XDG_DATA_HOME"] = USER_DATA = tempfile.mkdtemp(prefix="critic-prm-tests-")
+os.environ.pop("CRITIC_PRM_DB", None)
 
 with suppress(ImportError):  # a machine that runs the tests of one extra may lack it
     from hypothesis import settings
@@ -34,6 +42,23 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip("no real data: the folder ../shared/data is not beside this checkout")
     return SHARED
+
+
+_numbers = count()
+
+
+@pytest.fixture(autouse=True)
+def user_data() -> Path:
+    """The folder in which this test's cache is, if the test names none; it does not exist yet."""
+    folder = Path(USER_DATA, str(next(_numbers)))
+    os.environ["XDG_DATA_HOME"] = str(folder)
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _user_data_is_removed() -> Iterator[None]:
+    yield
+    shutil.rmtree(USER_DATA, ignore_errors=True)
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:

@@ -26,7 +26,45 @@ def test_a_refusal_is_refused_whatever_it_says(finish: Finish) -> None:
 
 def test_a_reply_that_declines_is_refused() -> None:
     assert read("I'm sorry, but I can't help with that.").status == "refused"
-    assert read("抱歉，我无法判断。").status == "refused"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I apologize, but I am not able to provide that information.",
+        "I cannot fulfill your request. I am just an AI, it is not within my guidelines.",
+        "I’m unable to assist with this problem.",
+        "I must respectfully decline to evaluate this material.",
+        "I'm not able to help with that, as I'm only a language model.",
+        "I'm sorry, I can't continue with this conversation.",
+        "抱歉，我无法回答这个问题。",
+        "对不起，我不能提供帮助。",
+    ],
+)
+def test_models_own_words_for_declining_are_refusals(text: str) -> None:
+    assert read(text).status == "refused"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I am not able to decide whether the second step follows.",
+        "I'm not able to decide.",
+        "I cannot verify the second step without the figure.",
+        "I can't determine the first error.",
+        "I'm unable to judge the solution, since the problem is incomplete.",
+        "I cannot answer this without the missing table.",
+        "I can't provide any verdict on step 2.",
+        "I cannot find an error in the solution.",
+        "I won't repeat the steps; all of them look fine.",
+        "Sorry, my previous reply had no verdicts.",
+        "I'm sorry for the confusion. Let me look again.",
+        "抱歉，我无法判断。",
+    ],
+)
+def test_a_judge_that_cannot_decide_has_not_refused(text: str) -> None:
+    """A refusal is not asked about again; this reply is."""
+    assert read(text).status == "unparseable"
     assert read("I can't see an error.\n\n" + GOOD).status == "ok"
 
 

@@ -24,11 +24,11 @@ def list_(options: CacheOptions) -> None:
 
     Reads the cache (--db) only; no request is sent. Prints one line per batch.
 
-    Example: critic-prm batch list --db critic-prm.db
+    Example: critic-prm batch list
     """
     from critic_prm.label.batch_files import batch_lines
 
-    for line in batch_lines(options.db):
+    for line in batch_lines(options.cache):
         typer.echo(line)
 
 
@@ -84,7 +84,7 @@ def forget(which: One, options: CacheOptions) -> None:
     """
     from critic_prm.label.batch_files import forget_batch
 
-    typer.echo(forget_batch(options.db, which))
+    typer.echo(forget_batch(options.cache, which))
 
 
 @app.command()
@@ -118,7 +118,7 @@ def export(
 
     async def run() -> Export:
         try:
-            with Ledger(judging.db).alone() as ledger:
+            with Ledger(judging.cache).alone() as ledger:
                 return await export_requests(ledger, critic, client, Input(source, reading), options.samples, out)
         finally:
             await critic.close()

@@ -20,14 +20,16 @@ def stats(options: CacheOptions) -> None:
 
     Reads the cache (--db). Prints a table.
 
-    Example: critic-prm cache stats --db critic-prm.db
+    Example: critic-prm cache stats
     """
     from rich import box
     from rich.table import Table
 
     from critic_prm.engine.cache import Cache
+    from critic_prm.engine.place import shown
 
-    found = Cache(options.db, readonly=True).count()
+    cache = Cache(options.cache, readonly=True)
+    found = cache.count()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("model", overflow="fold")
     for heading in ("replies", "tokens in", "cached", "tokens out", "last"):
@@ -38,7 +40,7 @@ def stats(options: CacheOptions) -> None:
             f"{row['provider']}/{row['model']}", f"{row['replies']:,}", *tokens, (row["last"] or "")[:16].replace("T", " ")
         )
     console = safe_console()
-    console.print(f"{options.db}: {found['bytes'] / 1e6:.1f} MB", highlight=False, markup=False)
+    console.print(f"{shown(cache.path)}: {found['bytes'] / 1e6:.1f} MB", highlight=False, markup=False)
     console.print(table)
     for row in found["attempts"]:
         console.print(f"attempts that brought no complete reply: {row['failure']} {row['attempts']:,}", highlight=False)
@@ -56,7 +58,7 @@ def show(key: Key, options: CacheOptions) -> None:
 
     from critic_prm.engine.cache import Cache
 
-    typer.echo(orjson.dumps(Cache(options.db, readonly=True).find(key), option=orjson.OPT_INDENT_2))
+    typer.echo(orjson.dumps(Cache(options.cache, readonly=True).find(key), option=orjson.OPT_INDENT_2))
 
 
 @app.command()
@@ -69,7 +71,7 @@ def explain(first: Key, second: Key, options: CacheOptions) -> None:
     """
     from critic_prm.engine.cache import Cache
 
-    differences = Cache(options.db, readonly=True).explain(first, second)
+    differences = Cache(options.cache, readonly=True).explain(first, second)
     for place, left, right in differences:
         typer.echo(f"{place}\n  - {left!r}\n  + {right!r}")
     if not differences:
@@ -90,7 +92,7 @@ def export(
     from critic_prm.data.records.reading import write_records
     from critic_prm.engine.cache import Cache
 
-    rows = write_records(out, Cache(options.db, readonly=True).export())
+    rows = write_records(out, Cache(options.cache, readonly=True).export())
     typer.echo(f"{rows:,} replies", err=True)
 
 
@@ -106,11 +108,11 @@ def import_(
 
     Reads JSONL (FILE). Writes to the cache (--db). Replies that are already in the cache are left unchanged.
 
-    Example: critic-prm cache import replies.jsonl --db critic-prm.db
+    Example: critic-prm cache import replies.jsonl
     """
     from critic_prm.data.records.reading import read_records
     from critic_prm.engine.cache import import_rows
     from critic_prm.label.reread import stored_text
 
-    added, known = import_rows(options.db, read_records(source), read=stored_text, undigested=without_digest)
+    added, known = import_rows(options.cache, read_records(source), read=stored_text, undigested=without_digest)
     typer.echo(f"{added:,} replies added, {known:,} were there already", err=True)

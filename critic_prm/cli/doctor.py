@@ -35,6 +35,7 @@ def doctor(
     from critic_prm.cli.doctor_judge import Finding, examine, own_options
     from critic_prm.cli.doctor_vllm import examine_verifier
     from critic_prm.critics.llm import connect
+    from critic_prm.engine.place import announce
     from critic_prm.errors import UsageError
 
     served = options.base_url if (Path(judge) / "verifier.json").is_file() else None
@@ -56,6 +57,7 @@ def doctor(
         finally:
             await critic.close()
 
+    announce.set(None)  # the temporary cache is of no interest
     with tempfile.TemporaryDirectory() as folder:
         findings = signals.run(run(folder))
     marks = {"ok": "ok  ", "note": "note", "bad": "BAD "}

@@ -22,7 +22,7 @@ from critic_prm.errors import InputError, ProviderError, UsageError
 from critic_prm.option import options_help
 from critic_prm.providers.addresses import without_secrets
 from critic_prm.providers.anthropic import CHARACTERS_PER_TOKEN
-from critic_prm.providers.models import ANY_TIER, Prices, abilities, did_you_mean
+from critic_prm.providers.models import ANY_TIER, Prices, abilities, did_you_mean, unlisted
 from critic_prm.providers.provider import Message, Provider, RateLimits, Reply, Request, Sampling, Wire, asks_for_schema
 from critic_prm.providers.vllm import VLLMProvider
 from critic_prm.registry import load
@@ -186,8 +186,8 @@ def _table(provider: Provider, critic: LLMCritic) -> list[Finding]:
     """Return findings that need no request: the price, the model table's note, and what a run would send."""
     able, prices = abilities(provider.name, provider.model), critic.client.money.prices
     findings = [_price(prices, did_you_mean(provider.name, provider.model))]
-    if able.note:
-        findings.append(Finding("table", "note", able.note))
+    if note := able.note or unlisted(provider.name, provider.model):
+        findings.append(Finding("table", "note", note))
     request = critic.requests(EXAMPLE)[0]
     if "cache-markers" in provider.capabilities:
         findings.append(_prompt_cache(request, able.cached_from, critic.style.per == "step"))

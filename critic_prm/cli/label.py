@@ -67,6 +67,6 @@ def label(
         if not judging.offline:
             from critic_prm.engine.batch.ledger import running_batches
 
-            for line in running_batches(judging.db, [client.provider for client in clients_of(critic)]):
+            for line in running_batches(judging.cache, [client.provider for client in clients_of(critic)]):
                 note(line)
         raise typer.Exit(run_labelling(rows, critic, out, options, workers=judging.max_connections, stats=stats))

@@ -38,7 +38,7 @@ def reread(
     from critic_prm.label.reread import reread as reread_rows
 
     changes, failed = Changes(), 0
-    cache = Cache(options.db, readonly=True)
+    cache = Cache(options.cache, readonly=True)
     try:
         with RecordWriter(out) as sink:
             for trajectory, label, card in reread_rows(islice(read_labels(source), limit), cache, changes, options.style):

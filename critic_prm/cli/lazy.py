@@ -13,7 +13,7 @@ import typer
 from typer.models import CommandInfo
 
 from critic_prm.cli.values import complete_value, type_shown
-from critic_prm.terminal import detail
+from critic_prm.terminal import detail, note
 
 
 def _of_built(attribute: str) -> Any:
@@ -61,14 +61,19 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
         return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, after the checks that need no work."""
+        """Run the command, after the checks that need no work. Which cache it uses is printed once per file."""
         from critic_prm.cli.messages import effective, messages
         from critic_prm.cli.outputs import check_places
+        from critic_prm.engine.place import announce
 
         with messages(ctx.params["quiet"], ctx.params["verbose"]):
             detail(effective(ctx))
             check_places(ctx)
-            return super().invoke(ctx)
+            token = announce.set(_printed_once())
+            try:
+                return super().invoke(ctx)
+            finally:
+                announce.reset(token)
 
 
 class LazyGroup(PlainHelp, typer.core.TyperGroup):
@@ -97,6 +102,19 @@ def command(name: str) -> LazyCommand:
     source = Path(__file__).with_name(f"{function}.py").read_text("utf-8")
     summary = source.partition(f"\ndef {function}(")[2].partition('    """')[2].partition("\n")[0]
     return LazyCommand(name, summary, None, lambda: CommandInfo(callback=getattr(_module(name), function)))
+
+
+def _printed_once() -> Callable[[Path, bool], None]:
+    printed = set[Path]()
+
+    def say(path: Path, new: bool) -> None:
+        from critic_prm.engine.place import shown
+
+        if path not in printed:
+            printed.add(path)
+            note(f"cache: {shown(path)}" + (" (new; --db names another)" if new else ""))
+
+    return say
 
 
 def _module(name: str | None) -> Any:

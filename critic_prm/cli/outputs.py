@@ -230,9 +230,13 @@ def _check(written: list[str], given: Mapping[str, Any], overwrite: bool, identi
 
 def _paths(name: str, value: Any) -> list[str]:
     """Return the existing files that a parameter's value names; the cache is included even if it does not exist yet."""
+    if name == "db":
+        from critic_prm.engine.place import cache_path
+
+        return [str(cache_path(value))]
     values = value if isinstance(value, list | tuple) else [value]
     texts = [str(item) for item in values if isinstance(item, str | Path) and str(item) not in ("", "-")]
-    return [text for text in texts if name == "db" or Path(text).is_file()]
+    return [text for text in texts if Path(text).is_file()]
 
 
 def _plain(value: Any) -> Any:

@@ -28,6 +28,8 @@ STATE = "recipe.json"
 """File in the output folder that records the finished stages and fingerprints of their inputs."""
 
 CACHE = "critic-prm.db"
+"""The cache of a folder that an older version made; it is used where it exists, else the cache of all commands."""
+
 KEPT = (STATE, CACHE)
 """Files shared by all stages of a folder; no stage may write them."""
 
@@ -133,6 +135,8 @@ def steps_of(recipe: Recipe, order: Order) -> list[Step]:
     origin = None if recipe.file is None else Origin(recipe.file, order.trust)
     if origin is not None:
         values["folder"] = str(origin.folder)
+    own_cache = order.out / CACHE
+    cache = ("--db", str(own_cache)) if own_cache.is_file() else ()
     steps = []
     for stage in recipe.stages:
         if origin is not None and not origin.trusted and not _is_own(Path(stage.out)):
@@ -141,7 +145,7 @@ def steps_of(recipe: Recipe, order: Order) -> list[Step]:
         out = order.out / stage.out
         arguments += ["-o", str(out)]
         if stage.asks != "nobody":
-            arguments += [f"--{stage.asks}", str(getattr(order, stage.asks)), "--db", str(order.out / CACHE)]
+            arguments += [f"--{stage.asks}", str(getattr(order, stage.asks)), *cache]
             arguments += order.policy_options if stage.asks == "policy" else order.judge_options
         steps.append(Step(stage, tuple(arguments), out))
     return steps

@@ -69,8 +69,8 @@ def recipe(
 ) -> None:
     """Run a recipe, the pipeline of a published system.
 
-    Reads the recipe (NAME) and its input (INPUT). Writes the results of all stages and one cache to a folder (-o). Run the same
-    command again to resume; cached replies are not paid for twice.
+    Reads the recipe (NAME) and its input (INPUT). Writes the results of all stages to a folder (-o). Run the same command
+    again to resume; replies are cached as in every command and not paid for twice.
 
     Example: critic-prm generate recipe omegaprm in.jsonl --policy openai/MODEL
     """

@@ -146,7 +146,7 @@ def run_batched(
             raise UsageError(problem)
     for client in clients:
         client.provider.batches()  # fails early if the provider has no batch API
-    ledger = Ledger(judging.db).alone()
+    ledger = Ledger(judging.cache).alone()
 
     def show(text: str) -> None:
         if text and not tally.waiting:
@@ -187,6 +187,7 @@ def run_watched(
     connection limit of all `clients`. Returns the exit code: 0, or 3 if rows failed. Raises the error that stopped the run.
     """
     asking = clients if clients is not None else [client] if client is not None else []
+    tally.clients = asking
     stop = asyncio.Event()
 
     def interrupt() -> None:
@@ -201,6 +202,7 @@ def run_watched(
         try:
             async with watched(tally, client, close):
                 with RecordWriter(out) as sink:
+                    tally.output = sink
                     await body(sink, stop)
                 if stop.is_set():
                     raise Interrupted
@@ -232,13 +234,21 @@ async def watched(tally: RunStats, client: Client | None, close: Callable[[], Aw
 
 def run_with_progress(critic: Critic, work: Callable[[RunStats], Awaitable[Result]]) -> Result:
     """Run the coroutine of a command whose only critic is this one, with progress on stderr; then close the critic."""
-    tally = RunStats()
+    tally = RunStats(clients=clients_of(critic))
 
     async def run() -> Result:
         async with watched(tally, critic.client, critic.close):
             return await work(tally)
 
-    return signals.run(run())
+    try:
+        return signals.run(run())
+    finally:
+        _say_reasons(tally, "-")
+
+
+def _say_reasons(tally: RunStats, out: str) -> None:
+    for line in tally.reasons.lines(out) if tally.reasons else ():
+        say(line)
 
 
 def _finish(tally: RunStats, client: Client | None, out: str, parts: Sequence[Report], error: BaseException | None) -> None:
@@ -246,6 +256,7 @@ def _finish(tally: RunStats, client: Client | None, out: str, parts: Sequence[Re
     asked = client is not None and client.counts["abandoned"]
     if tally.rows or error is None or asked:  # nothing to report if the run failed before its first row
         say(describe(tally, client, final=True))
+        _say_reasons(tally, out)
     if tally.how.keys() - {"plain", "schema"}:
         say("how verdicts were got: " + ", ".join(f"{word} {n:,}" for word, n in tally.how.most_common()))
     for part in parts:

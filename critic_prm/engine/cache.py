@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import orjson
 
 from critic_prm.data.records.reading import Record
+from critic_prm.engine.place import announce, create_privately
 from critic_prm.engine.sqlite import Database, Migrations
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.providers.provider import MOST_TOKENS, Reply, Usage, read_stored, request_key
@@ -135,14 +136,19 @@ class Cache:
 
     def __init__(self, path: str | Path, *, durable: bool = False, readonly: bool = False) -> None:
         self.path = Path(path)
+        new = not self.path.exists()
         if readonly and not self.path.is_file():
             raise InputError(str(path), "there is no such cache", "name an existing file with --db")
+        if new:
+            create_privately(self.path)
         self._conn = connect(self.path, readonly=readonly)
         try:
             self._prepare(durable, readonly)
         except BaseException:
             self._conn.close()
             raise
+        if (tell := announce.get()) is not None:
+            tell(self.path, new)
 
     def _prepare(self, durable: bool, readonly: bool) -> None:
         db = Database(self._conn)

@@ -19,7 +19,7 @@ from critic_prm.engine.limiter import START, AdaptiveLimiter
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.engine.retries import HealthMonitor, try_again
 from critic_prm.engine.writer import Writer
-from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, ProviderError, UsageError
+from critic_prm.errors import BudgetError, ConfigError, CriticPrmError, InputError, ProviderError, UsageError
 from critic_prm.providers.addresses import is_near
 from critic_prm.providers.models import abilities, did_you_mean
 from critic_prm.providers.provider import (
@@ -98,6 +98,7 @@ class Client:
         self.counts: Counter[str] = Counter()
         self.resting = 0
         self.elsewhere: Elsewhere | None = None
+        self._place = options.cache
         self.cache = self._open_cache()
         self._cut = self.cache.cut()
         self._writer = Writer(self._open_cache)
@@ -112,7 +113,7 @@ class Client:
             signals.note_cache(str(self.cache.path))
 
     def _open_cache(self) -> Cache:
-        return Cache(self.options.db, durable=self.options.durable, readonly=self.options.offline)
+        return Cache(self._place, durable=self.options.durable, readonly=self.options.offline)
 
     @property
     def grace(self) -> float:
@@ -314,8 +315,12 @@ class _Abandoned(Exception):
 def open_client(provider: Provider, options: JudgeOptions) -> Client:
     """Open a client for `provider` with the cache, rate limiter, prices and limits in `options`.
 
-    Raises UsageError for a dollar budget with an unknown price.
+    Raises UsageError for a dollar budget with an unknown price, and InputError if the provider needs a cache that does not
+    exist.
     """
+    if provider.cache_only and not options.cache.is_file():
+        problem = f"there is no such cache, and {provider.name}/{provider.model} answers from one only"
+        raise InputError(str(options.cache), problem, "name it with --db, such as --db cache.db.example")
     prices = options.prices or abilities(provider.name, provider.model).prices
     if options.budget_usd is not None and prices is None:
         raise UsageError(

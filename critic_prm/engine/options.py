@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+from critic_prm.engine.place import cache_path
 from critic_prm.option import Option
 from critic_prm.providers.models import Prices, parse_prices
 from critic_prm.providers.provider import Sampling
@@ -48,8 +49,8 @@ class JudgeOptions:
     """Show the judge the reference answer, if there is one."""
     image_root: Path | None = None
     """Also send image files located in this folder or below it."""
-    db: Annotated[Path, Option(panel="Run")] = Path("critic-prm.db")
-    """Cache file. Every paid reply is stored here and reused."""
+    db: Annotated[Path | None, Option(panel="Run")] = None
+    """Cache file of paid replies; default: CRITIC_PRM_DB, ./critic-prm.db if it exists, else one per user."""
     base_url: str | None = None
     """Base URL of the provider's server, such as http://localhost:8000/v1."""
     option: Annotated[tuple[str, ...], Option(metavar="KEY=VALUE")] = ()
@@ -88,6 +89,11 @@ class JudgeOptions:
     """Allow this file to name code and paths outside its folder; may be repeated."""
     cluster: Annotated[RayOptions | None, Option(hidden=True)] = None
     """Send requests from Ray workers; critics that compute locally run on them, too."""
+
+    @property
+    def cache(self) -> Path:
+        """The cache file that `db` stands for."""
+        return cache_path(self.db)
 
 
 def on_workers(options: JudgeOptions, ray: RayOptions) -> JudgeOptions:

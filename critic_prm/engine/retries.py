@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 from tenacity.wait import wait_random_exponential
 
-from critic_prm.errors import ProviderError
+from critic_prm.errors import Cause, ProviderError
 
 Result = TypeVar("Result")
 
@@ -19,6 +20,11 @@ DOWN = 40
 
 OUTAGE, STILLBORN = 120.0, 10.0
 """The server counts as down after DOWN consecutive failures over OUTAGE seconds (STILLBORN seconds if it never answered)."""
+
+UNREACHABLE: Mapping[Cause, float] = {"unresolved": 5.0, "refused": 15.0}
+UNREACHABLE_AFTER = 4
+"""The server counts as unreachable if no request was ever answered, and at least UNREACHABLE_AFTER of them, over that many
+seconds, all failed for this reason. A server that is starting refuses connections, so that one is given more time."""
 
 REFUSED = 16
 """If this many requests are rejected with HTTP 400 or 422 before any is accepted, the run is misconfigured, not the rows.
@@ -41,6 +47,7 @@ class HealthMonitor:
     successes: int = 0
     last: ProviderError | None = None
     _in_a_row: int = 0
+    _unreachable: int = 0
     _refused: int = 0
     _forbidden: int = 0
     _schemas_failed: int = 0
@@ -79,6 +86,7 @@ class HealthMonitor:
         if not self._in_a_row:
             self._since = now
         self._in_a_row += 1
+        self._unreachable += error.cause != ""
         self._schemas_failed += schema and error.status == 500
         if (
             not self.successes
@@ -88,6 +96,15 @@ class HealthMonitor:
             return (
                 f"the first {self._in_a_row} requests, all with a JSON schema, were answered with HTTP 500; this server may not"
                 f" take schemas: add --no-schema, or run again later if the server is only down; most recently: {error}"
+            )
+        if (
+            not self.successes
+            and self._unreachable == self._in_a_row >= UNREACHABLE_AFTER
+            and now - self._since >= UNREACHABLE.get(error.cause, math.inf)
+        ):
+            return (
+                f"{error}; all {self._in_a_row} requests, over {now - self._since:.0f} s, failed in this way; check the network"
+                " and --base-url (`critic-prm doctor` tests them), then run the same command again"
             )
         if self._in_a_row >= DOWN and now - self._since >= (OUTAGE if self.successes else STILLBORN):
             return (

@@ -87,9 +87,9 @@ async def predict(
                 yield blind(trajectory)
 
     async def labels() -> AsyncIterator[tuple[Key, Trajectory, Label]]:
-        async for _, labelled in label(blinded(), critic, samples=samples, workers=workers):
+        async for shown, labelled in label(blinded(), critic, samples=samples, workers=workers):
             if tally is not None:
-                tally.add(labelled)
+                tally.add(labelled, shown.id)
             new = False
             while not new:
                 key, trajectory, known = pending.popleft()

@@ -53,7 +53,7 @@ class Forecast:
         self.low += low
         self.high += high
         pairs = [(request, sample) for request in requests for sample in range(each)] if cached is None else cached
-        self.stored += self.policy.stored(self.judging.db, pairs)
+        self.stored += self.policy.stored(self.judging.cache, pairs)
         wire = self.policy.client.provider.wire
         self.size += each * sum(len(orjson.dumps(wire(request)["messages"])) for request in requests)
         self.possible += each * len(requests)

@@ -49,7 +49,7 @@ def batch_lines(db: Path) -> Iterator[str]:
 async def statuses(options: JudgeOptions, which: int | None) -> list[str]:
     """One line per running batch, with its current status at the provider."""
     lines: list[str] = []
-    with _open(options.db) as ledger:
+    with _open(options.cache) as ledger:
         for batch in _wanted(ledger, which, "running"):
             async with _manager(ledger, batch, options) as manager:
                 remote = await manager.poll(batch)
@@ -65,7 +65,7 @@ async def statuses(options: JudgeOptions, which: int | None) -> list[str]:
 
 async def cancel_batch(options: JudgeOptions, which: int) -> str:
     """Cancel a running batch."""
-    with _open(options.db) as ledger:
+    with _open(options.cache) as ledger:
         (batch,) = _wanted(ledger, which, "running")
         async with _manager(ledger, batch, options) as manager:
             remote = await manager.cancel(batch)
@@ -75,7 +75,7 @@ async def cancel_batch(options: JudgeOptions, which: int) -> str:
 async def fetch_batches(options: JudgeOptions, which: int | None) -> list[str]:
     """Import the results of batches that have ended."""
     lines: list[str] = []
-    with _open(options.db).alone() as ledger:
+    with _open(options.cache).alone() as ledger:
         for batch in _wanted(ledger, which, "running"):
             async with _manager(ledger, batch, options) as manager:
                 manager.say = lines.append
@@ -107,7 +107,7 @@ def import_file(
     provider = open_provider(judge) if judge is not None else None
     if requests is not None and provider is None:
         raise UsageError("--requests needs --judge provider/MODEL, the judge that answered")
-    with (Ledger(options.db) if requests is not None else _open(options.db)).alone() as ledger:
+    with (Ledger(options.cache) if requests is not None else _open(options.cache)).alone() as ledger:
         if requests is not None and provider is not None:
             register(ledger, requests, provider, salt)
         summary = import_results(ledger, source, complain, provider, options.trust)

@@ -14,7 +14,7 @@ from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.budget import reply_limit
 from critic_prm.label.run import Samples
 from critic_prm.providers.images import ImageError
-from critic_prm.providers.models import Prices, did_you_mean
+from critic_prm.providers.models import Prices, unlisted
 from critic_prm.providers.provider import Wire, prompt_parts, request_key, requested_tier
 
 BYTES_PER_TOKEN = (4.6, 2.9)
@@ -65,11 +65,12 @@ class Estimate:
         ]
         if self.left_out:
             lines.append(f"left out: {self.left_out:,} of the rows, because an image of theirs cannot be sent")
+        provider, _, model = self.judge.partition("/")
+        if note := unlisted(provider, model):
+            lines.append(f"model: {note}")
         if self.usd is None:
-            provider, _, model = self.judge.partition("/")
             of = f" of service tier {self.tier!r}" if self.tier else ""
-            hint = did_you_mean(provider, model)
-            return [*lines, f"cost: price{of} unknown{hint}; name it with --prices IN,OUT (USD per million tokens)"]
+            return [*lines, f"cost: price{of} unknown; name it with --prices IN,OUT (USD per million tokens)"]
         most = "" if self.most_usd is None else f", at most ${self.most_usd:,.4f} if every reply were as long as it may be"
         return [*lines, f"cost: ${self.usd[0]:,.4f} to ${self.usd[1]:,.4f}{most}"]
 

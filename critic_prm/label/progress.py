@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from critic_prm.data.judgement import Label
 from critic_prm.errors import Failure
@@ -16,14 +19,36 @@ from critic_prm.providers.models import did_you_mean
 from critic_prm.terminal import safe_console, verbosity
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from critic_prm.engine.client import Client
+    from critic_prm.label.reasons import Reasons
 
 EVERY = 30.0
 """Seconds between lines if stderr is not a terminal."""
 
+TICK = 1.0
+"""Seconds after which new rows are in the file for `tail -f`, and a first failure is reported."""
+
+SOON = 5.0
+"""Seconds after which a run that is still going names the file with its finished rows."""
+
 
 REPLIES = ("cached", "shared", "paid", "incomplete", "reasked", "missing", "abandoned")
 """The reply counts of a client that are written to run.json."""
+
+
+class Readable(Protocol):
+    """An output whose rows can be read before it is complete, such as a RecordWriter."""
+
+    @property
+    def readable(self) -> Path | None:
+        """The file with the rows so far; None if they cannot be read yet."""
+        ...
+
+    def flush(self) -> None:
+        """Write all rows so far to the file."""
+        ...
 
 
 @dataclass
@@ -40,10 +65,23 @@ class RunStats:
     stopping: bool = False
     waiting: str = ""
     """What the whole run is waiting for, as text."""
+    reasons: Reasons | None = None
+    """Why rows got no label; None while all have one."""
+    clients: Sequence[Client] = ()
+    """All clients of the run, whose first failure is reported."""
+    output: Readable | None = None
+    """The output that is being written."""
+    said: set[str] = field(default_factory=set)
+    """What was reported already."""
 
-    def add(self, labelled: Label) -> None:
+    def add(self, labelled: Label, id: str = "") -> None:
         self.rows += 1
         self.labels[labelled.status] += 1
+        if labelled.status != "ok":
+            from critic_prm.label.reasons import Reasons
+
+            self.reasons = self.reasons or Reasons()
+            self.reasons.add(id, labelled)
         self.judgements.update(judgement.status for judgement in labelled.judgements)
         self.how.update(word for judgement in labelled.judgements for word in judgement.how)
 
@@ -66,6 +104,7 @@ class RunStats:
             "labels": dict(self.labels),
             "judgements": dict(self.judgements),
             "how": dict(self.how),
+            "reasons": self.reasons.report() if self.reasons else [],
             "started_at": began.isoformat(timespec="seconds"),
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / self.seconds, 3) if self.seconds > 0 else None,
@@ -91,13 +130,20 @@ class RunStats:
 
 
 async def watch(tally: RunStats, client: Client | None) -> None:
-    """Show progress on stderr until cancelled; nothing with --quiet."""
-    if verbosity() == "quiet":
-        await asyncio.Event().wait()
+    """Show progress on stderr until cancelled; nothing with --quiet. Finished rows are written to the output's file."""
+    while verbosity() == "quiet":
+        await asyncio.sleep(TICK)
+        news(tally)
     if not sys.stderr.isatty():
+        shown = time.monotonic()
         while True:
-            await asyncio.sleep(EVERY)
-            print(describe(tally, client), file=sys.stderr, flush=True)
+            await asyncio.sleep(TICK)
+            lines = news(tally)
+            if time.monotonic() - shown >= EVERY:
+                shown = time.monotonic()
+                lines.append(describe(tally, client))
+            for line in lines:
+                print(line, file=sys.stderr, flush=True)
 
     from rich.live import Live
     from rich.progress_bar import ProgressBar
@@ -113,7 +159,28 @@ async def watch(tally: RunStats, client: Client | None) -> None:
     with Live(picture(), console=safe_console(stderr=True), transient=True, auto_refresh=False) as live:
         while True:
             await asyncio.sleep(0.25)
+            for line in news(tally):
+                live.console.print(Text(line), soft_wrap=True)
             live.update(picture(), refresh=True)
+
+
+def news(tally: RunStats) -> list[str]:
+    """Lines to print once while a run goes on: the first failure of each judge that has not answered yet, and the file with
+    the finished rows. That file is brought up to date."""
+    lines = []
+    for client in tally.clients:
+        judge = f"{client.provider.name}/{client.provider.model}"
+        if client.luck.last is not None and not client.luck.successes and judge not in tally.said:
+            tally.said.add(judge)
+            lines.append(f"{judge}: {client.luck.last}; trying again")
+    if tally.output is not None:
+        tally.output.flush()
+        path = tally.output.readable
+        if path is not None and tally.rows and tally.seconds >= SOON and str(path) not in tally.said:
+            tally.said.add(str(path))
+            near = min(str(path), os.path.relpath(path), key=len)
+            lines.append(f"finished rows so far: tail -f {shlex.quote(near)}")
+    return lines
 
 
 def describe(tally: RunStats, client: Client | None, *, final: bool = False) -> str:

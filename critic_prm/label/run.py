@@ -236,6 +236,6 @@ async def label_into(
     clean = (without_labels(trajectory) for trajectory in trajectories)
     async for trajectory, labelled in label(clean, critic, samples=samples, prior=prior, workers=workers, stop=stop):
         sink.write(label_row(trajectory, labelled, card))
-        tally.add(labelled)
+        tally.add(labelled, trajectory.id)
         for account in stats:
             account.add(labelled)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from base64 import b64encode
 from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from critic_prm.errors import UsageError
 
 PART = 8
 """Any run of this many consecutive letters and digits of a key is removed."""
@@ -24,6 +27,24 @@ def is_near(url: str | None) -> bool:
         return ipaddress.ip_address(host).is_private
     except ValueError:
         return bool(host) and "." not in host  # a host name in the local network, a container or a cluster
+
+
+def check_address(url: str | None) -> None:
+    """Raise UsageError for a server's address without http:// or https://, or without a host."""
+    if not url:
+        return
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return
+        bare = re.sub(r"^(?:https?|ftp|wss?):/*", "", url, flags=re.IGNORECASE).lstrip("/")
+        shown = (without_secrets(f"http://{bare}") or "").removeprefix("http://")
+        scheme = "http" if is_near(f"http://{bare}") else "https"
+    except ValueError:
+        shown, scheme = "", ""
+    if not shown:
+        raise UsageError("--base-url is not an address; write one such as http://localhost:8000/v1")
+    raise UsageError(f"--base-url is {shown}; it needs http:// or https://: {scheme}://{shown}")
 
 
 def without_secrets(url: str | None) -> str | None:

@@ -139,9 +139,8 @@ def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> 
                 return text[:start].rstrip() + " [the server quotes the prompt]"
         return text
 
-    return ProviderError(
-        clean(str(error)), error.failure, status=error.status, retry_after=error.retry_after, detail=clean(error.detail)
-    )
+    facts = {"status": error.status, "retry_after": error.retry_after, "detail": clean(error.detail), "cause": error.cause}
+    return ProviderError(clean(str(error)), error.failure, **facts)  # type: ignore[arg-type]  # each has its own type
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

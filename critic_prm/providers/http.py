@@ -9,11 +9,12 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from errno import ECONNREFUSED
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
-from critic_prm.errors import ProviderError
+from critic_prm.errors import Cause, ProviderError
 from critic_prm.providers.addresses import is_near
 from critic_prm.providers.failures import allowance, failed, without_echoes
 from critic_prm.providers.provider import MAX_REPLY_BYTES, Provider, RawReply, Wire, reading_answer
@@ -178,12 +179,20 @@ async def body_within(
 
 def no_answer(error: BaseException) -> ProviderError:
     """Convert a failed or broken connection to a ProviderError, whose detail also names the error's type."""
+    import aiohttp
+
     said = str(error) or type(error).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in said or isinstance(error, ssl.SSLCertVerificationError):
+    cause: Cause = ""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        said, cause = f"DNS: cannot resolve {error.host} (offline?)", "unresolved"
+    elif isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno == ECONNREFUSED:
+        what = "the proxy " if isinstance(error, aiohttp.ClientProxyConnectionError) else ""
+        said, cause = f"{what}{error.host}:{error.port} refuses connections (is the server running?)", "refused"
+    elif "CERTIFICATE_VERIFY_FAILED" in said or isinstance(error, ssl.SSLCertVerificationError):
         said += " (is the server's certificate trusted by this machine?)"
     elif isinstance(error, ssl.SSLError):
         said += " (the server may not speak TLS at this port: write http:// in --base-url if it is a plain HTTP server)"
-    return ProviderError(f"no answer: {said}", "transient", detail=f"{type(error).__name__}: {said}")
+    return ProviderError(f"no answer: {said}", "transient", detail=f"{type(error).__name__}: {said}", cause=cause)
 
 
 @dataclass

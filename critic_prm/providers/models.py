@@ -121,11 +121,24 @@ def _row_for(own: str | None, provider: str, model: str) -> Abilities:
     return Abilities(match="*", note="not in the table: everything is sent as asked, prices are unknown")
 
 
+def unlisted(provider: str, model: str) -> str:
+    """Say that no row names this model, which row it matches, and a similar name with a price; "" if a row names it."""
+    match = abilities(provider, model).match
+    if not _is_glob(match):
+        return ""
+    family = "" if match == "*" else f" (it matches {match})"
+    return f"{model} is not in the model table{family}{did_you_mean(provider, model)}"
+
+
 def fits(model: str, match: str) -> bool:
     """Whether a row's `match` fits `model`. A name without wildcards fits only itself, its dated snapshots and its -latest."""
-    if any(sign in match for sign in "*?["):
+    if _is_glob(match):
         return fnmatchcase(model, match)
     return model.startswith(match) and _SNAPSHOT.fullmatch(model[len(match) :]) is not None
+
+
+def _is_glob(match: str) -> bool:
+    return any(sign in match for sign in "*?[")
 
 
 _SNAPSHOT = re.compile(r"|-latest|[-@]\d{4}-\d\d-\d\d|[-@]\d{8}|-\d{4}")

@@ -13,6 +13,7 @@ import orjson
 
 from critic_prm.errors import CriticPrmError, ProviderError, UsageError
 from critic_prm.option import Option, parse_options
+from critic_prm.providers.addresses import check_address
 from critic_prm.registry import load, names
 
 if TYPE_CHECKING:
@@ -262,6 +263,8 @@ class Provider(Protocol):
     """Addresses of the provider's own servers, where its API key may be sent even if a file names them."""
     model_is_path: ClassVar[bool] = False
     """Whether the model may be a file or folder. A name read from a file is then checked (see `critic_prm.data.trust`)."""
+    cache_only: ClassVar[bool] = False
+    """Whether all its replies are in a cache, which must exist."""
 
     name: str
     """The provider's name in cache rows."""
@@ -414,7 +417,9 @@ def open_provider(name: str, base_url: str | None = None, options: Sequence[str]
         except UsageError as error:
             raise UsageError(f"{error}; and {name!r} is not a verifier folder") from None
     given = parse_options(plugin, options, f"provider {kind}")
+    check_address(base_url)
     provider: Provider = connect(model, base_url) if given is None else connect(model, base_url, given)
+    check_address(provider.base_url)  # it may come from the environment
     return provider
 
 

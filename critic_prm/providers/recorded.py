@@ -15,6 +15,7 @@ class RecordedProvider(ScriptedProvider):
     """Raises ProviderError (failure "run") for every request that it has to send."""
 
     model_is_path: ClassVar = False
+    cache_only: ClassVar = True
 
     @classmethod
     def connect(cls, model: str, base_url: str | None, options: None = None) -> RecordedProvider:
@@ -26,7 +27,7 @@ PROVIDER = RecordedProvider
 
 def _refuse(wire: Wire) -> ProviderError:
     return ProviderError(
-        "recorded replies answer only what was asked when they were recorded; for anything else name a judge, such as"
-        " --judge openai/MODEL",
+        "its replies are recorded, and this cache has none for this request; name the cache that has them with --db, or"
+        " another judge, such as --judge openai/MODEL",
         "run",
     )

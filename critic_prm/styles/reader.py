@@ -84,7 +84,7 @@ def read_reply(style: Style, expect: Expect, reply: Reply) -> Reading:
         notes = (*notes, "the reply repeats itself until it ends")
     if cut:
         return Reading("truncated", reading.verdicts, notes)
-    if reading.status == "unparseable" and _REFUSAL.match(text):
+    if reading.status == "unparseable" and _REFUSAL.search(text.lstrip()[:_HEAD]):
         return Reading("refused", notes=(*notes, "the reply declines to judge"))
     return replace(reading, notes=notes)
 
@@ -173,10 +173,21 @@ def loops(text: str) -> bool:
 
 _OPENING = re.compile(r"\s{0,200}<(think|thinking|thought|reasoning)>", re.IGNORECASE)
 _CLOSING = re.compile(r"</(think|thinking|thought|reasoning)>", re.IGNORECASE)
+_HEAD = 240
+"""A reply that declines says so within this many characters."""
+
 _REFUSAL = re.compile(
-    r"\s{0,200}(?:(?:I['’]?m|I am) (?:sorry|unable|not able)|sorry\b|I (?:cannot|can['’]t|won['’]t)\b|抱歉|对不起|我无法)",
-    re.IGNORECASE,
+    r"""\bI(?:['’]?m|\sam)?\s(?:cannot|can\snot|can['’]?t|won['’]?t|will\snot|(?:not\sable|unable)\sto)\s
+        (?:help|assist|comply|participate|engage|support|satisfy|fulfil+|discuss|do\s(?:that|this)
+        |provide\s(?:(?:that|this|such|any)\s)?(?:information|content|assistance|help|support|kind|type)
+        |(?:continue\swith|proceed\swith|process|respond\sto)\s(?:that|this|such|your)\b)
+    |\bI\s(?:must|have\sto|need\sto|will\shave\sto|respectfully)\s(?:\w+\s)?decline
+    |\bagainst\smy\s(?:\w+\s)?(?:guidelines|policy|policies|programming|principles)
+    |我(?:无法|不能|不会)(?:为您|向您|给您)?(?:回答|提供|协助|帮助|满足|处理|完成|继续|参与)""",
+    re.IGNORECASE | re.VERBOSE,
 )
+"""The reply declines the request. "I am not able to decide" and "I cannot verify step 3" are judgements without a verdict: a
+follow-up question may still get one."""
 
 
 def _blank(text: str, end: int) -> str:

@@ -191,9 +191,11 @@ def test_nothing_is_sent_with_a_value_out_of_range(server: Judge, tmp_path: Path
     assert not db.exists()
 
 
-def test_a_dry_run_and_a_budget_suggest_the_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "matches"), [("gpt5.4-mini", ""), ("gpt-5.4-minni", " (it matches gpt-5.4*)")])
+def test_a_dry_run_and_a_budget_suggest_the_name(tmp_path: Path, model: str, matches: str) -> None:
     source, db = write_input(tmp_path / "in.jsonl", 2), str(tmp_path / "cache.db")
-    done = invoke("label", source, "--db", db, "--judge", "openai/gpt5.4-mini", "--dry-run")
-    assert "price unknown, did you mean gpt-5.4-mini?" in done.output
+    done = invoke("label", source, "--db", db, "--judge", f"openai/{model}", "--dry-run")
+    assert f"model: {model} is not in the model table{matches}, did you mean gpt-5.4-mini?\n" in done.output
+    assert "cost: price unknown; name it with --prices" in done.output
     with pytest.raises(UsageError, match=r"did you mean gpt-5\.4-mini"):
-        with_provider(OpenAIProvider("gpt5.4-mini", None, "sk-x"), JudgeOptions(db=tmp_path / "c.db", budget_usd=1.0))
+        with_provider(OpenAIProvider(model, None, "sk-x"), JudgeOptions(db=tmp_path / "c.db", budget_usd=1.0))

@@ -182,6 +182,21 @@ class RecordWriter:
             raise self._unwritable(error) from None
         self.rows += 1
 
+    @property
+    def readable(self) -> Path | None:
+        """The temporary file with the rows so far, one per line; None for compressed output, an array, a pipe and stdout.
+
+        Its name is random, so that nobody else can put a file there before.
+        """
+        plain = self._part is not None and self._out is self._part.stream and not self._array
+        return self._part.path if plain and self._part is not None else None
+
+    def flush(self) -> None:
+        """Write all rows so far to the file, if it can be read before it is complete. A full disk is reported by `write`."""
+        if self.readable is not None and self._part is not None:
+            with suppress(OSError, ValueError):
+                self._part.stream.flush()
+
     def close(self, failed: bool = False) -> None:
         """Finish the file and rename it. After a failure without a single row, keep the previous file."""
         if self._name == "-":

@@ -209,7 +209,7 @@ def own_version() -> str:
 def failure(error: BaseException) -> Outcome:
     """Convert an error to plain data, because another process cannot unpickle every exception."""
     if isinstance(error, ProviderError):
-        return "provider", (str(error), error.failure, error.status, error.retry_after, error.detail)
+        return "provider", (str(error), error.failure, error.status, error.retry_after, error.detail, error.cause)
     for name, kind in ERRORS.items():
         if isinstance(error, kind):
             return name, str(error)
@@ -224,8 +224,8 @@ def result_of(outcome: Outcome) -> Any:
     if kind == "ok":
         return value
     if kind == "provider":
-        message, why, status, retry_after, detail = value
-        raise ProviderError(message, why, status=status, retry_after=retry_after, detail=detail)
+        message, why, status, retry_after, detail, cause = value
+        raise ProviderError(message, why, status=status, retry_after=retry_after, detail=detail, cause=cause)
     raise ERRORS[kind](value)
 
 
