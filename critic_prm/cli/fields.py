@@ -110,6 +110,15 @@ def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_parameters(run, flat)
 
 
+def names_of(cls: type) -> dict[str, str]:
+    """The field of a settings class that each command parameter sets; for a nested class, the field that holds it."""
+    found = {}
+    for one in _settings(cls):
+        inner = names_of(one.type) if one.nested else (one.parameter(Fields()),)
+        found |= dict.fromkeys(inner, one.name)
+    return found
+
+
 def _settings_of(annotation: Any) -> tuple[type, Fields] | None:
     """The settings class of a parameter and how to show it; None if the parameter is an ordinary option."""
     if get_origin(annotation) is Annotated:

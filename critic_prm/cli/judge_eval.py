@@ -71,12 +71,12 @@ def judge_eval(
     if judging.with_reference:
         raise UsageError("--with-reference cannot be used here: an evaluation hides the reference answer from the judge")
     parts = [part for spec in bench for part in open_benchmark(spec)]
-    pairs = [(name, style) for name in judge.split(",") for style in (styles or judging.style).split(",")]
+    pairs = [pair for name in judge.split(",") for pair in _styled(name, (styles or judging.style).split(","))]
     samples, workers = Samples(settings.samples, settings.samples), judging.max_connections
 
     def opened(name: str, style: str) -> Critic:
-        note(f"{name} with {style}")
-        return open_judges(name.split("+"), replace(judging, style=style), consensus, samples)[0]
+        note(_named(name, style, " with "))
+        return open_judges(name.split("+"), replace(judging, style=style or judging.style), consensus, samples)[0]
 
     def run_attack(name: str, style: str) -> Resistance:
         critic, solutions = opened(name, style), (solution for _, solution in read_benchmarks(parts, limit))
@@ -93,7 +93,7 @@ def judge_eval(
 
     if attack:
         resistances = [run_attack(*pair) for pair in pairs]
-        judges = [{"judge": n, "style": s, **asdict(one)} for (n, s), one in zip(pairs, resistances, strict=True)]
+        judges = [{"judge": n, "style": s or None, **asdict(one)} for (n, s), one in zip(pairs, resistances, strict=True)]
         if output.write({"judges": judges}):
             _print_resistance(pairs, resistances)
         runs = [one.run for one in resistances]
@@ -106,11 +106,22 @@ def judge_eval(
     raise typer.Exit(3 if any(run["labels"].get("provider_error") for run in runs) else 0)
 
 
+def _styled(name: str, styles: Sequence[str]) -> list[tuple[str, str]]:
+    """A judge with each style; once, with the style "", if none of its critics reads one, such as `rules`."""
+    from critic_prm.critics.open import options_read
+
+    return [(name, style) for style in styles] if any("style" in options_read(one) for one in name.split("+")) else [(name, "")]
+
+
+def _named(judge: str, style: str, between: str = " ") -> str:
+    return f"{judge}{between}{style}" if style else judge
+
+
 def _print_scores(scores: Sequence[JudgeScore], comparisons: Sequence[ComparedPair]) -> None:
     """Print one row per judge and style, then the pairwise comparisons, the unusable judgements and the column legend."""
     console = safe_console(highlight=False)
     several = len({one.judge for one in scores}) > 1
-    names = [f"{one.judge} {one.style}" if several else one.style for one in scores]
+    names = [_named(one.judge, one.style) if several or not one.style else one.style for one in scores]
     table = _table(scores, names)
     if console.measure(table, options=console.options.update(max_width=10_000)).maximum > console.width:
         # A name broken over two lines cannot be copied, so numbers replace names that do not fit.
@@ -121,7 +132,7 @@ def _print_scores(scores: Sequence[JudgeScore], comparisons: Sequence[ComparedPa
     for a, b, comparison in comparisons:
         mean = comparison.mean
         difference = percent(mean.difference, mean.interval.low, mean.interval.high, "+")
-        pair = " minus ".join(f"{one.judge} {one.style}" if several else one.style for one in (a, b))
+        pair = " minus ".join(_named(one.judge, one.style) if several else one.style for one in (a, b))
         console.print(f"F1 of {pair}: {difference}" + ("" if mean.p is None else f", p {mean.p:.4f}"))
     for line in _notes(scores):
         console.print(line, style="dim")
@@ -144,7 +155,7 @@ def _print_resistance(pairs: Sequence[tuple[str, str]], resistances: Sequence[Re
     console = safe_console(highlight=False)
     for (judge, style), one in zip(pairs, resistances, strict=True):
         if len(pairs) > 1:  # with one judge, its name was already printed at the start
-            console.print(f"{judge} with {style}", soft_wrap=True)
+            console.print(_named(judge, style, " with "), soft_wrap=True)
         rows = [(name, *(f"{counts.get(outcome, 0):,}" for outcome in OUTCOMES)) for name, counts in one.outcomes.items()]
         console.print(plain_table(("attack", *OUTCOMES), rows, gap=1))
         found = f"{one.found:,} of {one.erroneous:,} erroneous solutions"
@@ -165,11 +176,11 @@ def _notes(scores: Sequence[JudgeScore]) -> Iterator[str]:
         unusable = Counter({status: share for status, share in one.statuses.items() if status != "ok"})
         if unusable:
             shares = ", ".join(f"{status} {share:.1%}" for status, share in unusable.most_common())
-            yield f"{one.judge} {one.style}, unusable judgements: {shares}"
+            yield f"{_named(one.judge, one.style)}, unusable judgements: {shares}"
         methods = {method: n for method, n in one.how.items() if method not in ("plain", "schema")}
         if methods:
             counts = ", ".join(f"{method} {n:,}" for method, n in methods.items())
-            yield f"{one.judge} {one.style}, verdicts obtained otherwise: {counts}"
+            yield f"{_named(one.judge, one.style)}, verdicts obtained otherwise: {counts}"
     card = scores[0].evaluation.scores
     yield "F1, err, corr: ProcessBench's; binary: any error or none, right solutions positive; steps: step accuracy."
     yield "Unusable judgements count as wrong. tokens: in+out per solution, paid now or earlier. ECE in percent."

@@ -62,12 +62,14 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, after the checks that need no work. Which cache it uses is printed once per file."""
+        from critic_prm.cli.effects import check_effects
         from critic_prm.cli.messages import effective, messages
         from critic_prm.cli.outputs import check_places
         from critic_prm.engine.place import announce
 
         with messages(ctx.params["quiet"], ctx.params["verbose"]):
             detail(effective(ctx))
+            check_effects(ctx)
             check_places(ctx)
             token = announce.set(_printed_once())
             try:

@@ -14,22 +14,10 @@ from critic_prm.data.formats.common import MapOption, Options
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.option import Option
 
-PolicyOptions = Annotated[
-    JudgeOptions,
-    Fields(
-        without=(
-            "style",
-            "profile",
-            "logprobs",
-            "follow_ups",
-            "force",
-            "think_rounds",
-            "schema",
-            "with_reference",
-            "image_root",
-        )
-    ),
-]
+VERDICTS = ("style", "profile", "logprobs", "follow_ups", "force", "think_rounds", "schema", "with_reference", "image_root")
+"""Options of a judge that concern verdicts."""
+
+PolicyOptions = Annotated[JudgeOptions, Fields(without=VERDICTS)]
 """The options of a policy: those of a judge that do not concern verdicts."""
 
 

@@ -49,9 +49,14 @@ def this_run() -> Mapping[str, Any] | None:
     return _RUN.get()
 
 
+def in_stage() -> bool:
+    """Whether the command is a stage of a recipe: its options were not written by the user."""
+    return _OWNED.get()
+
+
 @contextmanager
 def owned_outputs() -> Iterator[None]:
-    """Within this context, existing outputs are replaced: they are in a folder that the caller created for them."""
+    """Within this context, commands are stages of a recipe. They replace existing outputs, which are in the recipe's folder."""
     token = _OWNED.set(True)
     try:
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +13,15 @@ from critic_prm.data.critic import Critic
 from critic_prm.data.trust import Origin, exists, read_toml
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import InputError, UsageError
-from critic_prm.option import parse_options
+from critic_prm.option import parse_options, settings_of
 
 TABLES = {"cascade": "cascade", "mixture": "combined"}
 """The tables of a critic file, and the modules whose `from_table` reads them."""
 
 Kind = Literal["verifier", "file", "rollout", "local", "judge"]
+
+SHARED = frozenset({"db", "offline", "max_connections", "trust", "cluster"})
+"""Fields of JudgeOptions that suit every critic: one that sends no request sends none with --offline, too."""
 
 
 def open_critic(name: str, options: JudgeOptions | None = None) -> Critic:
@@ -73,6 +76,20 @@ def kind_of(name: str) -> Kind | None:
     if name in registry.names("critic"):
         return "local"
     return "judge" if "/" in name and not (exists(Path(name)) and Path(name).is_dir()) else None
+
+
+def options_read(name: str) -> frozenset[str]:
+    """The fields of JudgeOptions that a critic reads, besides those of SHARED, and "samples" if its judgements differ.
+
+    For a file, and for a name that is not valid, that is all of them.
+    """
+    kind, every = kind_of(name), frozenset(one.name for one in fields(JudgeOptions)) | {"samples"}
+    if kind == "verifier":
+        return frozenset({"profile"})
+    if kind == "local":
+        own = frozenset({"option"} if settings_of(registry.load("critic", name)) else ())
+        return own | {"samples"} if open_critic(name).stochastic else own
+    return every if kind in ("file", None) else every - {"profile"}
 
 
 def open_file(path: str | Path, options: JudgeOptions) -> Critic:

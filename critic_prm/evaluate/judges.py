@@ -65,8 +65,8 @@ class JudgeCost:
 
 @dataclass(frozen=True, slots=True)
 class JudgeScore:
-    """Score and cost of a judge with a style. Tokens and USD are means per solution, None if the server or model table has no
-    value."""
+    """Score and cost of a judge with a style ("" for a critic without one). Tokens and USD are means per solution, None if the
+    server or model table has no value."""
 
     judge: str
     style: str
@@ -114,7 +114,7 @@ def judges_to_json(scores: Sequence[JudgeScore], pairs: Sequence[ComparedPair]) 
         "judges": [
             {
                 "judge": one.judge,
-                "style": one.style,
+                "style": one.style or None,
                 **evaluation_to_json(one.evaluation),
                 "how": dict(one.how),
                 "statuses": dict(one.statuses),
@@ -123,7 +123,7 @@ def judges_to_json(scores: Sequence[JudgeScore], pairs: Sequence[ComparedPair]) 
             for one in scores
         ],
         "pairs": [
-            {"a": [a.judge, a.style], "b": [b.judge, b.style], "f1_difference": asdict(comparison)}
+            {"a": [a.judge, a.style or None], "b": [b.judge, b.style or None], "f1_difference": asdict(comparison)}
             for a, b, comparison in pairs
         ],
     }

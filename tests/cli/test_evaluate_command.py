@@ -70,7 +70,7 @@ def test_two_thresholds_are_one_too_many(folder: Path) -> None:
 
 def test_the_reference_answer_stays_hidden(folder: Path) -> None:
     with pytest.raises(UsageError, match="hides the reference answer"):
-        invoke("rules", str(folder), "--with-reference")
+        invoke("openai/m", str(folder), "--with-reference")
 
 
 def test_rules_on_genuine_arithmetic(shared_data: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_long_name_is_never_broken(tmp_path: Path, bench: Path, capsys: pytest
 
 
 def test_a_reference_cannot_be_shown_in_an_evaluation(bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("judge-eval", "rules", str(bench), "--with-reference") == 2
+    assert run("judge-eval", "openai/m", str(bench), "--with-reference") == 2
     assert "hides the reference answer" in capsys.readouterr().err
 
 
