@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from critic_prm.data.critic import Critic
     from critic_prm.data.formats.convert import read_trajectories, write_trajectories
     from critic_prm.data.judgement import Judgement, Label, Verdict
-    from critic_prm.data.label_rows import read_labels
+    from critic_prm.data.label_rows import LabelledTrajectory, read_labels
+    from critic_prm.data.tables import Labels, Trajectories, to_dataset, to_pandas, trajectories_from, write_labels
     from critic_prm.data.trajectory import Step, Trajectory, split_steps
     from critic_prm.engine.options import JudgeOptions
     from critic_prm.errors import CriticPrmError
+    from critic_prm.label.label_all import label_all
     from critic_prm.providers.provider import Provider, Sampling, open_provider
 
 _MODULES = {
@@ -22,10 +24,12 @@ _MODULES = {
     "data.critic": ("Critic",),
     "data.formats.convert": ("read_trajectories", "write_trajectories"),
     "data.judgement": ("Judgement", "Label", "Verdict"),
-    "data.label_rows": ("read_labels",),
+    "data.label_rows": ("LabelledTrajectory", "read_labels"),
+    "data.tables": ("Labels", "Trajectories", "to_dataset", "to_pandas", "trajectories_from", "write_labels"),
     "data.trajectory": ("Step", "Trajectory", "split_steps"),
     "engine.options": ("JudgeOptions",),
     "errors": ("CriticPrmError",),
+    "label.label_all": ("label_all",),
     "providers.provider": ("Provider", "Sampling", "open_provider"),
 }
 
@@ -35,16 +39,24 @@ __all__ = [
     "JudgeOptions",
     "Judgement",
     "Label",
+    "LabelledTrajectory",
+    "Labels",
     "Provider",
     "Sampling",
     "Step",
+    "Trajectories",
     "Trajectory",
     "Verdict",
+    "label_all",
     "open_critic",
     "open_provider",
     "read_labels",
     "read_trajectories",
     "split_steps",
+    "to_dataset",
+    "to_pandas",
+    "trajectories_from",
+    "write_labels",
     "write_trajectories",
 ]
 

@@ -38,6 +38,21 @@ class Verifier(Critic):
     stats: Sequence[CriticStats] = ()
     stochastic: bool = False
 
+    def __repr__(self) -> str:
+        return f"Verifier({', '.join(f'{name}={value!r}' for name, value in self.facts.items())})"
+
+    def _repr_html_(self) -> str:
+        from critic_prm.data.html import facts_html
+
+        return facts_html("Verifier", self.facts)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a notebook shows of the verifier, without its weights."""
+        named = {"name": self.name, "student": self.info.get("student"), "base": self.info.get("base")}
+        chosen = {"rule": self.decision.rule, "threshold": round(self.threshold, 4), "chosen_on": self.origin}
+        return {k: v for k, v in {**named, **chosen, "profile": self.profile}.items() if v is not None}
+
     @property
     def threshold(self) -> float:
         """The threshold of the decision."""

@@ -31,7 +31,7 @@ AFTER = {
 }
 
 LAYERS = (
-    ("errors", "option", "registry", "signals", "terminal", "providers"),
+    ("background", "errors", "option", "registry", "signals", "terminal", "providers"),
     ("data",),
     ("arithmetic", "styles", "engine", "metrics", "datasets"),
     ("distill", "generate"),

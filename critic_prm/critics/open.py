@@ -6,14 +6,19 @@ from collections.abc import Mapping, Set
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from critic_prm import registry
 from critic_prm.data.critic import Critic
 from critic_prm.data.trust import Origin, exists, read_toml
-from critic_prm.engine.options import JudgeOptions
+from critic_prm.engine.options import JudgeOptions, with_keywords
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import parse_options, settings_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from critic_prm.critics.keywords import JudgeKeywords
 
 TABLES = {"cascade": "cascade", "mixture": "combined"}
 """The tables of a critic file, and the modules whose `from_table` reads them."""
@@ -24,13 +29,16 @@ SHARED = frozenset({"db", "offline", "max_connections", "trust", "cluster"})
 """Fields of JudgeOptions that suit every critic: one that sends no request sends none with --offline, too."""
 
 
-def open_critic(name: str, options: JudgeOptions | None = None) -> Critic:
+def open_critic(name: str, options: JudgeOptions | None = None, **keywords: Unpack[JudgeKeywords]) -> Critic:
     """Open a critic: "rules", a verifier folder, an LLM judge "provider/model", Monte Carlo rollouts "rollout:provider/model",
     or a .toml file with a cascade or mixture of critics.
 
+    Options are given as JudgeOptions, as keywords such as `base_url=...` and `temperature=0`, or as both. Close the critic with
+    `close`, or open it with `with` or `async with`.
+
     Raises UsageError for any other name, ConfigError for a missing key, InputError for a damaged verifier.
     """
-    kind, options = kind_of(name), options or JudgeOptions()
+    kind, options = kind_of(name), with_keywords(options or JudgeOptions(), keywords)
     if options.profile and kind not in ("verifier", "file"):
         raise UsageError(f"--profile {options.profile}: {name} is not a verifier and has no profiles")
     if options.option and kind in ("verifier", "file"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from critic_prm.data.judgement import Judgement, Label
 from critic_prm.data.trajectory import Trajectory
@@ -76,6 +77,24 @@ class Critic(Protocol):
     async def close(self) -> None:
         """Release what the critic holds open."""
         return
+
+    async def __aenter__(self) -> Self:
+        """`async with open_critic(...) as critic`: close the critic at the end."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __enter__(self) -> Self:
+        """`with open_critic(...) as critic`: the same for code without `await`, where `label_all` uses the critic."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        from critic_prm.background import BACKGROUND
+
+        BACKGROUND.run(self.close())
 
 
 class Report(Protocol):

@@ -17,6 +17,8 @@ Origin = Literal["logprobs", "scores", "votes", "mixed"]
 or a mixture of these."""
 Prior = Literal["none", "jeffreys"]
 """What is added to k votes of n: nothing, or half a vote on each side, (k + 0.5) / (n + 1)."""
+SHOWN = 20
+"""Number of steps in the repr of a label."""
 HOW = ("plain", "schema", "schema ignored", "re-asked", "forced", "thought again", "logprobs")
 """Methods by which verdicts may be obtained, in the order in which they are applied; see `Judgement`."""
 
@@ -84,6 +86,16 @@ class Label:
     status: Status
     judgements: tuple[Judgement, ...]
     p_from: Origin | None = None
+
+    def __repr__(self) -> str:
+        scores = ", ".join("-" if p is None else f"{p:.2f}" for p in self.p_correct[:SHOWN])
+        more = f", ... {len(self.p_correct) - SHOWN} more" if len(self.p_correct) > SHOWN else ""
+        return f"Label({self.status}, first_error={self.first_error}, p_correct=[{scores}{more}])"
+
+    def _repr_html_(self) -> str:
+        from critic_prm.data.html import label_html
+
+        return label_html(self)
 
 
 def all_ways(ways: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

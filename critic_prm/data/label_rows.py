@@ -27,6 +27,14 @@ class LabelledTrajectory:
     label: Label
     critic: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"LabelledTrajectory({self.trajectory.id!r}, {self.label!r})"
+
+    def _repr_html_(self) -> str:
+        from critic_prm.data.html import trajectory_html
+
+        return trajectory_html(self.trajectory, self.label)
+
 
 def label_row(trajectory: Trajectory, label: Label, card: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON row of a label file: all input fields, then the label.

@@ -47,6 +47,23 @@ class Trajectory:
     meta: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def from_text(cls, problem: str, text: str, *, id: str = "") -> Trajectory:
+        """The trajectory of a solution that is one text, cut into steps. The id is derived from the content unless given.
+
+        Raises InputError for an empty problem or solution.
+        """
+        steps = tuple(map(Step, split_steps(text)))
+        for what, empty in (("problem", not problem.strip()), ("solution", not steps)):
+            if empty:
+                raise InputError("from_text", f"the {what} is empty", f"give the text of the {what}")
+        return cls(id or content_id(problem, steps), problem, steps)
+
+    def _repr_html_(self) -> str:
+        from critic_prm.data.html import trajectory_html
+
+        return trajectory_html(self)
+
     @property
     def texts(self) -> list[str]:
         """The step texts, without observations."""

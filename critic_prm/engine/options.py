@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from critic_prm.engine.place import cache_path
+from critic_prm.errors import UsageError
 from critic_prm.option import Option
 from critic_prm.providers.models import Prices, parse_prices
 from critic_prm.providers.provider import Sampling
@@ -94,6 +96,23 @@ class JudgeOptions:
     def cache(self) -> Path:
         """The cache file that `db` stands for."""
         return cache_path(self.db)
+
+
+def with_keywords(options: JudgeOptions, keywords: Mapping[str, Any]) -> JudgeOptions:
+    """Return the options with the given fields, which may be fields of `sampling`. Raises UsageError for an unknown name."""
+    sampled = {one.name for one in fields(Sampling)} & keywords.keys()
+    own = {one.name for one in fields(JudgeOptions)} & keywords.keys()
+    if unknown := sorted(keywords.keys() - sampled - own):
+        from difflib import get_close_matches
+
+        known = sorted(one.name for cls in (JudgeOptions, Sampling) for one in fields(cls))
+        near = get_close_matches(unknown[0], known, 1) or known
+        raise UsageError(f"there is no option {unknown[0]!r}; did you mean {', '.join(near)}?")
+    given = {name: keywords[name] for name in own}
+    if isinstance(given.get("db"), str):
+        given["db"] = Path(given["db"])
+    changed = replace(options, **given)
+    return replace(changed, sampling=replace(changed.sampling, **{name: keywords[name] for name in sampled}))
 
 
 def on_workers(options: JudgeOptions, ray: RayOptions) -> JudgeOptions:

@@ -46,3 +46,13 @@ async def test_verdicts_are_made_off_the_event_loop(monkeypatch: pytest.MonkeyPa
     assert [v.p_correct for v in found[0].verdicts] == [0.5, 0.5]
     assert where
     assert threading.main_thread() not in where
+
+
+def test_a_verifier_is_shown_without_its_weights() -> None:
+    """A notebook cell that ends with a verifier printed thousands of weights."""
+    info = {"student": "linear", "decision": {"data": "dev of <sums>"}, "weights": list(range(100_000))}
+    verifier = Verifier("v", Half(), Calibration(), Decision(0.25), info)
+    assert repr(verifier) == (
+        "Verifier(name='v', student='linear', rule='first-below', threshold=0.25, chosen_on='dev of <sums>')"
+    )
+    assert "dev of &lt;sums&gt;" in verifier._repr_html_()

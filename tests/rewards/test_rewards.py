@@ -131,7 +131,7 @@ async def test_the_critic_lives_on_one_loop_whoever_calls(reward: Reward, oracle
     thread.start()
     thread.join()
     assert len(oracle.seen) == 6
-    assert oracle.threads == {"critic-prm rewards"}
+    assert oracle.threads == {"critic-prm"}
     assert len(oracle.loops) == 1
 
 

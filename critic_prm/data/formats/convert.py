@@ -35,6 +35,7 @@ __all__ = [
     "open_format",
     "read_trajectories",
     "row_of",
+    "trajectories_in",
     "writable",
     "write_trajectories",
 ]
@@ -92,7 +93,6 @@ def read_trajectories(
     content. With on_error="skip", unreadable rows are passed to `complain` and skipped. `report` is updated during the read.
     """
     report = report or Report()
-    renamer = _renamer(options.map, format)
 
     def skip(error: InputError) -> None:
         report.dropped["unreadable"] += 1
@@ -105,9 +105,26 @@ def read_trajectories(
 
     if format == "auto" and text.is_plain(path):
         format = "text"
-    chosen = None if format == "auto" else open_format(format)
+    if format != "auto":
+        open_format(format)  # an unknown name is reported before the file is read
     read = text.records if format == "text" else read_records
     records = read(path, on_error=on_error, complain=skip_line)
+    yield from trajectories_in(records, format, options, report, skip if on_error == "skip" else None)
+
+
+def trajectories_in(
+    records: Iterator[Record],
+    format: str = "auto",
+    options: Options = Options(),  # noqa: B008  (frozen)
+    report: Report | None = None,
+    skip: Complain | None = None,
+) -> Iterator[Trajectory]:
+    """Stream the trajectories of records, such as the rows of a table. See `read_trajectories`.
+
+    A record that cannot be read is passed to `skip`; without it, its InputError is raised.
+    """
+    report, renamer = report or Report(), _renamer(options.map, format)
+    chosen = None if format == "auto" else open_format(format)
     if (first := next(records, None)) is None:
         return
     if first.columns and renamer is None:
@@ -138,7 +155,7 @@ def read_trajectories(
         except Dropped as reason:
             report.dropped[str(reason)] += 1
         except InputError as error:
-            if on_error == "stop":
+            if skip is None:
                 raise
             skip(error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -241,10 +241,7 @@ def write_parquet(lines: Path, target: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds: dict[str, str | None] = {}
-    for row in rows_of(lines):
-        for name, value in row.items():
-            kinds[name] = _merge(kinds.get(name), _kind(value))
+    kinds = _kinds(rows_of(lines))
     schema = pa.schema([_field(pa, name, kind) for name, kind in kinds.items()])
     coded = {name for name, kind in kinds.items() if kind == "json"}
     rows = rows_of(lines)
@@ -254,6 +251,26 @@ def write_parquet(lines: Path, target: Path) -> None:
                 for name in coded & row.keys():
                     row[name] = orjson.dumps(row[name]).decode()
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+
+
+def columns_as_text(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as tables with typed columns need them: each has all columns, and columns of objects or of mixed types are JSON."""
+    kinds = _kinds(rows)
+    coded = {name for name, kind in kinds.items() if kind == "json"}
+
+    def cell(row: Mapping[str, Any], name: str) -> Any:
+        return orjson.dumps(row[name]).decode() if name in coded & row.keys() else row.get(name)
+
+    return [{name: cell(row, name) for name in kinds} for row in rows]
+
+
+def _kinds(rows: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
+    """The column types of rows, by column."""
+    kinds: dict[str, str | None] = {}
+    for row in rows:
+        for name, value in row.items():
+            kinds[name] = _merge(kinds.get(name), _kind(value))
+    return kinds
 
 
 def rows_of(lines: Path) -> Iterator[dict[str, Any]]:

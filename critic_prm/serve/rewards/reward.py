@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import os
-import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
+from critic_prm.background import BackgroundLoop
 from critic_prm.critics.open import critic_in_file, open_critic
 from critic_prm.data import Critic, Label, Step, Trajectory, content_id, split_steps
 from critic_prm.data.aggregate import aggregate, open_aggregation
@@ -28,7 +26,6 @@ from critic_prm.styles.prompt import style_names
 
 Dense = Literal["p_correct", "progress", "min_form", "shaping"]
 DENSE: tuple[Dense, ...] = get_args(Dense)
-T = TypeVar("T")
 EMPTY, NO_GOLD, UNJUDGED = "empty", "no gold answer", "no step judged"
 
 
@@ -73,48 +70,6 @@ class Rewarded:
         """What trainers that average numbers log of every solution."""
         judged, without_error = float(self.reward is not None), float(self.without_error)
         return {"judged": judged, "without_error": without_error, "steps": float(len(self.p_correct)), "kept": self.kept}
-
-
-class BackgroundLoop:
-    """An event loop in its own thread, for a critic and its connections. Trainers call rewards from threads, from their own
-    event loops and from forked processes, but a connection belongs to the loop that opened it. The loop is started on first
-    use; a pickled or forked copy starts a new one."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._process = 0
-        self.objects: dict[str, Any] = {}
-        """Objects kept between calls, such as the critic."""
-
-    def __reduce__(self) -> tuple[type[BackgroundLoop], tuple[()]]:
-        return BackgroundLoop, ()
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run `work` on the loop. Wait for the future in any thread, or through `asyncio.wrap_future`."""
-        return asyncio.run_coroutine_threadsafe(work, self._running())
-
-    def stop(self) -> None:
-        """Stop the loop. Close the objects in `objects` first; a later call starts a new loop."""
-        with self._lock:
-            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-            self.objects.clear()
-            if loop is None or thread is None or self._process != os.getpid():
-                return
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None or self._process != os.getpid():
-                self.objects.clear()
-                self._process = os.getpid()
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="critic-prm rewards", daemon=True)
-                self._thread.start()
-            return self._loop
 
 
 @dataclass(frozen=True)
