@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -99,8 +100,9 @@ class Closing(RuleCritic):
 
 
 def test_an_error_that_stops_the_run_is_raised_in_the_caller(tmp_path: Path) -> None:
+    shutil.copyfile(resource("cache.db.example"), tmp_path / "cache.db")
     with pytest.raises(ConfigError, match="recorded"):
-        label_all(ROWS, "recorded/nobody", db=tmp_path / "cache.db", quiet=True)
+        label_all(ROWS, "recorded/example-judge", db=tmp_path / "cache.db", quiet=True)
 
 
 def test_a_judge_that_cannot_be_read_gives_rows_without_scores(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_the_keywords_of_open_critic_are_the_fields_of_its_options() -> None:
 
 def test_keywords_add_to_options(tmp_path: Path) -> None:
     options = JudgeOptions(style="first-error", sampling=Sampling(temperature=1.0, top_p=0.9))
-    with open_critic("recorded/nobody", options, db=str(tmp_path / "cache.db"), temperature=0.0) as critic:
+    with open_critic(script(tmp_path, "Fine."), options, db=str(tmp_path / "cache.db"), temperature=0.0) as critic:
         card = critic.card
     assert card["style"] == "first-error"
     assert (card["sampling"]["temperature"], card["sampling"]["top_p"]) == (0.0, 0.9)
