@@ -19,6 +19,7 @@ from critic_prm.datasets.describe import About
 from critic_prm.datasets.duplicates import DedupeOptions
 from critic_prm.datasets.filters import FilterOptions
 from critic_prm.datasets.mix import MixOptions
+from critic_prm.datasets.pairs import PairOptions
 from critic_prm.terminal import safe_console
 
 Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File to write; - is stdout.")]
@@ -170,6 +171,27 @@ def decontaminate(
 
     report = run(source, against, out, options, _listing(out, removed))
     _tell(report, out, [contamination_line(report)])
+
+
+@app.command()
+def pairs(
+    source: Annotated[
+        str, typer.Argument(metavar="IN", help="Scored or labelled solutions, output of `refine`, or a tree of `search`.")
+    ],
+    options: PairOptions,
+    out: Out = "-",
+) -> None:
+    """Make preference pairs for DPO or KTO: better and worse solutions of a problem, or better and worse next steps.
+
+    Reads several solutions per problem with scores or labels (IN). Writes one row per pair (-o), in the columns of a trainer
+    (--to). Reports on stderr how many prompts gave a pair, and whether chosen texts are longer than rejected ones.
+
+    Example: critic-prm dataset pairs scored.jsonl -o pairs.jsonl --level step
+    """
+    from critic_prm.datasets.pairs import pairs as run
+
+    for line in run(source, out, options).lines(out):
+        typer.echo(line, err=True)
 
 
 @app.command()

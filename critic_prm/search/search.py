@@ -160,13 +160,14 @@ def search_row(result: SearchResult) -> dict[str, Any]:
 
 
 def tree_rows(result: SearchResult) -> Iterator[dict[str, Any]]:
-    """The tree, one row per node: parent, step, whether the solution ends there, scores, the key of its stored reply, and data
-    recorded by the method."""
+    """The tree, one row per node: parent (the root has the problem instead), step, whether the solution ends there, scores, the
+    key of its stored reply, and data recorded by the method."""
     for node in result.tree.nodes:
         yield {
             "id": result.task.id,
             "node": node.number,
             "parent": None if node.parent is None else node.parent.number,
+            **({"problem": result.task.problem} if node.parent is None else {}),
             "depth": node.depth,
             "step": node.step,
             "done": node.done,
