@@ -24,6 +24,7 @@ COMMANDS = (
     "report",
     "convert",
     "doctor",
+    "explain",
     "quickstart",
     "examples",
 )

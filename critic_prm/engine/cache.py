@@ -328,7 +328,7 @@ class Cache:
     def find(self, prefix: str) -> dict[str, Any]:
         """Return everything stored about one reply, found by its key or a prefix: request, text, usage, raw, attempts."""
         row = self._one(prefix)
-        attempts = self._rows("SELECT failure, http_status, detail, created_at FROM attempt WHERE key = ?", row["key"])
+        attempts = self.attempts(row["key"])
         wire, raw = self._whole(row)
         found = {**_shown(row), "request": wire, "raw": raw, "attempts": attempts}
         try:
@@ -336,6 +336,10 @@ class Cache:
         except TypeError:  # a text column holds bytes or invalid UTF-8
             raise self._damaged(row["key"], row["place"]) from None
         return found
+
+    def attempts(self, key: str) -> list[dict[str, Any]]:
+        """Return the failed attempts at a request, oldest first: failure class, HTTP status, message, time."""
+        return self._rows("SELECT failure, http_status, detail, created_at FROM attempt WHERE key = ? ORDER BY id", key)
 
     def explain(self, first: str, second: str) -> list[tuple[str, Any, Any]]:
         """Explain why two keys differ: (path in the request, first value, second value), in reading order."""

@@ -90,7 +90,7 @@ class _Rereader:
             return self._consensus(before, trajectory, card)
         if not before.keys or "style" not in card:
             return before
-        style = _style(str(card["style"]), self.own_style)
+        style = style_named(str(card["style"]), self.own_style)
         asked = self._asked(before, trajectory, style)
         if not asked:
             self.changes.missing += before.status != "provider_error"
@@ -116,7 +116,7 @@ class _Rereader:
         turns = before.turns or (1,) * len(before.keys)
         for expected, count in zip(expectations(style, trajectory), turns, strict=False):
             mine = [key for _, key in zip(range(count), keys, strict=False)]
-            talk = self._talk(mine)
+            talk = conversation_of(self.cache, mine)
             if talk is None:
                 return []
             reading = read_reply(style, expected, talk.reply)
@@ -126,18 +126,19 @@ class _Rereader:
                 break
         return asked
 
-    def _talk(self, keys: Sequence[str]) -> Conversation | None:
-        """Rebuild the conversation whose replies have these keys, including the text between them."""
-        talk = Conversation(())
-        for place, key in enumerate(keys):
-            reply = self.cache.reply(key)
-            if reply is None:
-                return None
-            if place:
-                sent = (self.cache.request(key) or {}).get("messages") or [{}]
-                talk = talk.resumed(sent[-1]["content"]) if sent[-1].get("role") == "assistant" else talk.with_question("")
-            talk = talk.with_reply(reply)
-        return talk
+
+def conversation_of(cache: Cache, keys: Sequence[str]) -> Conversation | None:
+    """Rebuild the conversation whose replies have these keys, including the text between them; None if a reply is missing."""
+    talk = Conversation(())
+    for place, key in enumerate(keys):
+        reply = cache.reply(key)
+        if reply is None:
+            return None
+        if place:
+            sent = (cache.request(key) or {}).get("messages") or [{}]
+            talk = talk.resumed(sent[-1]["content"]) if sent[-1].get("role") == "assistant" else talk.with_question("")
+        talk = talk.with_reply(reply)
+    return talk
 
 
 def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:
@@ -150,7 +151,8 @@ def stored_text(provider: str, raw: Mapping[str, Any]) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _style(name: str, own: str | None) -> Style:
+def style_named(name: str, own: str | None = None) -> Style:
+    """Return the style that a label file names: a packaged one, or the file `own` with that name. Raises UsageError."""
     if own is not None and Path(own).stem == name:
         return open_style(own)
     try:
