@@ -43,7 +43,7 @@ def explain(
     if status is not None and status not in STATUSES:
         raise UsageError(f"--status is {status!r}; it must be one of {', '.join(STATUSES)}")
     if id is not None and id.startswith("#") and id[1:].isdecimal():
-        id, row = None, int(id[1:])
+        row, id = int(id[1:]), None
     number, found = find_row(file, id, row, status)
     place = options.cache
     asked = any(judgement.keys or judgement.parts for judgement in found.label.judgements)
@@ -93,7 +93,7 @@ def _part(part: Part) -> Iterator[str]:
         yield f"cost: {cost} for {part.usage.input:,} tokens in, {part.usage.output:,} out"
     for verdict in part.verdicts:
         p = "" if verdict.p_correct is None else f", P(correct) {verdict.p_correct:.2f}"
-        where = "" if verdict.line is None else f", read in line {verdict.line}: {verdict.text!r}"
+        where = "" if verdict.line is None else f', read in line {verdict.line}: "{" ".join((verdict.text or "").split())}"'
         yield f"step {verdict.step}: {verdict.verdict}{p}{where}"
         if verdict.critique:
             yield f"    {verdict.critique}"

@@ -12,7 +12,7 @@ import orjson
 
 from critic_prm.data.judgement import Judgement, Verdict
 from critic_prm.data.label_rows import LabelledTrajectory, labelled_from_json
-from critic_prm.data.records.reading import read_records
+from critic_prm.data.records.reading import OnError, read_records
 from critic_prm.engine.cache import Cache
 from critic_prm.errors import CriticPrmError, UsageError
 from critic_prm.label.reasons import explained
@@ -101,7 +101,8 @@ def find_row(
     Returns the number and the row. Raises UsageError if no row or several rows fit, and InputError.
     """
     begun: list[tuple[int, Any, str]] = []
-    for number, record in enumerate(read_records(file), 1):
+    on_error: OnError = "skip" if file.endswith(".part") else "stop"  # of a run that goes on, the last line may be incomplete
+    for number, record in enumerate(read_records(file, on_error=on_error), 1):
         data = record.data if isinstance(record.data, dict) else {}
         fits = (row is None or number == row) and (status is None or data.get("status") == status)
         if id is None:

@@ -69,7 +69,7 @@ def test_verdicts_come_with_the_line_they_were_read_in(labels: Path) -> None:
     assert part["verdicts"][1]["text"] == "The step is \\boxed{incorrect}"
     assert [turn["source"] for turn in part["turns"]] == ["sent"]
     text = invoke("explain", labels, "row-1").stdout
-    assert "step 1: incorrect, read in line 5: 'The step is \\\\boxed{incorrect}'\n    3 is wrong.\n" in text
+    assert 'step 1: incorrect, read in line 5: "The step is \\boxed{incorrect}"\n    3 is wrong.\n' in text
     assert "first error: step 1" in text
 
 
@@ -130,3 +130,8 @@ def test_a_critic_without_replies_shows_its_verdicts(labels: Path) -> None:
     assert "critic: provider rules" in text
     assert "step 1: " in text
     assert "-- request" not in text
+
+
+def test_a_run_that_goes_on_can_be_looked_into(labels: Path) -> None:
+    Path(".labels.jsonl.0123456789abcdef.part").write_bytes(labels.read_bytes() + b'{"id": "half')
+    assert explained(".labels.jsonl.0123456789abcdef.part", "sum")["row"] == 8
