@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from critic_prm.data.hashing import unit
+from critic_prm.data.records.reading import HUB
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError, UsageError
 
@@ -65,17 +66,20 @@ def benchmarks() -> Mapping[str, Benchmark]:
 
 
 def open_benchmark(spec: str) -> list[Part]:
-    """Find the files of "name:path" or "path", where path is a file or folder, in the order of the benchmark's subsets.
+    """Find the files of "name:path" or "path", where path is a file, a folder or a data set of the Hugging Face Hub
+    ("hf:owner/name", whose splits are the subsets), in the order of the benchmark's subsets.
 
     A path without a name is any file with gold labels ("labelled"). Raises UsageError for an unknown name, InputError for a
     missing path or a folder without files of the benchmark.
     """
     name, colon, rest = spec.partition(":")
-    if not colon or Path(spec).exists():
+    if not colon or spec.startswith(HUB) or Path(spec).exists():
         name, rest = "labelled", spec
     benchmark, path = benchmarks().get(name.replace("-", "_")), Path(rest)
     if benchmark is None:
         raise UsageError(f"there is no benchmark {name!r}; available: {', '.join(sorted(benchmarks()))}")
+    if rest.startswith(HUB):
+        return _in_order(benchmark, _hub_parts(benchmark, rest))
     if not path.exists():
         raise InputError(rest or spec, "there is no such file or folder", f"get it from {benchmark.source}")
     if path.is_file():
@@ -85,6 +89,19 @@ def open_benchmark(spec: str) -> list[Part]:
     if not parts:
         wanted = f"; its files are called {', '.join(benchmark.sizes)}" if benchmark.sizes else ""
         raise InputError(str(path), f"the folder has no file of {benchmark.name}{wanted}", f"get it from {benchmark.source}")
+    return _in_order(benchmark, parts)
+
+
+def _hub_parts(benchmark: Benchmark, name: str) -> list[Part]:
+    """The splits of a data set that are subsets of the benchmark, or all of them if none is one."""
+    from critic_prm.data.records.hub import splits_of
+
+    splits = [(one, one.rpartition("@")[2]) for one in splits_of(name)]
+    known = [Part(benchmark, Path(one), subset) for one, split in splits if (subset := benchmark.subset(Path(split)))]
+    return known or [Part(benchmark, Path(one), split) for one, split in splits]
+
+
+def _in_order(benchmark: Benchmark, parts: Sequence[Part]) -> list[Part]:
     order = list(benchmark.sizes)
     return sorted(parts, key=lambda part: order.index(part.subset) if part.subset in order else len(order))
 

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import CRITICAL
 from typing import Any
 
 from critic_prm.data.records.containers import is_binary
@@ -62,18 +63,18 @@ def _open(name: str, repo: str, config: str | None) -> tuple[Any, list[str]]:
     datasets = extra("datasets", "hf", f"reading {name}")
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    datasets.logging.set_verbosity_error()
-    with _explained(name, repo):
+    datasets.logging.set_verbosity(CRITICAL)  # errors are raised, too
+    with _explained(name, repo, config):
         # with this prefix, a folder that happens to have the same name is not read
         builder = datasets.load_dataset_builder(f"hf://datasets/{repo}", config)
-        names = list(builder.info.splits or builder.config.data_files or ())
+        names = [str(split) for split in builder.info.splits or builder.config.data_files or ()]
     if not names:
         raise InputError(name, "the data set has no splits", "download its files and give them one by one")
     return builder, names
 
 
 @contextmanager
-def _explained(name: str, repo: str) -> Iterator[None]:
+def _explained(name: str, repo: str, config: str | None = None) -> Iterator[None]:
     """Turn the errors of `datasets` into an InputError of one line."""
     from datasets.exceptions import DatasetNotFoundError
     from huggingface_hub.constants import HF_HUB_OFFLINE
@@ -92,16 +93,19 @@ def _explained(name: str, repo: str) -> Iterator[None]:
         listed = [part.strip(" '\"") for part in (_LISTED.search(text) or ["", ""])[1].split(",") if part.strip()]
         if not listed:
             raise InputError(name, _first_line(error)) from None
+        what = f"there is no configuration {config!r}; " if config else ""
+        what += "the local cache has" if "cache" in text else "it has"
         fix = f"choose one, such as hf:{repo}:{listed[0]}"
-        raise InputError(name, f"it has the configurations {', '.join(listed)}", fix) from None
+        raise InputError(name, f"{what} the configurations {', '.join(listed)}", fix) from None
     except RuntimeError as error:
         if "scripts" not in str(error):
             raise InputError(name, _first_line(error)) from None
         fix = "give a file of its branch refs/convert/parquet"
         raise InputError(name, "this data set needs its own code to be read, which is never run", fix) from None
     except Exception as error:  # whatever the client, the file system and the parsers raise
-        raise InputError(name, f"the data set cannot be read: {type(error).__name__}: {_first_line(error)}") from error
+        cause = error.__cause__ or error
+        raise InputError(name, f"the data set cannot be read: {type(cause).__name__}: {_first_line(cause)}") from None
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
