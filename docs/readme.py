@@ -37,7 +37,7 @@ LAYERS = (
     ("distill", "generate"),
     ("critics", "search"),
     ("label",),
-    ("evaluate", "serve"),
+    ("annotate", "evaluate", "serve"),
     ("cli", "__main__"),
 )
 """The packages by import layer, lowest first: a package imports only from lower layers, or from its own layer without a cycle.

@@ -15,6 +15,7 @@ COMMANDS = (
     "calibrate",
     "evaluate",
     "judge-eval",
+    "annotate",
     "score",
     "export",
     "rank",

@@ -63,7 +63,7 @@ def import_(
 
     Example: critic-prm labels import labels.jsonl escalate.jsonl -o final.jsonl
     """
-    from critic_prm.critics.cascade import read_answers, with_answers
+    from critic_prm.data.human import read_answers, with_answers
     from critic_prm.data.label_rows import is_labelled
     from critic_prm.data.records.reading import RecordWriter, read_records
     from critic_prm.errors import InputError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,10 +13,11 @@ from critic_prm.critics.combined import Composite, Consensus, CriticCosts, parse
 from critic_prm.critics.open import check_keys, critic_in_file, kind_of, open_critic, share_of
 from critic_prm.data.aggregate import log_product, spread
 from critic_prm.data.critic import Critic, CriticStats
+from critic_prm.data.human import BLANK, HUMAN, answer_key, answer_rows
 from critic_prm.data.judgement import Judgement, Label, Verdict, combine, first_error_of
-from critic_prm.data.label_rows import is_labelled, label_row, without_labels
-from critic_prm.data.records.reading import encode, read_records
-from critic_prm.data.trajectory import Trajectory, content_id, trajectory_from_json, trajectory_to_json
+from critic_prm.data.label_rows import without_labels
+from critic_prm.data.records.reading import encode
+from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 from critic_prm.data.trust import Origin
 from critic_prm.engine.concurrency import gather_all
 from critic_prm.engine.options import JudgeOptions
@@ -396,12 +397,6 @@ def open_first(named: str | Sequence[str], options: JudgeOptions, origin: Origin
     return opened[0][1] if len(opened) == 1 else Consensus(opened, parse_ruling("majority", names))
 
 
-HUMAN = "human"
-BLANK: Mapping[str, Any] = {"first_error": None, "by": "", "note": ""}
-"""The fields a person fills in. `first_error` is the first incorrect step (0-based), -1 if all are correct, null if not
-answered."""
-
-
 @dataclass
 class Escalations:
     """Appends trajectories for a person to decide to `path`. A trajectory that is already there, perhaps answered, is kept."""
@@ -413,9 +408,11 @@ class Escalations:
         """Add a trajectory; return whether it was new. `facts` records why it was escalated."""
         if self._keys is None:
             filled = self.path.exists() and self.path.stat().st_size
-            self._keys = {_key(trajectory_from_json(row, where)) for row, where in _rows(self.path)} if filled else set()
+            self._keys = (
+                {answer_key(trajectory_from_json(row, where)) for row, where in answer_rows(self.path)} if filled else set()
+            )
         clean = without_labels(trajectory)
-        if (key := _key(clean)) in self._keys:
+        if (key := answer_key(clean)) in self._keys:
             return False
         self._keys.add(key)
         row = trajectory_to_json(clean) | {"escalated": dict(facts), HUMAN: dict(BLANK)}
@@ -427,85 +424,3 @@ class Escalations:
                 str(self.path), f"cannot be written: {error.strerror}", "name another file to escalate to"
             ) from None
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class HumanAnswer:
-    """A person's answer for one trajectory."""
-
-    first_error: int
-    by: str = ""
-    note: str = ""
-
-
-@dataclass
-class HumanAnswers:
-    """Answers from a filled-in file, keyed by trajectory content. `used` holds the keys of answers that were used."""
-
-    answers: dict[str, HumanAnswer]
-    open: int = 0
-    used: set[str] = field(default_factory=set)
-
-    def of(self, trajectory: Trajectory) -> HumanAnswer | None:
-        if (key := _key(trajectory)) in self.answers:
-            self.used.add(key)
-        return self.answers.get(key)
-
-
-def read_answers(path: str | Path) -> HumanAnswers:
-    """Read an escalation file. Unanswered rows are counted as `open`. Raises InputError if an answer is not a step of its
-    trajectory."""
-    result = HumanAnswers({})
-    for row, where in _rows(Path(path)):
-        answer = row.get(HUMAN)
-        if not isinstance(answer, dict):
-            raise InputError(
-                where, f'"{HUMAN}" is {answer!r:.40}', 'it is {"first_error": ...}: a step from 0, -1 for none, or null'
-            )
-        first = answer.get("first_error")
-        if first is None:
-            result.open += 1
-            continue
-        trajectory = trajectory_from_json(row, where)
-        steps = len(trajectory.steps)
-        if not isinstance(first, int) or isinstance(first, bool) or not -1 <= first < steps:
-            raise InputError(where, f"the first error is {first!r}", f"it is a step, 0 to {steps - 1}, -1 for none, or null")
-        by, note = (str(answer.get(name) or "") for name in ("by", "note"))
-        result.answers[_key(trajectory)] = HumanAnswer(first, by, note)
-    return result
-
-
-def human_label(answer: HumanAnswer, steps: int) -> Label:
-    """Convert a person's answer to a label: steps before the first error are correct, later ones are unjudged."""
-    last = steps if answer.first_error < 0 else answer.first_error + 1
-    verdicts = tuple(
-        Verdict(step, "incorrect" if step == answer.first_error else "correct", answer.note if step == last - 1 else "")
-        for step in range(last)
-    )
-    judgement = Judgement("ok", verdicts, answer.first_error, judge=f"{HUMAN}/{answer.by}" if answer.by else HUMAN)
-    return combine([judgement], steps)
-
-
-def with_answers(rows: Iterable[tuple[dict[str, Any], str]], answers: HumanAnswers) -> Iterator[dict[str, Any]]:
-    """Replace the labels of rows that a person answered; the previous label is kept under "before_human"."""
-    for row, where in rows:
-        trajectory = trajectory_from_json(row, where)
-        answer = answers.of(trajectory)
-        if answer is None:
-            yield row
-            continue
-        labelled = label_row(trajectory, human_label(answer, len(trajectory.steps)), {"provider": HUMAN, "by": answer.by})
-        if is_labelled(row):
-            labelled["before_human"] = {name: row.get(name) for name in ("p_correct", "first_error", "status", "critic")}
-        yield labelled
-
-
-def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    for record in read_records(path):
-        if not isinstance(record.data, dict):
-            raise InputError(record.where, "this is not a row of an escalation file", "write one JSON object per line")
-        yield record.data, record.where
-
-
-def _key(trajectory: Trajectory) -> str:
-    return content_id(trajectory.problem, trajectory.steps)

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import main
-from critic_prm.critics.cascade import Band, By, Cascade, Escalations, in_doubt, read_answers
+from critic_prm.critics.cascade import Band, By, Cascade, Escalations, in_doubt
 from critic_prm.critics.combined import Consensus, parse_ruling
 from critic_prm.critics.llm import with_provider
 from critic_prm.critics.open import open_critic
 from critic_prm.data.critic import Critic
+from critic_prm.data.human import read_answers
 from critic_prm.data.judgement import Judgement, Verdict, combine
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.engine.options import JudgeOptions

@@ -75,8 +75,12 @@ class Browser:
 
     def open(self, path: Path, fragment: str = "", ready: str = "searchable") -> None:
         """Load a file from disk and wait until the page says it is `ready`."""
+        self.visit(path.resolve().as_uri() + fragment, ready)
+
+    def visit(self, url: str, ready: str) -> None:
+        """Load an address and wait until the page says it is `ready`."""
         self._send("Page.navigate", url="about:blank")
-        self._send("Page.navigate", url=path.resolve().as_uri() + fragment)
+        self._send("Page.navigate", url=url)
         self.wait(f"document.documentElement?.dataset.ready === {json.dumps(ready)}")
 
     def wait(self, condition: str) -> None:
@@ -92,7 +96,10 @@ class Browser:
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        more: dict[str, Any] = {"text": key} if len(key) == 1 else {"windowsVirtualKeyCode": {"Escape": 27, "Tab": 9}[key]}
+        codes = {"Escape": 27, "Tab": 9, "Enter": 13, "ArrowUp": 38, "ArrowDown": 40}
+        more: dict[str, Any] = {"text": key} if len(key) == 1 else {"windowsVirtualKeyCode": codes[key]}
+        if key == "Enter":
+            more["text"] = "\r"
         self._send("Input.dispatchKeyEvent", type="keyDown", key=key, **more)
         self._send("Input.dispatchKeyEvent", type="keyUp", key=key, **more)
         self.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")

@@ -1,0 +1,1 @@
+"""Annotate solutions by hand in a local web page, and compare and merge the answers of several people."""
