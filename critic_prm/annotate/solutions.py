@@ -17,7 +17,7 @@ from critic_prm.data.human import HUMAN, HumanAnswer, answer_from_json, answer_k
 from critic_prm.data.judgement import Judgement, Label
 from critic_prm.data.label_rows import is_labelled, label_from_json
 from critic_prm.data.records.reading import encode
-from critic_prm.data.trajectory import Trajectory, trajectory_to_json
+from critic_prm.data.trajectory import Trajectory, trajectory_from_json, trajectory_to_json
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import Option
 
@@ -74,7 +74,7 @@ class Solutions:
                     continue
                 self.place[key] = len(keys)
                 keys.append(key)
-                unsure.append(self._add(key, trajectory))
+                unsure.append(self._add(key, trajectory, selection))
             self._order = _ordered(unsure, selection)
         except BaseException:
             self.close()
@@ -88,8 +88,8 @@ class Solutions:
         at = self._order[place]
         with self._lock:
             self._file.seek(self._offsets[at])
-            data = orjson.loads(self._file.read(self._offsets[at + 1] - self._offsets[at]))
-        return Solution(**data)
+            row = orjson.loads(self._file.read(self._offsets[at + 1] - self._offsets[at]))
+        return _solution(trajectory_from_json(row, f"solution {row['id']}"))
 
     def step_count(self, place: int) -> int:
         """The number of steps of a solution."""
@@ -98,26 +98,35 @@ class Solutions:
     def close(self) -> None:
         self._file.close()
 
-    def _add(self, key: str, trajectory: Trajectory) -> float:
-        """Store a trajectory. Returns how uncertain its label is."""
-        extra, steps = dict(trajectory.extra), len(trajectory.steps)
-        judges: list[dict[str, Any]] = []
-        unsure = 0.0
-        if is_labelled(extra):
-            label = label_from_json(extra, steps, trajectory.id)
-            card = extra.get("critic")
-            judges, unsure = opinions(label, card if isinstance(card, Mapping) else {}), uncertainty(label)
-        elif isinstance(facts := extra.get("escalated"), dict):
-            judges, unsure = escalated(facts, steps), 1.0
-        row = trajectory_to_json(asked(trajectory))
-        if isinstance(given := row.pop(HUMAN, None), dict) and given.get("first_error") is not None:
+    def _add(self, key: str, trajectory: Trajectory, selection: Selection) -> float:
+        """Store a trajectory. Returns how uncertain its label is, if the order depends on it."""
+        extra, steps = trajectory.extra, len(trajectory.steps)
+        given = extra.get(HUMAN)
+        if isinstance(given, dict) and given.get("first_error") is not None:
             self.answers[key] = answer_from_json(given, steps, trajectory.id)
-        people = others(row.pop(OTHERS, None), steps, trajectory.id)
-        self.judged = self.judged or bool(judges)
-        self._file.write(encode({"key": key, "row": row, "judges": judges, "people": people}, trajectory.id))
+        labelled, escalated = is_labelled(extra), isinstance(extra.get("escalated"), dict)
+        self.judged = self.judged or labelled or escalated
+        self._file.write(encode(trajectory_to_json(trajectory), trajectory.id))
         self._offsets.append(self._file.tell())
         self.steps.append(steps)
-        return unsure
+        if selection.order != "uncertain" or not labelled:
+            return float(escalated)
+        label = label_from_json({**extra, "judgements": ()}, steps, trajectory.id)
+        return uncertainty(label, _spreads(extra.get("judgements")))
+
+
+def _solution(trajectory: Trajectory) -> Solution:
+    """A stored row as it is shown. Raises InputError if its label is damaged."""
+    extra, steps, where = trajectory.extra, len(trajectory.steps), trajectory.id
+    judges: list[dict[str, Any]] = []
+    if is_labelled(extra):
+        card = extra.get("critic")
+        judges = opinions(label_from_json(extra, steps, where), card if isinstance(card, Mapping) else {})
+    elif isinstance(facts := extra.get("escalated"), dict):
+        judges = escalated(facts, steps)
+    row = trajectory_to_json(asked(trajectory))
+    row.pop(HUMAN, None)
+    return Solution(answer_key(trajectory), row, judges, others(row.pop(OTHERS, None), steps, where))
 
 
 def _ordered(unsure: array[float], selection: Selection) -> array[int]:
@@ -134,15 +143,22 @@ def _ordered(unsure: array[float], selection: Selection) -> array[int]:
     return array("L", order[: selection.limit])
 
 
-def uncertainty(label: Label) -> float:
+def uncertainty(label: Label, spreads: Iterable[tuple[int, float]] = ()) -> float:
     """How uncertain a label is, 0 to 1: of the steps up to the first error, the largest of 1 - |2 P(correct) - 1| and twice the
-    standard deviation of an ensemble's scores. 1 if there is no usable label."""
+    standard deviation of an ensemble's scores, which `spreads` holds as (step, deviation). 1 if there is no usable label."""
     if label.status != "ok":
         return 1.0
     last = len(label.p_correct) if label.first_error is None or label.first_error < 0 else label.first_error + 1
     doubts = [1 - abs(2 * p - 1) for p in label.p_correct[:last] if p is not None]
-    spreads = (v.spread for one in label.judgements for v in one.verdicts if v.spread is not None and v.step < last)
-    return max([*doubts, *(min(1.0, 2 * spread) for spread in spreads)], default=1.0)
+    return max([*doubts, *(min(1.0, 2 * spread) for step, spread in spreads if step < last)], default=1.0)
+
+
+def _spreads(judgements: Any) -> Iterator[tuple[int, float]]:
+    """The deviations in the judgements of a row, without parsing them: there may be hundreds of verdicts."""
+    for one in judgements if isinstance(judgements, list) else ():
+        for verdict in one.get("verdicts", ()) if isinstance(one, dict) else ():
+            if isinstance(verdict, dict) and isinstance(verdict.get("spread"), float):
+                yield verdict["step"], verdict["spread"]
 
 
 def opinions(label: Label, card: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from critic_prm.data.human import (
     read_answers,
     with_gold,
 )
-from critic_prm.data.judgement import Judgement, Label, Verdict
+from critic_prm.data.judgement import Label, Verdict
 from critic_prm.data.label_rows import read_labels
 from critic_prm.data.trajectory import trajectory_from_json
 from critic_prm.errors import InputError, UsageError
@@ -166,7 +166,7 @@ def test_what_was_seen_before_the_answer_is_told_from_what_was_seen_after(tmp_pa
 def test_the_most_uncertain_come_first(tmp_path: Path) -> None:
     rows = [judged(name, ["x", "y"], -1, samples=4, problem=name) for name in "abcd"]
     rows[1] |= {"p_correct": [0.75, 1.0], "votes": [[3, 4], [4, 4]]}
-    rows[2] |= {"p_correct": [1.0, 0.5], "votes": [[4, 4], [2, 4]]}
+    rows[2]["judgements"][0]["verdicts"][0]["spread"] = 0.5
     rows[3] = judged("d", ["x", "y"], None, status="refused", problem="d")
     source = saved(tmp_path / "in.jsonl", [*rows, {**rows[0], "id": "e"}])
     with served(source, tmp_path / "o.jsonl", selection=Selection(order="uncertain", limit=3)) as server:
@@ -178,13 +178,12 @@ def test_the_most_uncertain_come_first(tmp_path: Path) -> None:
 
 
 def test_uncertainty_worked() -> None:
-    def label(*p: float | None, first: int | None = -1, spread: float | None = None) -> Label:
-        verdicts = (Verdict(0, "correct", spread=spread),)
-        return Label(tuple(p), ((1, 1),) * len(p), first, "ok", (Judgement("ok", verdicts, first),))
+    def label(*p: float | None, first: int | None = -1) -> Label:
+        return Label(tuple(p), ((1, 1),) * len(p), first, "ok", ())
 
     assert uncertainty(label(0.9, 0.6)) == pytest.approx(0.8)
     assert uncertainty(label(0.9, 0.2, 0.5, first=1)) == pytest.approx(0.4)  # later steps do not move the first error
-    assert uncertainty(label(1.0, spread=0.3)) == pytest.approx(0.6)
+    assert uncertainty(label(1.0, 0.0, first=0), [(0, 0.3), (1, 0.5)]) == pytest.approx(0.6)
     assert uncertainty(label(1.0, None)) == 0.0
 
 
