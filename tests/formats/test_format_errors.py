@@ -149,7 +149,6 @@ def test_the_table_of_ids_grows_and_remembers_lines() -> None:
     [
         ({"a": 1, "b": 2}, "no known format has the fields a, b"),
         ([1], "a row of this file is not an object but '[1]'"),
-        ({"prompt": "p", "chosen": "a", "rejected": "b"}, "pairs of answers with a preference"),
         ({"custom_id": "a", "response": {}}, "a batch's result file"),
     ],
 )
