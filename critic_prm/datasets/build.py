@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import IO, Annotated, Any, Literal, get_args
 
 import orjson
 
-from critic_prm.data.hashing import SPLITS, check_shares, parse_shares, problem_key, split_of
+from critic_prm.data.hashing import SPLITS, check_shares, parse_shares, problem_key
 from critic_prm.data.judgement import Judgement, Label
 from critic_prm.data.label_rows import labelled_from_json
 from critic_prm.data.records.reading import encode, read_records
@@ -22,6 +22,7 @@ from critic_prm.datasets.balance import Balance, Thinning, acceptance_weights, e
 from critic_prm.datasets.decontaminate import BY_DEFAULT, Benchmarks, DecontaminateOptions, excluded
 from critic_prm.datasets.duplicates import list_of
 from critic_prm.datasets.rows import Spool, fingerprint, spool
+from critic_prm.datasets.splits import Splits
 from critic_prm.errors import InputError
 from critic_prm.option import Option, check_fields
 
@@ -177,12 +178,39 @@ class DatasetOptions:
 
 
 @dataclass(slots=True)
+class _Part:
+    """The file of one split, with its counts."""
+
+    file: IO[bytes]
+    kinds: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=lambda: Counter(good=0, bad=0, unlabelled=0, thinned=0))
+    problems: set[str] = field(default_factory=set)
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def write(self, kind: str, key: str, row: Mapping[str, Any], thinned: int) -> None:
+        """Add a row of a problem; `thinned` of its labels were removed to balance the classes."""
+        self.kinds[kind] += 1
+        self.problems.add(key)
+        self.steps["thinned"] += thinned
+        for label in row["labels"]:
+            self.steps["unlabelled" if label is None else "good" if label >= 0.5 else "bad"] += 1
+        written = encode(row)
+        self.digest.update(written)
+        self.file.write(written)
+
+    def counts(self) -> dict[str, Any]:
+        counts = {"rows": self.kinds.total(), "problems": len(self.problems)} | {kind: self.kinds[kind] for kind in KINDS}
+        return {**counts, "steps": dict(self.steps), "sha256": self.digest.hexdigest()}
+
+
+@dataclass(slots=True)
 class _Builder:
     """Assigns rows to splits, and counts. Nothing else is kept of rows already read."""
 
     options: DatasetOptions
     benchmarks: Benchmarks | None
     """The problems to leave out."""
+    splits: Splits
     thinning: Thinning
     inputs: list[dict[str, Any]] = field(default_factory=list)
     dropped: dict[str, Counter[str]] = field(default_factory=dict)
@@ -192,8 +220,8 @@ class _Builder:
     squares: dict[str, float] = field(default_factory=dict)
     seen: set[bytes] = field(default_factory=set)
 
-    def read(self, path: str | Path, parts: Mapping[str, Spool], list_excluded: Callable[[Any], None]) -> None:
-        """First pass: assign the rows of a file to splits, without thinning or weights."""
+    def read(self, path: str | Path, kept: Spool, list_excluded: Callable[[Any], None]) -> None:
+        """First pass: collect the rows of a file that are kept, without splits, thinning or weights."""
         count = 0
         for where, trajectory, targets in (_gold if self.options.gold else _labelled)(path, self.options):
             count += 1
@@ -210,13 +238,11 @@ class _Builder:
                 self.drop(reason, kind)
                 continue
             self.accepted[kind] += 1
-            split = split_of(key, self.options.split, self.options.seed)
-            if split == "train":
-                self.thinning.note(kind, targets.labels, content)
+            self.splits.note(key, kind)
             row = training_row(trajectory, targets, Path(path).name.partition(".")[0])
             self.mass[kind] = self.mass.get(kind, 0.0) + row["weight"]
             self.squares[kind] = self.squares.get(kind, 0.0) + row["weight"] ** 2
-            parts[split].write([kind, key, content, row])
+            kept.write([kind, key, content, row])
         self.inputs.append({"name": Path(path).name, "rows": count, "sha256": fingerprint(path)})
 
     def drop(self, reason: str, kind: str) -> None:
@@ -238,40 +264,37 @@ class _Builder:
             raise InputError(where, "the row has no judgements, so their agreement is unknown", "use --min-agreement 0")
         return "" if targets.agreement >= options.min_agreement - 1e-12 else "low agreement"
 
-    def write(self, name: str, part: Spool, weights: Mapping[str, float], work: Path) -> dict[str, Any]:
-        """Second pass: thin and weight the rows of a split, write them, and return their counts."""
-        kinds: Counter[str] = Counter()
-        steps = Counter(good=0, bad=0, unlabelled=0, thinned=0)
-        problems: set[str] = set()
-        digest = hashlib.sha256()
-        with (work / f"{name}.jsonl").open("wb") as file:
-            for kind, key, content, row in part.rows():
+    def write(self, kept: Spool, weights: Mapping[str, float], work: Path) -> dict[str, dict[str, Any]]:
+        """Second pass: assign the rows to splits, thin and weight them, write them, and return the counts of each split."""
+        with ExitStack() as stack:
+            parts = {name: _Part(stack.enter_context((work / f"{name}.jsonl").open("wb"))) for name in SPLITS}
+            for kind, key, content, row in kept.rows():
+                name = self.splits.of(key)
+                thinned = 0
                 if name == "train":
                     labels = self.thinning.thin(kind, row["labels"], content)
                     if all(label is None for label in labels):
                         self.drop("balance", kind)
                         continue
-                    steps["thinned"] += labels.count(None) - row["labels"].count(None)
+                    thinned = labels.count(None) - row["labels"].count(None)
                     row["labels"] = labels
                 row["weight"] *= weights.get(kind, 1.0)
-                kinds[kind] += 1
-                problems.add(key)
-                for label in row["labels"]:
-                    steps["unlabelled" if label is None else "good" if label >= 0.5 else "bad"] += 1
-                written = encode(row)
-                digest.update(written)
-                file.write(written)
-        counts = {"rows": kinds.total(), "problems": len(problems)} | {kind: kinds[kind] for kind in KINDS}
-        return {**counts, "steps": dict(steps), "sha256": digest.hexdigest()}
+                parts[name].write(kind, key, row, thinned)
+        return {name: part.counts() for name, part in parts.items()}
 
-    def finish(self, parts: Mapping[str, Spool], work: Path, exclude: Sequence[str | Path]) -> dict[str, Any]:
+    def finish(self, kept: Spool, work: Path, exclude: Sequence[str | Path]) -> dict[str, Any]:
         """Write the splits and return the summary."""
         from importlib.metadata import version
 
         options = self.options
+        self.splits.settle()
+        if options.balance != "none":
+            for kind, key, content, row in kept.rows():
+                if self.splits.of(key) == "train":
+                    self.thinning.note(kind, row["labels"], content)
         self.thinning.decide()
         weights = acceptance_weights(self.offered, self.accepted) if options.reweight else {}
-        splits = {name: self.write(name, part, weights, work) for name, part in parts.items()}
+        splits = self.write(kept, weights, work)
         summary: dict[str, Any] = {
             "format": FORMAT,
             "version": version("critic-prm"),
@@ -288,6 +311,7 @@ class _Builder:
             "weights": weights,
             "effective_rows": effective_rows(weights, self.mass, self.squares),
             "splits": splits,
+            "moved_for_classes": len(self.splits.moved),
         }
         _require_trainable(summary)
         return {**summary, "warnings": list(_warnings(summary, options))}
@@ -313,13 +337,14 @@ def build_dataset(
     `out` exists and is not a training set.
     """
     options = options or DatasetOptions()
-    builder = _Builder(options, excluded(exclude, same), Thinning(options.balance, options.seed))
+    splits = Splits(options.split, options.seed)
+    builder = _Builder(options, excluded(exclude, same), splits, Thinning(options.balance, options.seed))
     with new_folder(out, "dataset.json", "training set") as work, ExitStack() as stack:
-        parts = {name: stack.enter_context(spool(work / name)) for name in SPLITS}
+        kept = stack.enter_context(spool(work / "rows"))
         list_excluded = stack.enter_context(list_of(work / EXCLUDED if exclude else None))
         for path in inputs:
-            builder.read(path, parts, list_excluded)
-        summary = builder.finish(parts, work, exclude)
+            builder.read(path, kept, list_excluded)
+        summary = builder.finish(kept, work, exclude)
         (work / "dataset.json").write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2) + b"\n")
     for warning in summary["warnings"]:
         say(warning)
@@ -374,19 +399,32 @@ def _require_trainable(summary: Mapping[str, Any]) -> None:
 
 
 def _warnings(summary: Mapping[str, Any], options: DatasetOptions) -> Iterator[str]:
+    total = Counter({kind: sum(split[kind] for split in summary["splits"].values()) for kind in ("erroneous", "correct")})
     for name, share in zip(SPLITS, options.split, strict=True):
         split = summary["splits"][name]
         wrong, right = split["erroneous"], split["correct"]
-        if share and not split["rows"]:
-            yield f"{name} is empty: {share:.0%} of the problems came to none; give it a larger share or add problems"
-        elif share and not (wrong and right):
-            yield f"{name} holds {wrong} erroneous and {right} correct solutions; what is chosen or measured on it needs both"
+        if not share or (wrong and right):
+            continue
+        if not split["rows"]:
+            lack = f"{name} is empty: {share:.0%} of the problems came to none"
+        else:
+            lack = f"{name} holds {wrong} erroneous and {right} correct solutions; what is chosen or measured on it needs both"
+        rare = min(total, key=lambda kind: total[kind])
+        yield f"{lack}; label more {rare} solutions ({total[rare]} in all), or {_without(name, options.split)}"
     rates = {kind: entry["rate"] for kind, entry in summary["acceptance"].items() if kind != "partial"}
     if rates and max(rates.values()) - min(rates.values()) > 0.1 and not options.reweight:
         shown = " and ".join(f"{rate:.0%} of the {kind}" for kind, rate in rates.items())
         yield f"agreement kept {shown} solutions; --reweight gives the classes their shares back"
     if repeated := sum(summary["dropped"].get("duplicate", {}).values()):
         yield f"{repeated} rows repeat a trajectory that came earlier; the first one counts"
+
+
+def _without(name: str, shares: Sequence[float]) -> str:
+    """The flag that gives up a held-out split, and what `distill` then does."""
+    train, dev, test = shares
+    if name == "test":
+        return f"give up the test split with --split {train:g},{dev + test:g},0"
+    return "leave it: critic-prm distill cross-validates by problem if dev lacks a class (--folds)"
 
 
 def _labelled(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, Trajectory, Targets | str]]:

@@ -176,6 +176,8 @@ def print_dataset(summary: Mapping[str, Any], out: Path, console: Console) -> No
     for reason, kinds in summary["dropped"].items():
         detail = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if kind != "unknown")
         say(f"left out: {sum(kinds.values())} {reason}" + (f" ({detail})" if detail else ""))
+    if moved := summary["moved_for_classes"]:
+        say(f"moved {moved} problem{'s' if moved > 1 else ''} so that every split has erroneous and correct solutions")
     if summary["excluded"]:
         say(contamination_line(summary["excluded"]))
     for warning in summary["warnings"]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from critic_prm.data.hashing import check_shares, problem_key, split_of, unit
+from critic_prm.datasets.splits import Splits
 from critic_prm.errors import UsageError
 
 
@@ -75,3 +77,44 @@ def test_real_sources_share_problems_that_plain_text_misses(shared_data: Path) -
     for p in benchmark:
         groups[problem_key(p)].add(p)
     assert max(map(len, groups.values())) <= 3
+
+
+def placed(problems: dict[str, tuple[str, ...]], shares: tuple[float, float, float], seed: int) -> tuple[Splits, Counter[Any]]:
+    """The splits of problems with solutions of these classes, and how many problems of each class a split holds."""
+    splits = Splits(shares, seed)
+    for key, kinds in problems.items():
+        for kind in kinds:
+            splits.note(key, kind)
+    splits.settle()
+    return splits, Counter((splits.of(key), kind) for key, kinds in problems.items() for kind in set(kinds))
+
+
+@pytest.mark.parametrize("shares", [(0.9, 0.05, 0.05), (0.6, 0.2, 0.2), (0.8, 0.2, 0.0)])
+def test_every_split_of_a_small_set_holds_both_classes(shares: tuple[float, float, float]) -> None:
+    for seed in range(30):
+        problems = {problem_key(f"problem {n}"): ("erroneous",) if n < 4 else ("correct",) for n in range(25)}
+        problems[problem_key("both")] = ("correct", "erroneous", "correct")
+        splits, counts = placed(problems, shares, seed)
+        for split, share in zip(("train", "dev", "test"), shares, strict=True):
+            assert bool(counts[split, "erroneous"] and counts[split, "correct"]) == bool(share), (seed, split, counts)
+        again, _ = placed(dict(reversed(problems.items())), shares, seed)
+        assert again.moved == splits.moved  # the order of the rows changes nothing
+
+
+def test_what_cannot_be_in_every_split_goes_to_train_first_then_to_dev() -> None:
+    for seed in range(30):
+        rare = {problem_key(f"rare {n}"): ("erroneous",) for n in range(2)}
+        problems = rare | {problem_key(f"problem {n}"): ("correct",) for n in range(20)}
+        _, counts = placed(problems, (0.8, 0.1, 0.1), seed)
+        assert (counts["train", "erroneous"], counts["dev", "erroneous"], counts["test", "erroneous"]) == (1, 1, 0)
+        assert all(counts[split, "correct"] for split in ("train", "dev", "test"))
+
+
+def test_large_sets_are_split_by_their_hash_alone() -> None:
+    for seed in range(5):
+        problems = {problem_key(f"problem {n}"): (("erroneous", "correct")[n % 2],) for n in range(600)}
+        splits, _ = placed(problems, (0.9, 0.05, 0.05), seed)
+        assert not splits.moved
+        assert all(splits.of(key) == split_of(key, (0.9, 0.05, 0.05), seed) for key in problems)
+    one_class, _ = placed({problem_key(f"problem {n}"): ("correct",) for n in range(30)}, (0.9, 0.05, 0.05), 0)
+    assert not one_class.moved
