@@ -22,6 +22,11 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         "---",
         f"# {name}",
         "",
+        *(
+            [f"**Do not use this verifier.** It is {info['useless'].removesuffix('; do not use')}.", ""]
+            if info.get("useless")
+            else []
+        ),
         f"A process reward model distilled with critic-prm: the `{info['student']}` student, base {info['base']}. It gives",
         "P(the step is correct) for every step of a solution.",
         "",
@@ -46,7 +51,14 @@ def model_card(name: str, info: Mapping[str, Any], metrics: Mapping[str, Mapping
         *(_metric_row(split, m) for split, m in metrics.items()),
         "",
         "In brackets: 95% intervals, problems resampled with all their solutions.",
-        "Dev chose the calibration, so its row is optimistic; the test row is not.",
+        *(
+            [
+                "Cross-validated: each solution was scored by a model that had not seen its problem; calibration and decision",
+                "come from the other folds.",
+            ]
+            if "cross-validated" in metrics
+            else ["Dev chose the calibration, so its row is optimistic; the test row is not."]
+        ),
         *_unseen(info["unseen"]),
         "",
         "## Reading the scores",

@@ -59,11 +59,10 @@ class TrainingSet:
     fingerprint: str = ""
 
 
-def read_training_set(folder: str | Path) -> TrainingSet:
+def read_training_set(folder: str | Path, *, check: bool = True) -> TrainingSet:
     """Read `train.jsonl`, `dev.jsonl` and, if present, `test.jsonl` from `folder`.
 
-    Raises InputError if `folder` is not a training set, if a row is malformed, and if the train or dev split has step labels of
-    only one class and outcomes of only one kind: such a split can neither be learned from nor calibrated on.
+    Raises InputError if `folder` is not a training set, if a row is malformed, and with `check` as `require_classes` does.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -79,9 +78,38 @@ def read_training_set(folder: str | Path) -> TrainingSet:
             raise InputError(str(path), "there is no such file", "a training set has train.jsonl and dev.jsonl")
         digest.update(path.read_bytes())
         splits[split] = tuple(_read(path))
-    for split in ("train", "dev"):
-        _require_two_classes(splits[split], root / f"{split}.jsonl")
-    return TrainingSet(root.name, splits["train"], splits["dev"], splits["test"], digest.hexdigest())
+    data = TrainingSet(root.name, splits["train"], splits["dev"], splits["test"], digest.hexdigest())
+    if check:
+        require_classes(data, root)
+    return data
+
+
+def require_classes(data: TrainingSet, where: str | Path = "") -> None:
+    """Raise InputError if train or dev has step labels of only one class and outcomes of only one kind: such a split can
+    neither be learned from nor calibrated on. `where` is the folder, for the message; by default its name."""
+    for split, rows in (("train", data.train), ("dev", data.dev)):
+        if not has_both_classes(rows) and not {row.outcome for row in rows if row.weight > 0} >= {0.0, 1.0}:
+            right, wrong = _classes(rows)
+            rarer = "an incorrect step" if wrong < right else "only correct steps"
+            raise InputError(
+                str(Path(where or data.folder) / f"{split}.jsonl"),
+                f"{right} steps are labelled correct and {wrong} incorrect in {len(rows)} rows, and a verifier needs both",
+                f"label more solutions with {rarer}; or {REMEDIES[split]}",
+            )
+
+
+REMEDIES = {
+    "train": "give train more: critic-prm dataset build LABELS -o DIR --split 0.8,0.1,0.1",
+    "dev": "use no dev split: critic-prm distill --folds 5; or make it larger: critic-prm dataset build LABELS -o DIR"
+    " --split 0.6,0.2,0.2",
+}
+"""What to do about a split that lacks a class."""
+
+
+def has_both_classes(rows: Sequence[Row]) -> bool:
+    """Whether some steps are labelled correct and some incorrect."""
+    right, wrong = _classes(rows)
+    return bool(right and wrong)
 
 
 def labelled(rows: Sequence[Row]) -> Iterator[tuple[int, int, float, float]]:
@@ -182,17 +210,7 @@ def require_step_labels(rows: Sequence[Row], where: str, who: str) -> None:
         raise InputError(
             where,
             f"{right} steps are labelled correct and {wrong} incorrect in {len(rows)} rows, and {who} needs both",
-            "add trajectories or split the problems again, or use --loss freeprm or implicit, which need outcomes only",
-        )
-
-
-def _require_two_classes(rows: Sequence[Row], path: Path) -> None:
-    right, wrong = _classes(rows)
-    if not (right and wrong) and not {row.outcome for row in rows if row.weight > 0} >= {0.0, 1.0}:
-        raise InputError(
-            str(path),
-            f"{right} steps are labelled correct and {wrong} incorrect in {len(rows)} rows",
-            "a verifier needs both; add trajectories or split the problems again",
+            f"label more solutions of the other kind, or {REMEDIES['train']}; --loss freeprm and implicit need outcomes only",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,20 +13,32 @@ from distill.data import Row, labelled
 from distill.decision import Decision
 
 
-def measure(scores: Sequence[Any], rows: Sequence[Row], decision: Decision) -> dict[str, Any]:
+def measure(
+    scores: Sequence[Any],
+    rows: Sequence[Row],
+    decision: Decision,
+    *,
+    decisions: Sequence[Decision] | None = None,
+    raw: Sequence[Any] | None = None,
+) -> dict[str, Any]:
     """Compute step AUROC (hard labels), Brier score, ECE (10 bins) and the official first-error F1 of `decision`.
 
     AUROC, Brier and F1 come with 95% intervals, bootstrapped over problems. A metric that is undefined on these rows (one class
-    only) is None.
+    only) is None. In cross-validation, `decisions` has the decision for each row, and the AUROC is that of the `raw` scores,
+    because calibrations of different folds would change their order.
     """
     steps = scored_steps(scores, rows)
     p = np.array([scores[r][s] for r, s, _, _ in steps])
     y, w = np.array([f[2] for f in steps]), np.array([f[3] for f in steps])
     hard = y >= 0.5
-    step_auroc = auroc(hard, p)
+    ranked = p if raw is None else np.array([raw[r][s] for r, s, _, _ in steps])
+    step_auroc = auroc(hard, ranked)
+    decided = [decision] * len(rows) if decisions is None else decisions
     seen, firsts = known_firsts(scores, rows)
     with_gold = [
-        (row.problem, g, decision.first_error(s)) for row, s, g in zip(rows, seen, firsts, strict=True) if g is not None
+        (row.problem, g, own.first_error(s))
+        for row, s, g, own in zip(rows, seen, firsts, decided, strict=True)
+        if g is not None
     ]
     gold, predicted = [g for _, g, _ in with_gold], [first for _, _, first in with_gold]
     first_errors = first_error_f1(gold, predicted)
@@ -43,7 +55,7 @@ def measure(scores: Sequence[Any], rows: Sequence[Row], decision: Decision) -> d
         "threshold": decision.threshold,
         "rule": decision.rule,
         "intervals": {
-            "auroc": None if step_auroc is None else auroc_interval(owners, hard, p),
+            "auroc": None if step_auroc is None else auroc_interval(owners, hard, ranked),
             "brier": brier_interval(owners, p, y, w) if len(p) else None,
             "f1": f1_interval([problem for problem, _, _ in with_gold], gold, predicted),
         },
@@ -66,6 +78,29 @@ def known_firsts(scores: Sequence[Any], rows: Sequence[Row]) -> tuple[list[list[
 def scored_steps(scores: Sequence[Any], rows: Sequence[Row]) -> list[tuple[int, int, float, float]]:
     """Return the labelled steps that have a score; steps beyond a student's context have none (nan)."""
     return [step for step in labelled(rows) if not np.isnan(scores[step[0]][step[1]])]
+
+
+def useless(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """Say that a verifier is no better than chance, if the interval of its step AUROC on held-out data includes 0.5; else "".
+
+    The split with the most steps counts. An AUROC that is undefined, or has no interval, cannot show anything: of a
+    cross-validated verifier, nothing else is known, so that is said, too.
+    """
+    split = "cross-validated" if "cross-validated" in metrics else max(metrics, key=lambda name: metrics[name]["steps"])
+    found = metrics[split]
+    bounds, value = found["intervals"]["auroc"], found["auroc"]
+    on = (
+        f"{split}, {found['solutions']} solutions"
+        if split == "cross-validated"
+        else f"{found['solutions']} solutions of {split}"
+    )
+    if bounds is None:
+        if split != "cross-validated":
+            return ""
+        return f"too few solutions to tell it from chance ({on}); do not use"
+    if bounds[0] > 0.5:
+        return ""
+    return f"no better than chance: AUROC {value:.2f} [{bounds[0]:.2f}, {bounds[1]:.2f}] ({on}); do not use"
 
 
 REPLICATES = 1000

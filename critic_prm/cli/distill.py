@@ -42,6 +42,22 @@ def distill(
             " on dev. Default: 5 for linear and hybrid; 0 for students that would train N times as long.",
         ),
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Cross-validate by problem in N folds, with dev and a small test split added to train; 0: calibrate on dev."
+            " Default: 5 if dev has fewer than 10 erroneous or correct solutions and the set at most 200, else 0.",
+        ),
+    ] = None,
+    learning_curve: Annotated[
+        bool | None,
+        typer.Option(
+            "--learning-curve/--no-learning-curve",
+            help="Train on parts of the data to see what more labels would bring. Default: if cross-validated.",
+        ),
+    ] = None,
     *,
     settings: TrainingSettings,
 ) -> None:
@@ -72,7 +88,16 @@ def distill(
         train_judge(data, out, student, settings, judge_dev, seed, say)
         return
     chosen_student = choose_student(student, settings, option or ())
-    result = run(data, out, student=chosen_student, seed=seed, leave_out=leave_out, say=say)
+    result = run(
+        data,
+        out,
+        student=chosen_student,
+        seed=seed,
+        leave_out=leave_out,
+        folds=folds,
+        learning_curve=learning_curve,
+        say=say,
+    )
     columns = {"solutions": "rows", "steps": "steps", "auroc": "AUROC", "brier": "Brier", "ece": "ECE", "f1": "F1"}
     columns |= {"erroneous": "err.", "correct": "corr."}
     chosen = result.info["decision"]
@@ -88,15 +113,26 @@ def distill(
     console.print("F1: of err. (first error found exactly) and corr. (no step rejected)", highlight=False, style="dim")
     for line in expected_lines(result.info["unseen"]["expected"]):
         console.print(line, highlight=False, markup=False)
+    for line in curve_lines(result.info["learning_curve"]):
+        console.print(line, highlight=False, markup=False)
     known = f"{chosen['solutions']} solutions of {chosen['data']} with a known first error"
     if chosen["f1"] is None:
         typer.echo(f"warning: the {known} are all erroneous or all correct, so the threshold is 0.5 by default", err=True)
     elif chosen["solutions"] < FEW:
-        typer.echo(
-            f"warning: the threshold rests on only {known}; add solutions, or make dev larger, for example with"
-            " critic-prm dataset build --split 0.8,0.1,0.1",
-            err=True,
-        )
+        fix = "label more solutions"
+        if "cross-validated" not in result.metrics:
+            fix = "add solutions, or make dev larger, for example with critic-prm dataset build --split 0.8,0.1,0.1"
+        typer.echo(f"warning: the threshold rests on only {known}; {fix}", err=True)
+    if verdict := result.info["useless"]:
+        typer.echo(f"{out}: {verdict}", err=True)
+        raise typer.Exit(3)
+
+
+def curve_lines(curve: Mapping[str, Any] | None) -> list[str]:
+    """The learning curve as text, and how many more labels would help, if that can be told; nothing without a curve."""
+    from distill.curve import Curve
+
+    return Curve(**curve).lines() if curve else []
 
 
 def expected_lines(expected: Mapping[str, Mapping[str, Any]]) -> list[str]:

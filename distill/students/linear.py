@@ -7,7 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,8 @@ class LinearSettings:
     """Maximum depth of a tree."""
     learning_rate: float = 0.06
     min_leaf: int = 40
-    """Minimum samples per leaf."""
+    """Minimum samples per leaf; with less than ten times as many labelled steps, a tenth of those, but at least 5: a tree that
+    cannot split learns nothing."""
     l2: float = 5.0
     """L2 regularization of the leaf values."""
     columns: float = 0.3
@@ -210,6 +211,7 @@ def train(
     rows = [row for row in data.train if row.weight > 0]
     items: list[Item] = [(row.problem, row.steps) for row in rows]
     place, y, w, owner = _targets(rows)
+    settings = replace(settings, min_leaf=min(settings.min_leaf, max(5, len(y) // 10)))
     say(f"features of {len(rows)} solutions, {len(y)} labelled steps")
     steps = features_of(items, settings) if steps is None else steps
     text, dense = steps.text[place], steps.dense[place]

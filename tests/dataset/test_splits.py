@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,9 @@ def test_real_sources_share_problems_that_plain_text_misses(shared_data: Path) -
     assert max(map(len, groups.values())) <= 3
 
 
-def placed(problems: dict[str, tuple[str, ...]], shares: tuple[float, float, float], seed: int) -> tuple[Splits, Counter[Any]]:
+def placed(
+    problems: Mapping[str, tuple[str, ...]], shares: tuple[float, float, float], seed: int
+) -> tuple[Splits, Counter[Any]]:
     """The splits of problems with solutions of these classes, and how many problems of each class a split holds."""
     splits = Splits(shares, seed)
     for key, kinds in problems.items():
@@ -92,12 +95,14 @@ def placed(problems: dict[str, tuple[str, ...]], shares: tuple[float, float, flo
 @pytest.mark.parametrize("shares", [(0.9, 0.05, 0.05), (0.6, 0.2, 0.2), (0.8, 0.2, 0.0)])
 def test_every_split_of_a_small_set_holds_both_classes(shares: tuple[float, float, float]) -> None:
     for seed in range(30):
-        problems = {problem_key(f"problem {n}"): ("erroneous",) if n < 4 else ("correct",) for n in range(25)}
+        problems: dict[str, tuple[str, ...]] = {
+            problem_key(f"problem {n}"): ("erroneous",) if n < 4 else ("correct",) for n in range(25)
+        }
         problems[problem_key("both")] = ("correct", "erroneous", "correct")
         splits, counts = placed(problems, shares, seed)
         for split, share in zip(("train", "dev", "test"), shares, strict=True):
             assert bool(counts[split, "erroneous"] and counts[split, "correct"]) == bool(share), (seed, split, counts)
-        again, _ = placed(dict(reversed(problems.items())), shares, seed)
+        again, _ = placed(dict(reversed(list(problems.items()))), shares, seed)
         assert again.moved == splits.moved  # the order of the rows changes nothing
 
 
