@@ -221,7 +221,7 @@ def _cross_validated(
         others, theirs = by_others(raw, fold, held), by_others(rows.train, fold, held)
         own, _ = calibrate(others, theirs)
         decision = _choose_on([own(scores) for scores in others], theirs).decision
-        for at in np.flatnonzero(fold == held):
+        for at in np.flatnonzero(fold == held).tolist():
             p[at], decisions[at] = own(raw[at]), decision
     metrics: dict[str, Mapping[str, Any]] = {
         "cross-validated": measure(p, rows.train, choice.decision, decisions=decisions, raw=raw)

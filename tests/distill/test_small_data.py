@@ -166,7 +166,7 @@ def test_the_largest_held_out_split_says_whether_it_is_useless() -> None:
     assert "too few solutions" in useless({"cross-validated": metric(3, 0.7, None)})
 
 
-def curve_of(floor: float, scale: float, sizes: list[int], noise: float) -> tuple[list[int], np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def curve_of(floor: float, scale: float, sizes: list[int], noise: float) -> tuple[list[int], np.ndarray, np.ndarray]:
     means = 1 - floor - scale * np.array(sizes, dtype=np.float64) ** -0.5
     return sizes, means, means + noise * np.random.default_rng(0).standard_normal((300, len(sizes)))
 
