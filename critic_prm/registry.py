@@ -40,10 +40,13 @@ class Kind:
 
     package: str
     marker: str
+    presets: str = ""
+    """Module whose `preset(name)` makes an implementation from a table of the package's presets.toml; empty without such a
+    file. A module of the package with the same name goes first."""
 
 
 KINDS: Mapping[str, Kind] = {
-    "provider": Kind("critic_prm.providers", "PROVIDER ="),
+    "provider": Kind("critic_prm.providers", "PROVIDER =", presets="critic_prm.providers.openai"),
     "format": Kind("critic_prm.data.formats", "FORMATS ="),  # formats by name: those that share code share a module
     "reader": Kind("critic_prm.styles.readers", r"def read\("),
     "family": Kind("critic_prm.generate.families", r"def draw\("),
@@ -59,7 +62,7 @@ KINDS: Mapping[str, Kind] = {
 
 def names(kind: str) -> list[str]:
     """The names of all implementations of `kind`, sorted, with hyphens for underscores. Nothing is imported."""
-    return sorted({*_packaged(kind), *_installed(kind)})
+    return sorted({*_packaged(kind), *_presets(kind), *_installed(kind)})
 
 
 @cache
@@ -69,6 +72,8 @@ def load(kind: str, name: str) -> Any:
     if name in _packaged(kind):
         module, defined = _packaged(kind)[name]
         return vars(import_module(module))[defined] if defined else import_module(module)
+    if name in _presets(kind):
+        return import_module(KINDS[kind].presets).preset(name)
     if name in _installed(kind):
         return _installed(kind)[name].load()
     raise UsageError(f"there is no {kind} {name!r}; available: {', '.join(names(kind))}")
@@ -114,6 +119,16 @@ def _packaged(kind: str) -> Mapping[str, tuple[str, str]]:
             defined = match[1] if marker.groups else ""
             found[(defined or path.stem).lower().replace("_", "-")] = (f"{package}.{path.stem}", defined)
     return found
+
+
+@cache
+def _presets(kind: str) -> frozenset[str]:
+    """The names of the tables in the presets.toml of a package."""
+    if not KINDS[kind].presets:
+        return frozenset()
+    spec = find_spec(KINDS[kind].package)
+    paths = [Path(folder) / "presets.toml" for folder in (spec.submodule_search_locations if spec else None) or ()]
+    return frozenset(name for path in paths for name in re.findall(r"^\[([\w-]+)\]", path.read_text("utf-8"), re.MULTILINE))
 
 
 @cache

@@ -480,15 +480,19 @@ def test_every_option_of_a_stage_is_classed() -> None:
         *("against", "backend", "band", "base_url", "bench", "bounds", "check", "consensus", "db", "device", "ends", "engine"),
         *("error_rate", "profile", "reference", "threshold_from"),
         *(
+            "api_key_env",
             "escalate",
             "extra_body",
+            "header",
             "feedback_prompt",
             "image_root",
             "judge_options",
             "name",
             "out",
             "plots",
+            "policy_api_key_env",
             "policy_base_url",
+            "policy_header",
         ),
         *(
             "policy_options",
@@ -575,6 +579,9 @@ def test_the_style_of_a_strangers_chats(world: Path) -> None:
         'critic = "openai/x"\n[judging]\nstyle = "../private.jinja"',
         'critic = "openai/x"\n[judging]\nbase_url = "http://127.0.0.1:1/v1"',
         'critic = "openai/x"\n[judging]\nbase_url = "https://api.anthropic.com"',
+        'critic = "groq/x"\n[judging]\nbase_url = "https://api.openai.com/v1"',
+        'critic = "openai/x"\n[judging]\nheader = ["X-Secret=of-the-file"]',
+        'critic = "openai/x"\n[judging]\napi_key_env = "AWS_SECRET_ACCESS_KEY"',
     ],
 )
 def test_a_strangers_reward(text: str, world: Path, canary: Canary) -> None:

@@ -63,6 +63,6 @@ class JsonOutput:
 
 
 CacheOptions = Annotated[JudgeOptions, Fields(only=("db",))]
-BatchOptions = Annotated[JudgeOptions, Fields(only=("db", "base_url", "trust"))]
+BatchOptions = Annotated[JudgeOptions, Fields(only=("db", "base_url", "header", "api_key_env", "trust"))]
 TrustOptions = Annotated[JudgeOptions, Fields(only=("trust",))]
 ScoringOptions = Annotated[JudgeOptions, Fields(only=("profile", "trust"))]

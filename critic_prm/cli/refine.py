@@ -41,13 +41,14 @@ def refine(
     Example: critic-prm refine in.jsonl --policy openai/MODEL --critic verifier
     """
     from critic_prm.cli.running import Input
-    from critic_prm.critics.open import open_critic
+    from critic_prm.critics.open import check_one_server, open_critic
     from critic_prm.generate.policy.answers import Grader
     from critic_prm.search.refine import RefineStats, refined_row
     from critic_prm.search.refine import refine as refine_one
     from critic_prm.search.stepper import open_stepper
 
     each = split_budget(judging, critic)
+    check_one_server([critic, *([] if stepper.policy_has_own_server else [policy])], each)
     solver, opened, grader = open_stepper(policy, each, stepper), open_critic(critic, each), Grader()
     solutions = Input(source, reading)
 

@@ -61,7 +61,7 @@ def search(
     Example: critic-prm search in.jsonl --policy openai/MODEL --critic verifier
     """
     from critic_prm.cli.running import SkippedRows, clients_of
-    from critic_prm.critics.open import open_critic
+    from critic_prm.critics.open import check_one_server, open_critic
     from critic_prm.data.records.reading import RecordWriter
     from critic_prm.errors import UsageError
     from critic_prm.generate.policy.answers import Grader
@@ -73,6 +73,7 @@ def search(
 
     open_method(settings.method)
     each = split_budget(judging, critic)
+    check_one_server([critic, *([] if stepper.policy_has_own_server else [policy])], each)
     solver, opened = open_stepper(policy, each, stepper), open_critic(critic, each).with_prefix_cache()
     clients, grader = clients_of(opened), Grader()
     pricing = Pricing(solver.policy.client.money.prices, clients[0].money.prices if len(clients) == 1 else None)

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from critic_prm.critics.combined import Composite, Consensus, CriticCosts, parse_ruling
-from critic_prm.critics.open import check_keys, critic_in_file, kind_of, open_critic, share_of
+from critic_prm.critics.open import (
+    ACCESS,
+    check_keys,
+    check_one_server,
+    critic_in_file,
+    judge_options,
+    kind_of,
+    open_critic,
+    share_of,
+)
 from critic_prm.data.aggregate import log_product, spread
 from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.human import BLANK, HUMAN, answer_key, answer_rows
@@ -340,9 +349,10 @@ def _whole(judgement: Judgement, parts: Sequence[Judgement], sample: int, notes:
 def from_table(table: Mapping[str, Any], origin: Origin, options: JudgeOptions) -> Cascade:
     """Build the cascade from the TOML table `[cascade]`.
 
-    Keys: `first` (a critic, or several, which are combined into their mean and spread), `judges`, and the band: `low` and
-    `high`, or `flag` and `accept` with a verifier as the first critic; optional: `profile` (of the verifier), `spread`, `by`,
-    `style`, `escalate`, and `tuned` (a record of the tuning, ignored here). Raises UsageError.
+    Keys: `first` (a critic, or several, which are combined into their mean and spread), `judges` (names, or tables with
+    `critic` and, in trusted files, `base_url`, `header` and `api_key_env`), and the band: `low` and `high`, or `flag` and
+    `accept` with a verifier as the first critic; optional: `profile` (of the verifier), `spread`, `by`, `style`, `escalate`,
+    and `tuned` (a record of the tuning, ignored here). Raises UsageError.
     """
     ranked = bool({"flag", "accept"} & table.keys())
     allowed = {"profile", "by", "style", "escalate", "tuned"} | (set() if ranked else {"spread"})
@@ -356,8 +366,12 @@ def from_table(table: Mapping[str, Any], origin: Origin, options: JudgeOptions) 
     asked = replace(options, profile=None)
     if "style" in table:
         asked = replace(asked, style=origin.name("style", table["style"], style_names()))
-    names = table["judges"] if isinstance(table["judges"], list) else [table["judges"]]
-    each = share_of(asked, len(names))
+    listed = table["judges"] if isinstance(table["judges"], list) else [table["judges"]]
+    judges = [one if isinstance(one, dict) else {"critic": one} for one in listed]
+    for one in judges:
+        check_keys(one, "cascade judges", {"critic"}, ACCESS)
+    check_one_server([str(one["critic"]) for one in judges if not ACCESS & one.keys()], options)
+    each = share_of(asked, len(judges))
     escalate = table.get("escalate")
     first = open_first(table["first"], replace(options, profile=profile), origin)
     band: Band | RankBand
@@ -368,7 +382,13 @@ def from_table(table: Mapping[str, Any], origin: Origin, options: JudgeOptions) 
         band = Band(float(table["low"]), float(table["high"]), table.get("spread"))
     return Cascade(
         first=first,
-        others=tuple((name, open_critic(critic_in_file(name, origin), each)) for name in names),
+        others=tuple(
+            (
+                one["critic"],
+                open_critic(critic_in_file(one["critic"], origin), judge_options(one, one["critic"], origin, each)),
+            )
+            for one in judges
+        ),
         band=band,
         by="step" if by == "step" else "solution",
         escalations=Escalations(origin.output("escalate", escalate)) if escalate else None,

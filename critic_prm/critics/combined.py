@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from critic_prm.critics.open import check_keys, critic_in_file, open_critic, share_of
+from critic_prm.critics.open import ACCESS, check_keys, check_one_server, critic_in_file, judge_options, open_critic, share_of
 from critic_prm.data.critic import Critic, CriticStats
 from critic_prm.data.judgement import Judgement, Label, Verdict, VerdictValue, all_ways, combine, first_error_of
 from critic_prm.data.trajectory import Trajectory
@@ -216,6 +216,7 @@ def connect_all(names: Sequence[str], options: JudgeOptions, ruling: str = "majo
             f"--base-url names one server, but the judges are of {', '.join(sorted(providers))};"
             " name each server in its own variable, such as OPENAI_BASE_URL and ANTHROPIC_BASE_URL"
         )
+    check_one_server(names, options)
     parsed, each = parse_ruling(ruling, names, options.style), share_of(options, len(names))
     return Consensus(tuple((name, open_critic(name, each)) for name in names), parsed)
 
@@ -483,8 +484,8 @@ async def _ask(part: MixturePart, trajectories: Sequence[Trajectory], sample: in
 
 
 def from_table(table: Mapping[str, Any], origin: Origin, options: JudgeOptions) -> Mixture:
-    """Build the mixture from the TOML table `[mixture]`: `part` (an array of tables with `critic` and the fields of
-    `MixturePart`) and, optionally, `how` and `threshold`. Raises UsageError."""
+    """Build the mixture from the TOML table `[mixture]`: `part` (an array of tables with `critic`, the fields of `MixturePart`
+    and, in trusted files, `base_url`, `header` and `api_key_env`) and, optionally, `how` and `threshold`. Raises UsageError."""
     check_keys(table, "mixture", {"part"}, {"how", "threshold"})
     how, threshold = table.get("how", "mean"), float(table.get("threshold", 0.5))
     if how not in COMBINATIONS:
@@ -494,9 +495,11 @@ def from_table(table: Mapping[str, Any], origin: Origin, options: JudgeOptions) 
     each = share_of(options, len(table["part"]))
     own = {part.name for part in fields(MixturePart)} - {"name", "critic"}
     parts = []
+    check_one_server([str(row.get("critic")) for row in table["part"] if not ACCESS & row.keys()], options)
     for row in table["part"]:
-        check_keys(row, "mixture.part", {"critic"}, own | {"name", "style"})
+        check_keys(row, "mixture.part", {"critic"}, own | ACCESS | {"name", "style"})
         asked = replace(each, style=origin.name("style", row["style"], style_names())) if "style" in row else each
+        asked = judge_options(row, row["critic"], origin, asked)
         critic = open_critic(critic_in_file(row["critic"], origin), asked)
         values: dict[str, Any] = {name: row[name] for name in own & row.keys()}
         values |= {name: float(row[name]) for name in ("weight", "floor") if name in row}

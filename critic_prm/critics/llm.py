@@ -33,7 +33,8 @@ LONG = 1 << 16
 
 def connect(name: str, options: JudgeOptions) -> LLMCritic:
     """Open the judge "provider/model". Raises UsageError and ConfigError before any request is sent."""
-    return with_provider(open_provider(name, options.base_url, options.option), options)
+    provider = open_provider(name, options.base_url, options.option, options.header, options.api_key_env)
+    return with_provider(provider, options)
 
 
 def with_provider(provider: Provider, options: JudgeOptions) -> LLMCritic:

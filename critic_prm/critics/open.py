@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +14,8 @@ from critic_prm.data.trust import Origin, exists, read_toml
 from critic_prm.engine.options import JudgeOptions, with_keywords
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import parse_options, settings_of
+from critic_prm.providers.models import provider_of
+from critic_prm.providers.provider import official_addresses
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -64,6 +66,8 @@ def open_critic(name: str, options: JudgeOptions | None = None, **keywords: Unpa
         return critic
     if kind is None:
         what = "is a folder without verifier.json" if Path(name).is_dir() else "is not a critic"
+        if (provider := provider_of(name)) is not None:
+            raise UsageError(f"{name!r} {what}; did you mean {provider}/{name}?")
         raise UsageError(
             f"{name!r} {what}; a critic is {', '.join(registry.names('critic'))}, a verifier's folder, a judge such as"
             " openai/MODEL, rollout:openai/MODEL, or a .toml with a cascade or mixture of them"
@@ -150,6 +154,49 @@ def critic_in_file(name: object, origin: Origin) -> str:
         return origin.provider("a critic", name)
     what = f"{', '.join(registry.names('critic'))}, provider/MODEL, or a verifier or .toml in its own folder"
     raise origin.refusal("a critic", name, what)
+
+
+def check_one_server(names: Sequence[str], options: JudgeOptions) -> None:
+    """Raise UsageError if a header or key variable, which belong to one server, would be used for several providers."""
+    providers = sorted({name.partition("/")[0] for name in names if kind_of(name) == "judge"})
+    if len(providers) > 1 and (options.header or options.api_key_env):
+        flag = "--header" if options.header else "--api-key-env"
+        raise UsageError(
+            f"{flag} would be used for the servers of {', '.join(providers)}; a .toml with a mixture or cascade gives each"
+            " judge its own"
+        )
+
+
+ACCESS = frozenset(("base_url", "header", "api_key_env"))
+"""Settings of a judge that say where its requests go and what they carry."""
+
+
+def check_access(table: Mapping[str, Any], critic: object, origin: Origin) -> None:
+    """Raise InputError if a file sets what decides which of the user's keys is sent where: an address that is not the
+    provider's own, headers, or a key variable. A trusted file may."""
+    if origin.trusted:
+        return
+    provider = str(critic).removeprefix("rollout:").partition("/")[0]
+    if "base_url" in table and table["base_url"] not in official_addresses(provider):
+        raise origin.refusal("base_url", table["base_url"], "the provider's own address")
+    for name in ("api_key_env", "header"):
+        if name in table:
+            raise origin.refusal(name, "[hidden]" if name == "header" else table[name], "no headers and no key variables")
+
+
+def judge_options(table: Mapping[str, Any], critic: object, origin: Origin, options: JudgeOptions) -> JudgeOptions:
+    """The options of a judge in a critic file whose table may have keys of ACCESS. If it has one, they replace all of those of
+    the command line, which are for another server."""
+    if not ACCESS & table.keys():
+        return options
+    check_access(table, critic, origin)
+    header = table.get("header", ())
+    return replace(
+        options,
+        base_url=table.get("base_url"),
+        header=(header,) if isinstance(header, str) else tuple(header),
+        api_key_env=table.get("api_key_env"),
+    )
 
 
 def share_of(options: JudgeOptions, judges: int) -> JudgeOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -55,6 +55,10 @@ class JudgeOptions:
     """Cache file of paid replies; default: CRITIC_PRM_DB, ./critic-prm.db if it exists, else one per user."""
     base_url: str | None = None
     """Base URL of the provider's server, such as http://localhost:8000/v1."""
+    header: Annotated[tuple[str, ...], Option(metavar="NAME=VALUE")] = field(default=(), repr=False)
+    """Add an HTTP header to every request; may be repeated. Values are kept secret and are not part of the cache key."""
+    api_key_env: Annotated[str | None, Option(metavar="VARIABLE")] = None
+    """Environment variable with the API key; default: the provider's own, such as OPENAI_API_KEY."""
     option: Annotated[tuple[str, ...], Option(metavar="KEY=VALUE")] = ()
     """Set an option of the provider or critic; `critic-prm doctor JUDGE` lists those of a provider. May be repeated."""
     offline: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -154,12 +155,13 @@ def _provider(ledger: Ledger, batch: Batch, options: JudgeOptions) -> Provider:
     judge or address that the cache may not name."""
     origin = Origin(ledger.cache.path, options.trust)
     name = origin.provider(f"the judge of batch {batch.id}", f"{batch.provider}/{batch.model}")
-    provider = open_provider(name, options.base_url)
+    opened = partial(open_provider, name, headers=options.header, key_variable=options.api_key_env)
+    provider = opened(options.base_url)
     there = batch.base_url
     if options.base_url is not None or there in (None, without_secrets(provider.base_url)):
         return provider
     if there in official_addresses(batch.provider):
-        return open_provider(name, there)
+        return opened(there)
     raise origin.refusal(
         f"the address of batch {batch.id}",
         there,

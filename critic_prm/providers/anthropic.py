@@ -76,7 +76,16 @@ class AnthropicProvider(HTTPProvider):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return (*filter(None, (self.key, self.token)), *secrets_in(self.base_url))
+        return (*filter(None, (self.key, self.token)), *self.headers.values(), *secrets_in(self.base_url))
+
+    @property
+    def key_variable(self) -> str:
+        return self.own_key_variable or ("ANTHROPIC_AUTH_TOKEN" if self.token else "ANTHROPIC_API_KEY")
+
+    def send_with(self, headers: Mapping[str, str], key_variable: str | None) -> None:
+        self.headers = headers
+        if key_variable is not None:
+            self.own_key_variable, self.key, self.token = key_variable, os.environ.get(key_variable), None
 
     def wire(self, request: Request) -> Wire:
         sampling = request.sampling
@@ -161,8 +170,9 @@ class AnthropicProvider(HTTPProvider):
         return {"custom_id": custom, "params": wire}
 
     def _need_key(self) -> None:
-        if not self.key and not self.token:
-            raise ConfigError("anthropic needs a key: set ANTHROPIC_API_KEY, or give your own server with --base-url")
+        if not self.key and not self.token and not self.headers:
+            other = "" if self.own_key_variable else ", or give your own server with --base-url"
+            raise ConfigError(f"anthropic needs a key: set {self.key_variable}{other}")
 
     def _connect_alone(self) -> AsyncAnthropic:
         import anthropic
@@ -173,7 +183,12 @@ class AnthropicProvider(HTTPProvider):
         import anthropic
 
         return anthropic.AsyncAnthropic(
-            api_key=self.key, auth_token=self.token, base_url=without_version(self.base_url), max_retries=0, http_client=http
+            api_key=self.key or ("none" if self.headers and not self.token else None),
+            auth_token=self.token,
+            base_url=without_version(self.base_url),
+            max_retries=0,
+            http_client=http,
+            default_headers=self.headers,
         )
 
 

@@ -15,10 +15,11 @@ from critic_prm.providers.provider import RateLimits, Wire, prompt_parts
 from critic_prm.terminal import safe_text
 
 CREDIT = "the account has no credit; add some and run the same command again: everything paid for is kept"
-KEY = "the key was refused; set the provider's environment variable to a valid one"
+KEY = "the key was refused; set {key} to a valid one"
 ACCESS = "this key may not use this model or region"
 NAME = "the server has no such model or path; check the name and --base-url"
 DAILY = "this limit lasts for hours; run the same command again when it is over: everything paid for is kept"
+LOAD = "load the model in the server first"
 MODERATED = "the provider's moderation refused this row"
 HTTPS = "the server expects https; write https:// in --base-url"
 
@@ -56,13 +57,16 @@ MONEY = names("""
     insufficient_quota credit_balance_exhausted billing_error
     organization_spend_limit_exceeded project_spend_limit_exceeded organization_usage_limit_exceeded
     contract_spend_limit_reached enforced_spend_limit_reached
+    exceeded_current_quota_error arrearage 1113
 """)
+"""OpenAI's and Anthropic's names, then those of Moonshot, DashScope and Zhipu."""
 
 RULES: tuple[Rule, ...] = (
     # Billing. A spend limit is a 429 at OpenAI, a 400 at Anthropic and a 403 at OpenRouter.
     Rule("quota", CREDIT, names=MONEY),
     Rule("quota", CREDIT, (400,), words="credit balance is too low to access|reached your specified api usage limits"),
     Rule("quota", CREDIT, (402, 403, 429), words="spend limit|key limit exceeded|credit balance is too low"),
+    Rule("quota", CREDIT, (412,), words="suspended"),
     # Limits that last too long for a run to wait.
     Rule("quota", DAILY, (429,), words=r"per[\s_-]?day|\b[rt]pd\b|\bdaily\b"),
     Rule("quota", DAILY, (429,), closed=True),
@@ -70,11 +74,15 @@ RULES: tuple[Rule, ...] = (
     Rule("run", KEY, (400, 401, 403), names=names("invalid_api_key api_key_invalid")),
     Rule("run", KEY, (400,), words="api key not valid|incorrect api key provided"),
     Rule("run", HTTPS, (400,), words="plain http request was sent to https port|sent an http request to an https server"),
-    Rule("run", NAME, names=names("model_not_found")),
+    Rule("run", NAME, names=names("model_not_found deploymentnotfound")),
+    Rule("run", LOAD, (400, 404), words="no models? loaded|failed to load model"),
+    Rule("run", ACCESS, (400,), names=names("organization_restricted")),
     Rule("run", names=names("unknown_parameter unsupported_parameter unsupported_value")),
     # Errors of one row. OpenRouter's 403 for moderation names the flagged input.
     Rule("row", MODERATED, (403,), keys=("reasons", "flagged_input")),
-    Rule("row", names=names("context_length_exceeded content_filter content_policy_violation")),
+    Rule("row", MODERATED, names=names("content_filter content_policy_violation data_inspection_failed")),
+    Rule("row", names=names("context_length_exceeded exceed_context_size_error")),
+    Rule("row", statuses=(403,), words="model context length|max_new_tokens"),  # Together
     # Fallbacks by status alone.
     Rule("run", statuses=range(300, 400)),
     Rule("run", KEY, (401,)),
@@ -82,7 +90,7 @@ RULES: tuple[Rule, ...] = (
     Rule("run", ACCESS, (403,)),
     Rule("run", NAME, (404,)),
     Rule("transient", statuses=(408, 409)),
-    Rule("throttle", statuses=(429, 529)),
+    Rule("throttle", statuses=(429, 498, 529)),  # 498: Groq's flex tier is full
     Rule("row", statuses=range(400, 500)),
     Rule("transient"),  # 5xx, and an error in a body that came with 200
 )
@@ -99,8 +107,9 @@ ECHO = 32
 """If this many consecutive characters of a server's message occur in the prompt, they count as quoted from it."""
 
 
-def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
-    """Convert an HTTP error response to a ProviderError with its failure class and advice."""
+def failed(status: int, headers: Mapping[str, str], body: Any, key: str = "") -> ProviderError:
+    """Convert an HTTP error response to a ProviderError with its failure class and advice. `key` is the environment variable of
+    the API key."""
     if isinstance(body, list) and body:
         body = body[0]  # Gemini wraps its errors in a list
     error = body.get("error") or body if isinstance(body, dict) else {}
@@ -108,7 +117,7 @@ def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
     if status == 200 and (code := _status_in(details.get("code"))) is not None:
         status = code  # a gateway that forwards another server's error
     said = [name for name in _codes(details) if name != str(status)]
-    message = str(details.get("message") or details.get("detail") or "").strip() or (body if isinstance(body, str) else "")
+    message = _message(details.get("message") or details.get("detail")) or (body if isinstance(body, str) else "")
     opens = _opens(headers, details, message) if status == 429 else None
     codes = [name.lower() for name in said]
     words = " ".join([message, *_texts(details.get("details"))])
@@ -120,12 +129,22 @@ def failed(status: int, headers: Mapping[str, str], body: Any) -> ProviderError:
     if rule.advice == DAILY and opens is not None:
         text += f"; it opens again at {datetime.now().astimezone() + timedelta(seconds=opens):%Y-%m-%d %H:%M %Z}"
     return ProviderError(
-        text + (f"; {rule.advice}" if rule.advice else ""),
+        text + (f"; {rule.advice}" if rule.advice else "").replace("{key}", key or "its environment variable"),
         rule.failure,
         status=status,
         retry_after=retry_after(headers),
         detail=f"HTTP {status} {' '.join(said)} {_short(message, 400)}".strip(),
     )
+
+
+def _message(stated: Any) -> str:
+    """The text of an error's message, which may be a list of objects with `msg`, or an object with such a list as `detail`."""
+    if isinstance(stated, dict) and "detail" in stated:
+        stated = stated["detail"]
+    if isinstance(stated, list) and stated and all(isinstance(one, dict) and "msg" in one for one in stated):
+        places = [".".join(map(str, one["loc"])) if isinstance(one.get("loc"), list) else "" for one in stated]
+        return "; ".join(f"{place}: {one['msg']}".removeprefix(": ") for place, one in zip(places, stated, strict=True))
+    return str(stated or "").strip()
 
 
 def without_echoes(error: ProviderError, wire: Wire, secrets: Sequence[str]) -> ProviderError:

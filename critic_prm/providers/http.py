@@ -45,6 +45,12 @@ OWN_HEADERS = (
 """Headers of an SDK that concern its own transport and retries; they are not copied."""
 
 
+def with_headers(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Headers of our own and those that the user gave, which replace ours of the same name."""
+    replaced = {name.lower() for name in given}
+    return {name: value for name, value in own.items() if name.lower() not in replaced} | dict(given)
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """An HTTP response. `content` is decompressed; for an error it may be truncated."""
@@ -177,6 +183,10 @@ async def body_within(
     return body
 
 
+UNREACHABLE = "ClientConnectorError: "
+"""Beginning of the detail of an error for an address at which no server listens."""
+
+
 def no_answer(error: BaseException) -> ProviderError:
     """Convert a failed or broken connection to a ProviderError, whose detail also names the error's type."""
     import aiohttp
@@ -200,6 +210,10 @@ class HTTPProvider(Provider):
     """Base of providers that post every request to one address of a server."""
 
     max_reply_bytes: int = field(default=MAX_REPLY_BYTES, kw_only=True)
+    headers: Mapping[str, str] = field(default_factory=dict, kw_only=True, repr=False)
+    """Further headers of every request. Their values are secret."""
+    own_key_variable: str = field(default="", kw_only=True)
+    """Environment variable of the key, if the user named one."""
     _post: Post | None = field(default=None, init=False, repr=False)
 
     def open_post(self) -> Post:
@@ -208,7 +222,7 @@ class HTTPProvider(Provider):
 
     async def complete(self, wire: Wire) -> RawReply:
         self._post = self._post or self.open_post()
-        return await answer(self._post, wire, self.secrets)
+        return await answer(self._post, wire, self.secrets, self.key_variable)
 
     async def close(self) -> None:
         if self._post is not None:
@@ -216,19 +230,19 @@ class HTTPProvider(Provider):
             self._post = None
 
 
-async def answer(post: Post, wire: Wire, secrets: Sequence[str]) -> RawReply:
+async def answer(post: Post, wire: Wire, secrets: Sequence[str], key: str = "") -> RawReply:
     """Send `wire` and decode the reply. Raises ProviderError if it is not a JSON reply.
 
-    The error's text contains neither secrets nor the prompt.
+    The error's text contains neither secrets nor the prompt. `key` is the environment variable of the API key.
     """
     try:
         answered = await post(orjson.dumps(wire))
     except ProviderError as error:  # it may quote what the server sent
         raise without_echoes(error, wire, secrets) from None
-    return arrival(answered, wire, secrets)
+    return arrival(answered, wire, secrets, key)
 
 
-def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> RawReply:
+def arrival(answered: Answered, wire: Wire, secrets: Sequence[str], key: str = "") -> RawReply:
     """Decode the response to a POST. Raises ProviderError if it is not a JSON reply.
 
     The error's text contains neither secrets nor the prompt.
@@ -238,8 +252,8 @@ def arrival(answered: Answered, wire: Wire, secrets: Sequence[str]) -> RawReply:
         with reading_answer():
             if 200 <= answered.status < 300:
                 content = without_echoed_keys(answered.content, secrets)
-                return RawReply(decoded(content, content_type, answered.headers), allowance(answered.headers))
-            raise failed(answered.status, answered.headers, _error_body(answered.content, content_type))
+                return RawReply(decoded(content, content_type, answered.headers, key), allowance(answered.headers))
+            raise failed(answered.status, answered.headers, _error_body(answered.content, content_type), key)
     except ProviderError as error:
         raise without_echoes(error, wire, secrets) from None
 
@@ -256,7 +270,7 @@ def without_echoed_keys(content: bytes | bytearray, secrets: Sequence[str]) -> b
     return content
 
 
-def decoded(content: bytes | bytearray, content_type: str, headers: Mapping[str, str]) -> dict[str, Any]:
+def decoded(content: bytes | bytearray, content_type: str, headers: Mapping[str, str], key: str = "") -> dict[str, Any]:
     """Decode the JSON object of a 200 response. A proxy's HTML, a truncated body and other content are transient errors.
 
     Raises ProviderError.
@@ -274,7 +288,7 @@ def decoded(content: bytes | bytearray, content_type: str, headers: Mapping[str,
     if not isinstance(body, dict):
         raise ProviderError("the server answered 200 with JSON that is not an object", "transient", status=200)
     if body.get("error") and "choices" not in body and "content" not in body:
-        raise failed(200, headers, body)
+        raise failed(200, headers, body, key)
     return body
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from critic_prm.errors import InputError, UsageError
+from critic_prm.providers.presets import preset_of, presets
 from critic_prm.providers.provider import Sampling, Usage
 
 
@@ -109,8 +110,15 @@ class Abilities:
 
 
 def abilities(provider: str, model: str) -> Abilities:
-    """Return the first row of `provider` whose `match` fits `model`. If there is none, return one that allows everything."""
-    return _row_for(os.environ.get("CRITIC_PRM_MODELS"), provider, model)
+    """Return the first row of `provider` whose `match` fits `model`. If there is none, return one that allows everything.
+
+    A provider that serves another one's models has the rows of that provider, without prices.
+    """
+    own = os.environ.get("CRITIC_PRM_MODELS")
+    row = _row_for(own, provider, model)
+    if row.match == "*" and (maker := preset_of(provider).models):
+        return replace(_row_for(own, maker, model), prices=None)
+    return row
 
 
 @cache
@@ -157,6 +165,17 @@ def did_you_mean(provider: str, model: str) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
+def provider_of(model: str) -> str | None:
+    """Return the provider in the table whose model this name is or seems to be, for a hint; None if there is none."""
+    own = os.environ.get("CRITIC_PRM_MODELS")
+    providers = [name for path in (own, PACKAGED) if path for name in _table(path)]
+    for wanted in (lambda row: "*" not in row.match, lambda row: row.match.strip("*")):
+        for provider in providers:
+            if any(wanted(row) and fits(model, row.match) for row in _rows(own, provider)):
+                return provider
+    return None
+
+
 def _digits(name: str) -> str:
     return "".join(filter(str.isdigit, name))
 
@@ -164,40 +183,38 @@ def _digits(name: str) -> str:
 def check(provider: str, model: str, sampling: Sampling) -> None:
     """Check sampling parameters. Raises UsageError for a value that the provider would reject, or that would be billed without
     being used."""
-    for name, (low, high) in (COMMON | RANGES.get(provider, {})).items():
+    preset = preset_of(provider)
+    stated = {"temperature": (0.0, preset.temperature), "logprobs": (0.0, preset.most_logprobs)}
+    for name, (low, high) in (COMMON | stated | RANGES.get(provider, {})).items():
         value = getattr(sampling, name)
         if value is not None and not low <= value <= high:
             span = f"at least {low:g}" if high == inf else f"{low:g} to {high:g}"
             raise UsageError(f"{name} is {value:g}; {provider}/{model} takes {span}")
-    efforts = abilities(provider, model).efforts
+    efforts = abilities(provider, model).efforts or preset.efforts
     if sampling.effort is not None and efforts and sampling.effort not in efforts:
         raise UsageError(f"effort is {sampling.effort!r}; {provider}/{model} takes {', '.join(efforts)}")
     if any(not text for text in sampling.stop):
         raise UsageError("a stop string is empty; every answer would end before it begins")
-    if provider in ("openai", "vllm") and len(sampling.stop) > MOST_STOPS:
-        raise UsageError(f"there are {len(sampling.stop)} stop strings; {provider} takes {MOST_STOPS} at most")
+    if provider in presets() and len(sampling.stop) > preset.stops:
+        raise UsageError(f"there are {len(sampling.stop)} stop strings; {provider} takes {preset.stops} at most")
     if isinstance(n := sampling.extra.get("n"), int) and n > 1:
         raise UsageError(f"n is {n} in --extra-body: {n} answers would be paid for and one read; use --samples {n}")
     if sampling.extra.get("stream"):
         raise UsageError("stream is on in --extra-body, and replies are read whole; leave it out")
 
 
-MOST_STOPS = 4
+COMMON = {"top_p": (0.0, 1.0), "max_tokens": (1, inf)}
+RANGES: dict[str, dict[str, tuple[float, float]]] = {"vllm": {"logprobs": (-1, inf)}}
+"""The (minimum, maximum) values of all providers and of one, besides those in presets.toml. vLLM's limit for logprobs is a
+server option, and -1 asks for the whole vocabulary. Claude accepts neither temperature nor top_p."""
 
-COMMON = {"temperature": (0.0, inf), "top_p": (0.0, 1.0), "max_tokens": (1, inf)}
-RANGES: dict[str, dict[str, tuple[float, float]]] = {
-    "openai": {"temperature": (0.0, 2.0), "logprobs": (0, 20)},
-    "vllm": {"logprobs": (-1, inf)},
-}
-"""The (minimum, maximum) values that a provider accepts; they override COMMON. vLLM's limit for logprobs is a server option,
-and -1 asks for the whole vocabulary. Claude accepts neither temperature nor top_p."""
+PACKAGED = str(Path(__file__).with_name("models.toml"))
 
 
 @cache
 def _rows(own: str | None, provider: str) -> list[Abilities]:
     """Return all rows of a provider, those of the user's table first."""
-    paths = (own, str(Path(__file__).with_name("models.toml")))
-    return [row for path in paths if path for row in _table(path).get(provider, ())]
+    return [row for path in (own, PACKAGED) if path for row in _table(path).get(provider, ())]
 
 
 @cache

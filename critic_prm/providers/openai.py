@@ -1,26 +1,29 @@
-"""Provider for Chat Completions, at OpenAI or any compatible server (--base-url), and for OpenAI's Batch API."""
+"""Provider for Chat Completions, at OpenAI, the servers of presets.toml or any compatible one; and for OpenAI's Batch API."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-from urllib.parse import urlsplit
 
 import orjson
 
-from critic_prm.errors import ConfigError, UsageError
+from critic_prm.errors import ConfigError, ProviderError, UsageError
 from critic_prm.providers.addresses import basic_credentials, is_near, secrets_in, with_path, without_keys
-from critic_prm.providers.batches import MARGIN, TIMEOUT, Remote, SDKBatches, State, lines
+from critic_prm.providers.batches import MARGIN, TIMEOUT, BatchAPI, Remote, SDKBatches, State, lines
 from critic_prm.providers.failures import failed
-from critic_prm.providers.http import AsTheSDK, Direct, HTTPProvider, Post, unshaped
+from critic_prm.providers.http import UNREACHABLE, AsTheSDK, Direct, HTTPProvider, Post, unshaped, with_headers
 from critic_prm.providers.images import data_url
-from critic_prm.providers.models import MOST_STOPS, Abilities, abilities
+from critic_prm.providers.models import Abilities, abilities
+from critic_prm.providers.presets import Preset, preset_of, presets, with_effort
 from critic_prm.providers.provider import (
+    Capability,
     Message,
+    RawReply,
     Reply,
     Request,
     Sampling,
@@ -29,6 +32,7 @@ from critic_prm.providers.provider import (
     Wire,
     finish_of,
     stated_usage,
+    token_count,
 )
 
 if TYPE_CHECKING:
@@ -47,80 +51,161 @@ class Options:
 
 @dataclass
 class OpenAIProvider(HTTPProvider):
-    """Provider for Chat Completions. `direct` bypasses the SDK and its headers; None: for all servers but OpenAI's own."""
+    """Provider for Chat Completions. `name` is that of a preset, whose address, key and differences from OpenAI's API are in
+    presets.toml. `direct` bypasses the SDK and its headers; None: for all servers but OpenAI's own."""
 
-    official_addresses: ClassVar = tuple(f"https://{region}api.openai.com/v1" for region in ("", "us.", "eu."))
+    called: ClassVar[str] = "openai"
+    """The preset that `connect` opens."""
+    official_addresses: ClassVar = presets()["openai"].official_addresses
 
     model: str
     base_url: str | None
     key: str = field(repr=False)
     name: str = "openai"
     direct: bool | None = None
+    not_running: str = ""
+    """What to say if no server listens at the address, rather than to try again. For a local server at its default address."""
+    _answered: bool = field(default=False, init=False, repr=False)
 
     @classmethod
     def connect(cls, model: str, base_url: str | None, options: Options = Options()) -> OpenAIProvider:
-        """Open a provider with OPENAI_API_KEY and OPENAI_BASE_URL from the environment. With a base URL, no key is needed.
+        """Open a provider with the key and, if none is given, the address from the environment; OpenAI's are OPENAI_API_KEY and
+        OPENAI_BASE_URL. A server that is not the provider's own needs no key.
 
-        Without either, everything works that sends nothing, such as a dry run or reading the cache. The first request raises an
-        error that says what is missing.
+        Without key and address, everything works that sends nothing, such as a dry run or reading the cache. The first request
+        raises an error that says what is missing.
         """
-        base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+        preset = preset_of(cls.called)
+        address = preset.address(base_url)
+        key = os.environ.get(preset.key) if preset.key else None
         direct = None if options.sdk is None else not options.sdk
-        return cls(model, base_url, os.environ.get("OPENAI_API_KEY") or ("none" if base_url else ""), direct=direct)
+        provider = cls(model, address, key or ("" if preset.owns(address) else NO_KEY), name=cls.called, direct=direct)
+        if preset.start and address == preset.base_url:
+            provider.not_running = (
+                f"nothing answers at {address}: start {preset.title} with `{preset.start}`, or name the server's address with"
+                " --base-url"
+            )
+        return provider
+
+    @property
+    def preset(self) -> Preset:
+        """What the server accepts."""
+        return _preset(self.name, self.base_url)
+
+    @property
+    def key_variable(self) -> str:
+        return self.own_key_variable or self.preset.key
+
+    @property
+    def capabilities(self) -> Collection[Capability]:
+        most: tuple[Capability, ...] = ("logprobs",)
+        return most if self.preset.logprobs == "always" else ()
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        return (self.key, *secrets_in(self.base_url))
+        return (self.key, *self.headers.values(), *secrets_in(self.base_url))
+
+    def send_with(self, headers: Mapping[str, str], key_variable: str | None) -> None:
+        self.headers = headers
+        if key_variable is not None:
+            self.own_key_variable, self.key = key_variable, os.environ.get(key_variable, "")
 
     def wire(self, request: Request) -> Wire:
+        preset = self.preset
         able = abilities(self.name, self.model)
         body: Wire = {"model": self.model, "messages": [_message(message) for message in request.messages]}
-        limit = "max_completion_tokens" if is_openai(self.base_url) else able.limit
-        body |= _sampling(request.sampling, able, self.model, limit)
-        if request.schema is not None:
+        body |= _sampling(request.sampling, able, preset, self.model)
+        if request.schema is not None and preset.schema == "json_schema":
             named = {"name": "verdicts", "strict": True, "schema": request.schema}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
+        elif request.schema is not None and preset.schema:
+            body["response_format"] = {"type": preset.schema}
         return body | dict(request.sampling.extra)
 
     @staticmethod
     def read(raw: Mapping[str, Any]) -> Reply:
         return read_chat(raw)
 
-    def batches(self) -> OpenAIBatches:
+    def batches(self) -> BatchAPI:
+        if self.name != "openai":
+            return super().batches()
         self._need_key()
         return OpenAIBatches(self._connect_alone, self.secrets)
 
     def _need_key(self) -> None:
-        if not self.key:
-            raise ConfigError("openai needs a key: set OPENAI_API_KEY, or give your own server with --base-url")
+        """Raise ConfigError without a key or an address."""
+        preset = self.preset
+        if preset.base_url is None and self.base_url is None:
+            where = f"--base-url https://{preset.hosts[0].replace('*', 'RESOURCE')} or in {preset.base_url_env}"
+            raise ConfigError(f"{self.name} needs an address: give it with {where}")
+        if not self.key and not self.headers:
+            other = "" if self.own_key_variable else ", or give your own server with --base-url"
+            raise ConfigError(f"{self.name} needs a key: set {self.key_variable}{other}")
 
     def _connect_alone(self) -> AsyncOpenAI:
         import openai
 
         return self._connect(openai.DefaultAsyncHttpxClient(trust_env=not is_near(self.base_url), timeout=TIMEOUT))
 
+    async def complete(self, wire: Wire) -> RawReply:
+        try:
+            reply = await super().complete(wire)
+        except ProviderError as error:
+            if self.not_running and not self._answered and error.detail.startswith(UNREACHABLE):
+                raise ConfigError(f"{self.name}/{self.model}: {self.not_running}") from None
+            raise
+        self._answered = True
+        return reply
+
     def open_post(self) -> Post:
         self._need_key()
         direct = self.direct if self.direct is not None else not is_openai(self.base_url)
         if direct and self.base_url:
-            allowed = basic_credentials(self.base_url) or f"Bearer {self.key}"
-            return Direct(with_path(self.base_url, "/chat/completions"), {"Authorization": allowed}, self.max_reply_bytes)
+            headers = with_headers(self._authorization(), self.headers)
+            return Direct(with_path(self.base_url, "/chat/completions"), headers, self.max_reply_bytes)
         return AsTheSDK("/chat/completions", self._connect, self.max_reply_bytes)
+
+    def _authorization(self) -> dict[str, str]:
+        """The header with the key: a user and password in the address, the header of the preset, or else a bearer token."""
+        if basic := basic_credentials(self.base_url or ""):
+            return {"Authorization": basic}
+        if not self.key:
+            return {}
+        return {self.preset.key_header: self.key} if self.preset.key_header else {"Authorization": f"Bearer {self.key}"}
 
     def _connect(self, http: httpx2.AsyncClient) -> AsyncOpenAI:
         import openai
 
-        return openai.AsyncOpenAI(api_key=self.key, base_url=self.base_url, max_retries=0, http_client=http)
+        return openai.AsyncOpenAI(
+            api_key=self.key or NO_KEY,
+            base_url=self.base_url,
+            max_retries=0,
+            http_client=http,
+            default_headers=self.headers,
+        )
 
 
 PROVIDER = OpenAIProvider
 
+NO_KEY = "none"
+"""Sent in place of a key to servers that need none."""
+
+
+def preset(name: str) -> SimpleNamespace:
+    """The plug-in for a preset: its PROVIDER is a class of its own, so that addresses and replies are looked up by name."""
+    found = presets()[name]
+    own = {"called": name, "official_addresses": found.official_addresses, "__module__": __name__}
+    return SimpleNamespace(PROVIDER=type(f"{found.name.title()}Provider", (OpenAIProvider,), own))
+
 
 @cache
+def _preset(name: str, base_url: str | None) -> Preset:
+    return preset_of(name).at(base_url)
+
+
 def is_openai(base_url: str | None) -> bool:
     """Whether the address is OpenAI's own (regional hosts included)."""
-    host = urlsplit(base_url).hostname if base_url else "api.openai.com"
-    return host == "api.openai.com" or (host or "").endswith(".api.openai.com")
+    return presets()["openai"].owns(base_url)
 
 
 def read_chat(raw: Mapping[str, Any]) -> Reply:
@@ -155,23 +240,31 @@ def _message(message: Message) -> dict[str, Any]:
     return {"role": message.role, "content": [{"type": "text", "text": message.content}, *pictures]}
 
 
-def _sampling(sampling: Sampling, able: Abilities, model: str, limit: str) -> Wire:
+def _sampling(sampling: Sampling, able: Abilities, preset: Preset, model: str) -> Wire:
     body: Wire = {}
     reasons = (sampling.effort or able.default_effort) not in ("", "none")
-    drawn = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed}
+    drawn = {"temperature": sampling.temperature, "top_p": sampling.top_p, preset.seed: sampling.seed}
     for name, value in drawn.items():
         if value is not None:
-            body[name] = _allowed(name, value, able.sampling, reasons, model)
+            body[_taken(name, "a seed", preset)] = _allowed(name, value, able.sampling, reasons, model)
     if sampling.logprobs is not None:
-        body["logprobs"] = _allowed("logprobs", True, able.logprobs, reasons, model)
-        body["top_logprobs"] = sampling.logprobs
+        _taken("" if preset.logprobs == "never" else "logprobs", "log-probabilities (--logprobs)", preset)
+        wanted = _allowed("logprobs", True, able.logprobs, reasons, model)
+        body |= {"logprobs": wanted, preset.logprobs_field: sampling.logprobs}
     if sampling.max_tokens is not None:
-        body[limit] = sampling.max_tokens
+        body[preset.limit or able.limit] = sampling.max_tokens
     if sampling.stop and able.stop:
-        body["stop"] = list(sampling.stop[:MOST_STOPS])
+        body["stop"] = list(sampling.stop[: preset.stops])
     if sampling.effort is not None:
-        body["reasoning_effort"] = sampling.effort
+        with_effort(body, _taken(preset.effort, "a reasoning effort", preset), sampling.effort)
     return body
+
+
+def _taken(name: str, what: str, preset: Preset) -> str:
+    """The name of a field, or UsageError if the server has none for it."""
+    if not name:
+        raise UsageError(f"{preset.title} does not take {what}; leave it out")
+    return name
 
 
 def _allowed(name: str, value: Any, when: str, reasons: bool, model: str) -> Any:
@@ -199,13 +292,16 @@ def _content(content: Any, raw: Mapping[str, Any]) -> tuple[str, str]:
 def _usage(stated: Any, tier: Any) -> Usage:
     usage = _object(stated)
     prompt, completion = _object(usage.get("prompt_tokens_details")), _object(usage.get("completion_tokens_details"))
+    read, written = token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
     return stated_usage(
-        input=usage.get("prompt_tokens"),
-        output=usage.get("completion_tokens"),
-        cached=prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"),  # the second is DeepSeek's
+        input=read,
+        # xAI and Gemini count reasoning in the total, and bill it, but not as part of the completion.
+        output=max(written, token_count(usage.get("total_tokens")) - read) if read else written,
+        # The second is DeepSeek's, the third Moonshot's.
+        cached=prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens"),
         written=prompt.get("cache_write_tokens"),
         reasoning=completion.get("reasoning_tokens"),
-        tier=tier,
+        tier=tier or usage.get("service_tier"),
     )
 
 
@@ -216,9 +312,20 @@ def _object(value: Any) -> Mapping[str, Any]:
 def _logprobs(stated: Any) -> tuple[TokenLogprob, ...]:
     """Parse the tokens of a reply. Returns none if any of them is malformed, because probabilities need all tokens."""
     try:
+        if (stated or {}).get("content") is None and (stated or {}).get("tokens"):
+            return _listed_logprobs(stated)
         return tuple(_logprob(token) for token in (stated or {}).get("content") or ())
     except (AttributeError, KeyError, TypeError, ValueError):
         return ()
+
+
+def _listed_logprobs(stated: Mapping[str, Any]) -> tuple[TokenLogprob, ...]:
+    """Parse Together's format: lists of tokens, of their log-probabilities, and of objects with the alternatives."""
+    tops = stated.get("top_logprobs") or [{}] * len(stated["tokens"])
+    return tuple(
+        TokenLogprob(str(token), _log(value), tuple((str(other), _log(chance)) for other, chance in top.items()))
+        for token, value, top in zip(stated["tokens"], stated["token_logprobs"], tops, strict=True)
+    )
 
 
 def _logprob(token: Mapping[str, Any]) -> TokenLogprob:

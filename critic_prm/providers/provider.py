@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,6 +15,7 @@ import orjson
 from critic_prm.errors import CriticPrmError, ProviderError, UsageError
 from critic_prm.option import Option, parse_options
 from critic_prm.providers.addresses import check_address
+from critic_prm.providers.presets import provider_called
 from critic_prm.registry import load, names
 
 if TYPE_CHECKING:
@@ -301,6 +303,16 @@ class Provider(Protocol):
         return ()
 
     @property
+    def key_variable(self) -> str:
+        """The environment variable that holds the API key, for messages; empty if there is none."""
+        return ""
+
+    def send_with(self, headers: Mapping[str, str], key_variable: str | None) -> None:
+        """Add these headers to every request and, if given, take the API key from another environment variable. Called before
+        the first request. Raises UsageError for a provider without HTTP requests."""
+        raise UsageError(f"{self.name} sends no HTTP requests; leave out --header and --api-key-env")
+
+    @property
     def gpus(self) -> float:
         """Number of GPUs that one copy of a model in this process uses."""
         return 0
@@ -395,13 +407,20 @@ def read_stored(name: str, raw: Mapping[str, Any]) -> Reply | None:
         return None
 
 
-def open_provider(name: str, base_url: str | None = None, options: Sequence[str] = ()) -> Provider:
+def open_provider(
+    name: str,
+    base_url: str | None = None,
+    options: Sequence[str] = (),
+    headers: Sequence[str] = (),
+    key_variable: str | None = None,
+) -> Provider:
     """Open a provider by name: "openai/gpt-...", "anthropic/claude-...", "scripted/replies.jsonl" or
     "package.module:factory/model".
 
-    `options` are "key=value" texts for the provider's own options. The last form imports and runs code. Use it only for names
-    given on the command line or in Python; a name read from a file must pass `trust.Origin` first. Raises UsageError for a name
-    without a provider and ConfigError when a key is missing.
+    `options` are "key=value" texts for the provider's own options, `headers` "name=value" texts of HTTP headers, and
+    `key_variable` is the environment variable of the API key, if not the provider's own. The last form imports and runs code.
+    Use it only for names given on the command line or in Python; a name read from a file must pass `trust.Origin` first. Raises
+    UsageError for a name without a provider and ConfigError when a key is missing.
     """
     kind, slash, model = name.partition("/")
     if not slash or not kind or not model:
@@ -415,12 +434,40 @@ def open_provider(name: str, base_url: str | None = None, options: Sequence[str]
             plugin = load("provider", kind)
             connect = plugin.PROVIDER.connect
         except UsageError as error:
-            raise UsageError(f"{error}; and {name!r} is not a verifier folder") from None
+            if (meant := provider_called(kind)) is not None:
+                raise UsageError(f"there is no provider {kind!r}; did you mean {meant}/{model}?") from None
+            raise UsageError(f"{error}, or litellm/{name}; and {name!r} is not a verifier folder") from None
     given = parse_options(plugin, options, f"provider {kind}")
     check_address(base_url)
     provider: Provider = connect(model, base_url) if given is None else connect(model, base_url, given)
     check_address(provider.base_url)  # it may come from the environment
+    if headers or key_variable is not None:
+        provider.send_with(parse_headers(headers), key_variable)
     return provider
+
+
+def parse_headers(texts: Sequence[str]) -> dict[str, str]:
+    """Parse "name=value" texts. Raises UsageError, which shows nothing of a text that is not in this form: it may be secret."""
+    headers: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name, value = name.strip(), value.strip()
+        if not equals or not _HEADER.fullmatch(name):
+            raise UsageError("a --header is not of the form NAME=VALUE; write it as in --header X-Team=judges, without a colon")
+        if name.lower() in TRANSPORT_HEADERS:
+            raise UsageError(f"--header {name} belongs to the transport and cannot be set; leave it out")
+        if not value.isprintable() or not value.isascii():
+            raise UsageError(f"the value of --header {name} has characters that HTTP headers do not allow")
+        headers[name] = value
+    return headers
+
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+TRANSPORT_HEADERS = frozenset(
+    ("host", "connection", "content-length", "content-type", "transfer-encoding", "accept-encoding", "te", "upgrade")
+)
+"""Headers that describe the body or the connection."""
 
 
 WORDS: dict[Finish, str] = {

@@ -6,17 +6,19 @@ It uses Chat Completions with vLLM's parameters for structured outputs, continue
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar
 
+from critic_prm.errors import UsageError
 from critic_prm.option import Option
-from critic_prm.providers.openai import OpenAIProvider, read_chat
+from critic_prm.providers.openai import NO_KEY, OpenAIProvider, read_chat
+from critic_prm.providers.presets import preset_of
 from critic_prm.providers.provider import Capability, Provider, RawReply, Request, Wire
 from critic_prm.providers.vllm_in_process import ENGINE, Inside
 
-DEFAULT_URL = "http://localhost:8000/v1"
+PRESET = preset_of("vllm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,28 @@ class VLLMProvider(Provider):
         this machine is used. Both send the same bodies, so they share cached replies if the server uses the same model name.
         Nothing is loaded before the first request that the cache cannot answer.
         """
-        base_url = base_url or os.environ.get("VLLM_BASE_URL")
-        here = base_url is None and find_spec("vllm") is not None
-        chat = OpenAIProvider(model, base_url or DEFAULT_URL, os.environ.get("VLLM_API_KEY") or "none", name="vllm")
+        named = base_url or os.environ.get(PRESET.base_url_env)
+        here = not named and find_spec("vllm") is not None
+        chat = OpenAIProvider(model, named or PRESET.base_url, os.environ.get(PRESET.key) or NO_KEY, name="vllm")
+        if not named:
+            chat.not_running = (
+                f"vLLM is not installed here (pip install 'critic-prm[vllm]'), and no server answers at {chat.base_url}:"
+                f" start one (`{PRESET.start}`), or name its address with --base-url"
+            )
         return cls(model, None if here else chat.base_url, chat, Inside(model, options.engine) if here else None)
 
     @property
     def capabilities(self) -> Collection[Capability]:
         return ("continue", "logprobs") if self.inside is None else ("continue", "logprobs", "in-process")
+
+    @property
+    def key_variable(self) -> str:
+        return self.chat.key_variable
+
+    def send_with(self, headers: Mapping[str, str], key_variable: str | None) -> None:
+        if self.inside is not None:
+            raise UsageError("vllm without --base-url runs in this process; leave out --header and --api-key-env")
+        self.chat.send_with(headers, key_variable)
 
     @property
     def gpus(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from critic_prm.data.aggregate import open_aggregation
@@ -157,6 +157,15 @@ class StepperOptions:
     """Maximum tokens per reply of the policy."""
     policy_base_url: str | None = None
     """Base URL of the policy's server; default: that of the judge."""
+    policy_header: Annotated[tuple[str, ...], Option(metavar="NAME=VALUE")] = field(default=(), repr=False)
+    """Add an HTTP header to every request of the policy; default, without its own address and key: those of the judge."""
+    policy_api_key_env: Annotated[str | None, Option(metavar="VARIABLE")] = None
+    """Environment variable with the policy's API key; default: the provider's own."""
+
+    @property
+    def policy_has_own_server(self) -> bool:
+        """Whether headers and key of the judge do not apply to the policy."""
+        return bool(self.policy_base_url or self.policy_header or self.policy_api_key_env)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -140,4 +140,6 @@ def open_stepper(name: str, judging: JudgeOptions, options: StepperOptions = DEF
         effort=None,
     )
     judging = replace(judging, sampling=sampling, base_url=options.policy_base_url or judging.base_url)
+    if options.policy_has_own_server:
+        judging = replace(judging, header=options.policy_header, api_key_env=options.policy_api_key_env)
     return LLMStepper(open_policy(name, judging, options.prompt), options)

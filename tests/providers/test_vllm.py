@@ -155,7 +155,7 @@ def test_the_road_is_chosen_by_what_is_there(fake: Any, monkeypatch: pytest.Monk
     assert connect(None).base_url == "http://other:8000/v1"
     monkeypatch.delenv("VLLM_BASE_URL")
     monkeypatch.setattr(vllm, "find_spec", lambda name: None)
-    assert (connect(None).base_url, connect(None).inside) == (vllm.DEFAULT_URL, None)
+    assert (connect(None).base_url, connect(None).inside) == (vllm.PRESET.base_url, None)
 
 
 def test_both_roads_share_their_replies(fake: Any) -> None:

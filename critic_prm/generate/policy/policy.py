@@ -118,7 +118,8 @@ class LLMPolicy:
 
 def open_policy(name: str, judging: JudgeOptions, prompt: str = SOLVE) -> LLMPolicy:
     """Open the policy "provider/model" with the request options in `judging`. Raises UsageError and ConfigError."""
-    return with_provider(open_provider(name, judging.base_url, judging.option), judging, prompt)
+    provider = open_provider(name, judging.base_url, judging.option, judging.header, judging.api_key_env)
+    return with_provider(provider, judging, prompt)
 
 
 def with_provider(provider: Provider, judging: JudgeOptions, prompt: str = SOLVE) -> LLMPolicy:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from critic_prm.background import BackgroundLoop
-from critic_prm.critics.open import critic_in_file, open_critic
+from critic_prm.critics.open import check_access, critic_in_file, open_critic
 from critic_prm.data import Critic, Label, Step, Trajectory, content_id, split_steps
 from critic_prm.data.aggregate import aggregate, open_aggregation
 from critic_prm.data.trust import Origin, read_toml
@@ -19,7 +19,7 @@ from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from critic_prm.generate.policy.answers import Grader, final_answer
 from critic_prm.label.run import label
-from critic_prm.providers.provider import Sampling, official_addresses
+from critic_prm.providers.provider import Sampling
 from critic_prm.serve.rewards import credit
 from critic_prm.serve.rewards.guards import Guards
 from critic_prm.styles.prompt import style_names
@@ -234,8 +234,9 @@ def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
         judging["db"] = origin.path("db", judging["db"])
     if "style" in judging:
         judging["style"] = origin.name("style", judging["style"], style_names())
-    if "base_url" in judging:
-        _check_server(origin, table.get("critic"), judging["base_url"])
+    check_access(judging, table.get("critic"), origin)
+    if "header" in judging:
+        judging["header"] = tuple(judging["header"])
     if "sampling" in judging:
         judging["sampling"] = _built(Sampling, judging["sampling"], f"{path} [judging.sampling]")
     guards = _built(Guards, table.pop("guards", {}), f"{path} [guards]")
@@ -246,14 +247,6 @@ def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:
     given["critic"] = critic_in_file(table["critic"], origin)
     reward: Reward = _built(Reward, given, str(path))
     return reward
-
-
-def _check_server(origin: Origin, critic: object, address: object) -> None:
-    """Raise InputError unless the server is the provider's own or the file is trusted, because the user's API key is sent to
-    it."""
-    provider = str(critic).removeprefix("rollout:").partition("/")[0]
-    if not origin.trusted and address not in official_addresses(provider):
-        raise origin.refusal("base_url", address, "the provider's own address")
 
 
 def _built(kind: Any, given: dict[str, Any], where: str) -> Any:
