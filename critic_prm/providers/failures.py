@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
     # Billing. A spend limit is a 429 at OpenAI, a 400 at Anthropic and a 403 at OpenRouter.
     Rule("quota", CREDIT, names=MONEY),
     Rule("quota", CREDIT, (400,), words="credit balance is too low to access|reached your specified api usage limits"),
-    Rule("quota", CREDIT, (402, 403, 429), words="spend limit|key limit exceeded|credit balance is too low"),
+    Rule("quota", CREDIT, (402, 403, 429), words="spend(ing)? limit|key limit exceeded|credit balance is too low|credits yet"),
     Rule("quota", CREDIT, (412,), words="suspended"),
     # Limits that last too long for a run to wait.
     Rule("quota", DAILY, (429,), words=r"per[\s_-]?day|\b[rt]pd\b|\bdaily\b"),
@@ -74,7 +74,7 @@ RULES: tuple[Rule, ...] = (
     Rule("run", KEY, (400, 401, 403), names=names("invalid_api_key api_key_invalid")),
     Rule("run", KEY, (400,), words="api key not valid|incorrect api key provided"),
     Rule("run", HTTPS, (400,), words="plain http request was sent to https port|sent an http request to an https server"),
-    Rule("run", NAME, names=names("model_not_found deploymentnotfound")),
+    Rule("run", NAME, names=names("model_not_found deploymentnotfound invalid_model model_decommissioned")),
     Rule("run", LOAD, (400, 404), words="no models? loaded|failed to load model"),
     Rule("run", ACCESS, (400,), names=names("organization_restricted")),
     Rule("run", names=names("unknown_parameter unsupported_parameter unsupported_value")),

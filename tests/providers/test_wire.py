@@ -227,6 +227,20 @@ async def test_the_address_of_anthropic_may_end_in_v1(
     assert direct.url == posted
 
 
+async def test_anthropic_is_sent_headers_and_the_key_of_another_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_KEY", "sk-of-the-gateway")
+    provider = open_provider("anthropic/claude-haiku-5-5", None, headers=["x-org=acme"], key_variable="GATEWAY_KEY")
+    assert isinstance(provider, AnthropicProvider)
+    direct = await AsTheSDK("/v1/messages", provider._connect)._learn()
+    assert direct.headers["x-org"] == "acme"
+    assert "sk-of-the-gateway" in " ".join(direct.headers.values())
+    assert {"acme", "sk-of-the-gateway"} <= set(provider.secrets)
+    official = open_provider("openai/gpt-4o", None, headers=["x-org=acme"], key_variable="GATEWAY_KEY")
+    assert isinstance(official, OpenAIProvider)
+    direct = await AsTheSDK("/chat/completions", official._connect)._learn()
+    assert (direct.headers["x-org"], direct.headers["authorization"]) == ("acme", "Bearer sk-of-the-gateway")
+
+
 @pytest.mark.parametrize(
     ("stop", "finish"),
     [
