@@ -38,6 +38,8 @@ class JudgeKeywords(SamplingKeywords, total=False):
     image_root: Path | None
     db: str | Path | None
     base_url: str | None
+    header: tuple[str, ...]
+    api_key_env: str | None
     option: tuple[str, ...]
     offline: bool
     max_connections: int

@@ -183,10 +183,6 @@ async def body_within(
     return body
 
 
-UNREACHABLE = "ClientConnectorError: "
-"""Beginning of the detail of an error for an address at which no server listens."""
-
-
 def no_answer(error: BaseException) -> ProviderError:
     """Convert a failed or broken connection to a ProviderError, whose detail also names the error's type."""
     import aiohttp

@@ -16,7 +16,7 @@ from critic_prm.errors import ConfigError, ProviderError, UsageError
 from critic_prm.providers.addresses import basic_credentials, is_near, secrets_in, with_path, without_keys
 from critic_prm.providers.batches import MARGIN, TIMEOUT, BatchAPI, Remote, SDKBatches, State, lines
 from critic_prm.providers.failures import failed
-from critic_prm.providers.http import UNREACHABLE, AsTheSDK, Direct, HTTPProvider, Post, unshaped, with_headers
+from critic_prm.providers.http import AsTheSDK, Direct, HTTPProvider, Post, unshaped, with_headers
 from critic_prm.providers.images import data_url
 from critic_prm.providers.models import Abilities, abilities
 from critic_prm.providers.presets import Preset, preset_of, presets, with_effort
@@ -151,7 +151,7 @@ class OpenAIProvider(HTTPProvider):
         try:
             reply = await super().complete(wire)
         except ProviderError as error:
-            if self.not_running and not self._answered and error.detail.startswith(UNREACHABLE):
+            if self.not_running and not self._answered and error.cause == "refused":
                 raise ConfigError(f"{self.name}/{self.model}: {self.not_running}") from None
             raise
         self._answered = True
