@@ -30,7 +30,7 @@ COMMANDS = (
     "examples",
 )
 GROUPS = {
-    "labels": "Change label files: reread, import.",
+    "labels": "Change label files and merge people's answers: reread, import, merge.",
     "dataset": "Build training sets from labels.",
     "generate": "Generate trajectories with step labels.",
     "analyze": "Find weaknesses of a critic's scores.",

@@ -1,13 +1,18 @@
-"""critic-prm labels: parse the replies of a label file again, and import human answers."""
+"""critic-prm labels: parse the replies of a label file again, import people's answers, and merge them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from critic_prm.cli.fields import Fields
 from critic_prm.engine.options import JudgeOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from critic_prm.annotate.agreement import Agreement
 
 app = typer.Typer()
 
@@ -54,28 +59,107 @@ def reread(
 @app.command("import")
 def import_(
     source: Annotated[str, typer.Argument(metavar="LABELS", help="A label file; - is stdin.")],
-    answers: Annotated[str, typer.Argument(metavar="ANSWERS", help="A filled-in escalate.jsonl of a cascade.")],
+    answers: Annotated[
+        str, typer.Argument(metavar="ANSWERS", help="What `annotate` or `labels merge` wrote, or a filled-in escalate.jsonl.")
+    ],
     out: Out = "-",
+    gold: Annotated[
+        bool, typer.Option("--gold", help="Write the answers as gold labels of the trajectories, and only answered rows.")
+    ] = False,
 ) -> None:
-    """Apply the answers of a person to the rows of a label file that no judge could decide.
+    """Apply people's answers to a label file, or write them as gold labels.
 
-    Reads a label file (LABELS) and the answers (ANSWERS). Writes the label file (-o).
+    Reads a label file (LABELS; with --gold, trajectories in any format) and the answers (ANSWERS). Writes the label file (-o):
+    an answer replaces the label of its row. With --gold, the labels of critics stay, and the answers become `label` and
+    `step_labels`, which `evaluate`, `calibrate` and `report` read.
 
     Example: critic-prm labels import labels.jsonl escalate.jsonl -o final.jsonl
     """
-    from critic_prm.data.human import read_answers, with_answers
+    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.data.human import read_answers, with_answers, with_gold
     from critic_prm.data.label_rows import is_labelled
     from critic_prm.data.records.reading import RecordWriter, read_records
+    from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.errors import InputError
 
     given = read_answers(answers)
     with RecordWriter(out) as sink:
-        for record in read_records(source):
-            if not isinstance(record.data, dict) or not is_labelled(record.data):
-                raise InputError(record.where, "this is not a row of a label file", "label the trajectories first, then import")
-            for row in with_answers([(record.data, record.where)], given):
-                sink.write(row)
+        if gold:
+            for trajectory in read_trajectories(source):
+                if (answer := given.of(trajectory)) is not None:
+                    sink.write(trajectory_to_json(with_gold(trajectory, answer)))
+        else:
+            for record in read_records(source):
+                if not isinstance(record.data, dict) or not is_labelled(record.data):
+                    problem = "this is not a row of a label file"
+                    raise InputError(record.where, problem, "label the trajectories first, or write gold labels with --gold")
+                for row in with_answers([(record.data, record.where)], given):
+                    sink.write(row)
     counts = [f"{len(given.used):,} answered by a person", f"{given.open:,} not answered yet"]
     if missing := len(given.answers) - len(given.used):
         counts.append(f"{missing:,} answered but not in {source}")
     typer.echo(f"{sink.rows:,} rows: {', '.join(counts)}", err=True)
+
+
+@app.command()
+def merge(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="ANSWERS...", help="Files of two or more people, as `annotate` writes them.")
+    ],
+    out: Annotated[
+        str | None, typer.Option("-o", "--out", metavar="FILE", help="Write the merged answers to this file.")
+    ] = None,
+    disagreements: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the solutions on which people disagree, for `annotate`.")
+    ] = None,
+    adjudicated: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Answers that decide the disagreements, as `annotate` writes them.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
+) -> None:
+    """Merge the answers of several people and show how well they agree.
+
+    Reads answers (ANSWERS). Prints the share of equal answers and Cohen's kappa with 95% intervals; writes the merged answers
+    (-o) and the disagreements on request. A solution is merged if all who decided it name the same first error and no two gave
+    a step different verdicts. Open the file of disagreements with `annotate` to decide them, then merge with --adjudicated.
+
+    Example: critic-prm labels merge labels.ada.jsonl labels.bob.jsonl -o merged.jsonl --disagreements open.jsonl
+    """
+    from critic_prm.annotate.agreement import merge as merge_answers
+    from critic_prm.annotate.agreement import pairs_of
+    from critic_prm.data.human import read_annotations
+    from critic_prm.data.records.writing import encode, write_records
+    from critic_prm.errors import UsageError
+
+    if len(sources) < 2:
+        raise UsageError("labels merge needs the files of at least two people")
+    people = [(source, read_annotations(source)) for source in sources]
+    names = [", ".join(dict.fromkeys(row.answer.by for row in rows.values() if row.answer.by)) for _, rows in people]
+    if "" not in names and len({*names}) == len(names):
+        people = [(name, rows) for name, (_, rows) in zip(names, people, strict=True)]
+    merged = merge_answers(people, read_annotations(adjudicated) if adjudicated else None)
+    pairs = pairs_of(people)
+    if as_json:
+        found = {"agreement": {pair: [one.to_json() for one in each] for pair, each in pairs}, "solutions": merged.counts}
+        typer.echo(encode(found), nl=False)
+    else:
+        _print_agreement(pairs, merged.counts)
+    for path, rows in ((out, merged.rows), (disagreements, merged.disagreements)):
+        if path is not None:
+            typer.echo(f"{path}: {write_records(path, rows):,} rows", err=True)
+
+
+def _print_agreement(pairs: Sequence[tuple[str, Sequence[Agreement]]], counts: Mapping[str, int]) -> None:
+    from critic_prm.terminal import interval, percent, plain_table, safe_console
+
+    console = safe_console()
+    for pair, each in pairs:
+        rows = []
+        for one in each:
+            alike, bounds = one.alike_interval, interval(one.kappa_interval.low, one.kappa_interval.high, ".2f")
+            kappa = "-" if one.kappa is None else f"{one.kappa:.2f}{bounds}"
+            rows.append((one.what, f"{one.items:,}", percent(one.alike, alike.low, alike.high), kappa))
+        console.print(f"{pair}, with 95% intervals by problem", highlight=False)
+        console.print(plain_table(("same", "both decided", "% alike", "Cohen's kappa"), rows))
+    states = ("agree", "disagree", "adjudicated", "by one", "undecided")
+    console.print(", ".join(f"{state}: {counts[state]:,}" for state in states if counts[state]), highlight=False)
