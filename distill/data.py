@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from critic_prm.data.formats.mistaken import mistaken
 from critic_prm.errors import InputError
 
 SPLITS = ("train", "dev", "test")
@@ -65,6 +66,8 @@ def read_training_set(folder: str | Path, *, check: bool = True) -> TrainingSet:
     Raises InputError if `folder` is not a training set, if a row is malformed, and with `check` as `require_classes` does.
     """
     root = Path(folder)
+    if not (root / f"{SPLITS[0]}.jsonl").is_file() and (wrong := mistaken(root, "training set")):
+        raise wrong
     if not root.is_dir():
         raise InputError(str(folder), "there is no such folder", "make one with: critic-prm dataset build LABELS -o DIR")
     digest = hashlib.sha256()

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, TypeGuard
 import orjson
 
 from critic_prm import registry
+from critic_prm.data.formats.mistaken import mistaken
 from critic_prm.data.records.writing import check_replaceable, new_folder
 from critic_prm.errors import CriticPrmError, InputError, UsageError
 from distill.calibration import Calibration, calibration_from_json
@@ -161,6 +162,8 @@ def add_profile(folder: Path, name: str, profile: Profile) -> None:
 def read_info(folder: Path) -> dict[str, Any]:
     """Read and check `verifier.json`. Raises InputError."""
     path = folder / "verifier.json"
+    if not path.exists() and (wrong := mistaken(folder, "verifier")):
+        raise wrong
     if not folder.is_dir():
         raise InputError(str(folder), "there is no such folder", "make a verifier with: critic-prm distill DIR -o VERIFIER")
     if not path.exists():

@@ -38,10 +38,12 @@ def calibrate(
     Example: critic-prm calibrate verifier solutions.jsonl
     """
     from critic_prm.cli.running import Input
+    from critic_prm.cli.swapped import check_order
     from critic_prm.terminal import safe_console
     from distill.calibrate import calibrate as run
 
     name = profile or Path(target).name.partition(".")[0] or "stdin"
+    check_order("calibrate", verifier, target)
     rows = Input(target, reading)
     result = run(verifier, rows, name, data=Path(target).name, out=out, settings=settings, loading=loading)
     facts, console = result.facts, safe_console(stderr=True)

@@ -46,6 +46,7 @@ def evaluate(
     """
     from critic_prm.cli.running import run_with_progress
     from critic_prm.cli.scoretable import print_comparison, print_evaluation
+    from critic_prm.cli.swapped import check_order
     from critic_prm.critics.open import open_critic
     from critic_prm.data.records.writing import RecordWriter, encode, write_records
     from critic_prm.errors import UsageError
@@ -57,6 +58,7 @@ def evaluate(
 
     if judging.with_reference:
         raise UsageError("--with-reference cannot be used here: an evaluation hides the reference answer from the critic")
+    check_order("evaluate", critic, *bench)
     parts = [part for spec in bench for part in open_benchmark(spec)]
     other = read_predictions(against) if against else None
     source = open_threshold_source(threshold_from, limit) if threshold_from else None

@@ -54,7 +54,7 @@ def label(
     if not judge:
         note("no --judge: judged by `rules`, which checks written equations and nothing else")
     judging = on_workers(judging, ray)
-    rows = Input(source, reading)
+    rows = Input(source, reading, labelling=True)
     critic, stats = open_judges(judge or ["rules"], judging, consensus, options.samples)
     if dry_run:
         from critic_prm.label.estimate import estimates

@@ -83,7 +83,7 @@ def rank(
     async def run() -> Ranking:
         try:
             if opened is None:
-                labels = list(read_labels(source))
+                labels = list(read_labels(source, "add --critic CRITIC, or score it first: critic-prm score CRITIC FILE"))
                 rows = [(row.trajectory, row.label) for row in labels]
                 for row in labels:
                     card.update(row.critic)

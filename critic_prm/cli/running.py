@@ -23,7 +23,7 @@ from critic_prm.data.records.reading import OnError, RecordWriter, write_whole
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.errors import CriticPrmError, Interrupted, Pending, UsageError
+from critic_prm.errors import CriticPrmError, InputError, Interrupted, Pending, UsageError
 from critic_prm.label.progress import RunStats, describe, watch
 from critic_prm.label.run import ONE_SAMPLE, LabelOptions, Samples, SamplingStats, label_into
 from critic_prm.terminal import note, say
@@ -51,11 +51,14 @@ class SkippedRows:
 
 
 class Input:
-    """The trajectories of a command's INPUT; each iteration reads the file from the start."""
+    """The trajectories of a command's INPUT; each iteration reads the file from the start.
 
-    def __init__(self, source: str, options: InputOptions = ALL_ROWS) -> None:
+    With `labelling`, the rows of a training set are refused.
+    """
+
+    def __init__(self, source: str, options: InputOptions = ALL_ROWS, labelling: bool = False) -> None:
         self.source, self.options, self.skipped = source, options, SkippedRows()
-        self._noted = False
+        self._noted, self._labelling = False, labelling
 
     def __iter__(self) -> Iterator[Trajectory]:
         self.skipped.count = 0
@@ -66,6 +69,10 @@ class Input:
             while report.notes and not self._noted:
                 say(f"{self.source}: {report.notes.pop(0)}")
             self._noted = True
+            if self._labelling and report.source == "trl" and {"votes", "weight"} <= row.extra.keys() | row.meta.keys():
+                problem = "these are rows of a training set, whose steps have a judge's labels already"
+                fix = f"run: critic-prm distill {Path(self.source).parent} -o VERIFIER; to label them again, convert them first"
+                raise InputError(self.source, problem, fix)
             yield row
 
     def estimated_rows(self) -> int | None:

@@ -38,6 +38,7 @@ def score(
     Example: critic-prm score verifier solutions.jsonl -o scored.jsonl
     """
     from critic_prm.cli.running import Input, clients_of, run_watched
+    from critic_prm.cli.swapped import check_order
     from critic_prm.data.critic import Critic
     from critic_prm.engine.options import on_workers
     from critic_prm.errors import UsageError
@@ -45,6 +46,7 @@ def score(
     from critic_prm.label.run import label_into
 
     opened: Critic
+    check_order("score", critic, source)
     judging = on_workers(judging, ray)
     if loading == DEFAULT:
         from critic_prm.critics.open import open_critic

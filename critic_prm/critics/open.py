@@ -65,7 +65,7 @@ def open_critic(name: str, options: JudgeOptions | None = None, **keywords: Unpa
         critic: Critic = plugin.CRITIC() if own is None else plugin.CRITIC(own)
         return critic
     if kind is None:
-        what = "is a folder without verifier.json" if Path(name).is_dir() else "is not a critic"
+        what = _what(name)
         if (provider := provider_of(name)) is not None:
             raise UsageError(f"{name!r} {what}; did you mean {provider}/{name}?")
         raise UsageError(
@@ -75,6 +75,17 @@ def open_critic(name: str, options: JudgeOptions | None = None, **keywords: Unpa
     from critic_prm.critics.llm import connect
 
     return connect(name, options)
+
+
+def _what(name: str) -> str:
+    """What a name is that is not that of a critic."""
+    path = Path(name)
+    if not exists(path):
+        return "is not a critic"
+    from critic_prm.data.formats.mistaken import kind_of as kind_of_file
+
+    kind = kind_of_file(path)
+    return f"is {kind['name']}, not a critic" if kind else f"is a {'folder without verifier.json' if path.is_dir() else 'file'}"
 
 
 def kind_of(name: str) -> Kind | None:
@@ -87,7 +98,7 @@ def kind_of(name: str) -> Kind | None:
         return "rollout"
     if name in registry.names("critic"):
         return "local"
-    return "judge" if "/" in name and not (exists(Path(name)) and Path(name).is_dir()) else None
+    return "judge" if "/" in name and not exists(Path(name)) else None
 
 
 def options_read(name: str) -> frozenset[str]:

@@ -19,6 +19,9 @@ SHADOWED = "before_labelling"
 """Input fields whose names collide with label fields are stored under this key, so that no input data is lost."""
 
 
+UNLABELLED = "label the file first: critic-prm label FILE -o LABELS"
+
+
 @dataclass(frozen=True, slots=True)
 class LabelledTrajectory:
     """One row of a label file. `critic` is the card of the critic: provider, model, style, fingerprint, sampling."""
@@ -121,10 +124,19 @@ def without_labels(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, extra=extra)
 
 
-def read_labels(path: str | Path) -> Iterator[LabelledTrajectory]:
-    """Stream a label file, holding one row at a time. Raises InputError with file and line."""
+def read_labels(path: str | Path, fix: str = UNLABELLED) -> Iterator[LabelledTrajectory]:
+    """Stream a label file, one row at a time. Raises InputError with file and line, and `fix` for a row without labels."""
     for record in read_records(path):
+        if isinstance(record.data, dict) and not is_labelled(record.data):
+            raise _unlabelled(record.data, record.where, fix)
         yield labelled_from_json(record.data, record.where)
+
+
+def _unlabelled(row: Mapping[str, Any], where: str, fix: str) -> InputError:
+    if "problem" in row and "steps" in row:
+        return InputError(where, "this solution has no labels", fix)
+    shown = ", ".join(sorted(row)[:8]) + (", ..." if len(row) > 8 else "")
+    return InputError(where, f"this is not a row of a label file; it has {shown}", fix)
 
 
 def _judgements(rows: Iterable[Any], steps: int, where: str) -> tuple[Judgement, ...]:

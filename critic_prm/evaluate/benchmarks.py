@@ -10,6 +10,7 @@ from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Literal
 
+from critic_prm.data.formats.mistaken import mistaken
 from critic_prm.data.hashing import unit
 from critic_prm.data.records.reading import HUB
 from critic_prm.data.trajectory import Trajectory
@@ -81,7 +82,9 @@ def open_benchmark(spec: str) -> list[Part]:
     if rest.startswith(HUB):
         return _in_order(benchmark, _hub_parts(benchmark, rest))
     if not path.exists():
-        raise InputError(rest or spec, "there is no such file or folder", f"get it from {benchmark.source}")
+        raise _absent(rest, benchmark)
+    if wrong := mistaken(path, "benchmark") if path.is_dir() else None:
+        raise wrong
     if path.is_file():
         return [Part(benchmark, path, benchmark.subset(path) or path.name.partition(".")[0])]
     files = [file for file in sorted(path.iterdir()) if file.is_file() and file.name.endswith(SUFFIXES)]
@@ -90,6 +93,17 @@ def open_benchmark(spec: str) -> list[Part]:
         wanted = f"; its files are called {', '.join(benchmark.sizes)}" if benchmark.sizes else ""
         raise InputError(str(path), f"the folder has no file of {benchmark.name}{wanted}", f"get it from {benchmark.source}")
     return _in_order(benchmark, parts)
+
+
+def _absent(path: str, benchmark: Benchmark) -> InputError:
+    """The error for a path that does not exist, or for the name of a benchmark without one."""
+    if named := benchmarks().get(path.replace("-", "_")) or (benchmark if not path else None):
+        fix = f"write {named.name}:DIR; get them from {named.source}"
+        return InputError(path or named.name, "this is the name of a benchmark without its files", fix)
+    if benchmark.name == "labelled":
+        known = ", ".join(sorted(benchmarks().keys() - {"labelled"}))
+        return InputError(path, "there is no such file or folder", f"check the path, or write NAME:DIR with one of {known}")
+    return InputError(path, "there is no such file or folder", f"get the files from {benchmark.source}")
 
 
 def _hub_parts(benchmark: Benchmark, name: str) -> list[Part]:

@@ -71,7 +71,9 @@ def open_input(path: str | Path) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise InputError(str(path), "there is no such file", "check the path; - reads stdin") from None
     except IsADirectoryError:
-        raise InputError(str(path), "this is a folder", "name one file in it") from None
+        from critic_prm.data.formats.mistaken import mistaken
+
+        raise mistaken(path, "solutions") or InputError(str(path), "this is a folder", "name one file in it") from None
     except OSError as error:
         raise InputError(str(path), f"cannot be opened: {error.strerror or error}") from None
     with stream:
@@ -116,6 +118,8 @@ def refuse(head: bytes, name: str) -> None:
             raise InputError(name, f"this is {what}", fix)
     start = head.removeprefix(b"\xef\xbb\xbf")[:4096].lstrip()
     if start[:14].lower().startswith((b"<!doctype html", b"<html", b"<head")):
+        if b"critic-prm" in start:
+            raise InputError(name, "this is a report of critic-prm, not data", "give the label file that it shows")
         raise InputError(name, "this is an HTML page, not data", "download the raw file; this may be a login or error page")
     if b"\x00" in head[:4096]:
         raise InputError(name, "this is a binary file", "records are JSONL, JSON, CSV, their .gz or .zst, or parquet")
