@@ -14,6 +14,7 @@ from bench.server import Behaviour, Judge, serving
 from critic_prm.cli.doctor_judge import Finding, compare, examine, own_options
 from critic_prm.critics.llm import with_provider
 from critic_prm.engine.options import JudgeOptions
+from critic_prm.engine.place import cache_path
 from critic_prm.errors import InputError
 from critic_prm.providers import vllm
 from critic_prm.providers.anthropic import AnthropicProvider
@@ -179,6 +180,7 @@ def test_the_options_of_the_provider_are_listed(server: Judge, monkeypatch: pyte
     server.behave(Behaviour(latency=0))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
     result = command.invoke("doctor", "openai/local", "--base-url", server.url, "--option", "sdk=false")
+    assert f"cache       a run uses {cache_path()}, a new file" in result.output
     assert "note  option      --option sdk=: Send requests with the headers of OpenAI's SDK" in result.stdout
     assert [finding.said.partition(":")[0] for finding in own_options("vllm/model")] == ["--option engine={}"]
     assert own_options("anthropic/model") == []

@@ -35,7 +35,7 @@ def doctor(
     from critic_prm.cli.doctor_judge import Finding, examine, own_options
     from critic_prm.cli.doctor_vllm import examine_verifier
     from critic_prm.critics.llm import connect
-    from critic_prm.engine.place import announce
+    from critic_prm.engine.place import announce, shown
     from critic_prm.errors import UsageError
 
     served = options.base_url if (Path(judge) / "verifier.json").is_file() else None
@@ -53,7 +53,9 @@ def doctor(
         near = "in-process" in critic.client.provider.capabilities
         patience = options.timeout if near else min(options.timeout, 120.0)
         try:
-            return [*await examine(critic, patience, golden), *own_options(judge)]
+            place = shown(options.cache) + ("" if options.cache.exists() else ", a new file")
+            used = Finding("cache", "ok", f"a run uses {place}")
+            return [*await examine(critic, patience, golden), used, *own_options(judge)]
         finally:
             await critic.close()
 

@@ -31,10 +31,15 @@ def cache_path(given: str | Path | None = None) -> Path:
 
 
 def user_cache() -> Path:
-    """The cache in the user's data folder, such as ~/.local/share/critic-prm/critic-prm.db."""
+    """The cache in the user's data folder, such as ~/.local/share/critic-prm/critic-prm.db; ./critic-prm.db for a user without
+    a home folder, as in some containers."""
     from platformdirs import user_data_path
 
-    return user_data_path("critic-prm", appauthor=False) / NAME
+    try:
+        folder = user_data_path("critic-prm", appauthor=False)
+    except RuntimeError:
+        return Path(NAME)
+    return folder / NAME if folder.is_absolute() else Path(NAME)  # older versions return ~/... unchanged
 
 
 def create_privately(path: Path) -> None:
@@ -54,5 +59,5 @@ def create_privately(path: Path) -> None:
 
 def shown(path: Path) -> str:
     """The path for messages, with ~ for the user's home folder."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if home != Path("/") and path.is_relative_to(home) else str(path)
+    home = Path(os.path.expanduser("~"))
+    return f"~/{path.relative_to(home)}" if home.parent != home and path.is_relative_to(home) else str(path)

@@ -13,7 +13,7 @@ import pytest
 from critic_prm.cli import main
 from critic_prm.engine.cache import Cache
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.engine.place import NAME, cache_path
+from critic_prm.engine.place import NAME, cache_path, shown
 from tests.command import invoke
 
 REPLY = "Step 1: yes.\nThe step is \\boxed{correct}"
@@ -45,6 +45,14 @@ def test_the_first_of_four_places_is_taken(tmp_path: Path, user_data: Path, monk
     assert cache_path() == Path.home() / "elsewhere.db"
     assert cache_path("given.db") == JudgeOptions(db=Path("given.db")).cache == Path("given.db")
     assert JudgeOptions().cache == Path.home() / "elsewhere.db"
+
+
+def test_a_user_without_a_home_folder_has_a_cache_in_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user id without an entry in passwd
+    assert cache_path() == Path(NAME)
+    assert shown(Path("/data/x.db")) == "/data/x.db"
 
 
 def test_the_same_question_is_bought_once_whatever_the_folder(label: Callable[..., str], user_data: Path) -> None:
