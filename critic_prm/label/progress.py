@@ -137,7 +137,7 @@ async def watch(tally: RunStats, client: Client | None) -> None:
     if not sys.stderr.isatty():
         shown = time.monotonic()
         while True:
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(min(TICK, EVERY))
             lines = news(tally)
             if time.monotonic() - shown >= EVERY:
                 shown = time.monotonic()

@@ -54,7 +54,7 @@ async def test_a_call_that_ray_repeats_gets_the_first_result() -> None:
     assert first == again == await actor.do(1, 10) == ("ok", 20)  # the connection broke before the answer arrived
     assert work.seen == [10]
     failed = await actor.do(2, "no")
-    assert failed == await actor.do(2, "no") == ("provider", ("no", "row", 400, None, ""))
+    assert failed == await actor.do(2, "no") == ("provider", ("no", "row", 400, None, "", ""))
     assert work.seen == [10, "no"]
 
 

@@ -145,7 +145,8 @@ class Ledger:
         except OSError:
             self.close()
             raise UsageError(
-                f"another process is processing the batches of {path}; end it or wait for it; it imports all of them"
+                f"another process is processing the batches of {path}; end it, wait for it (it imports all of them), or use"
+                " another cache with --db"
             ) from None
         return self
 
