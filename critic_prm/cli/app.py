@@ -30,7 +30,7 @@ COMMANDS = (
     "examples",
 )
 GROUPS = {
-    "labels": "Change label files and merge people's answers: reread, import, merge.",
+    "labels": "Change label files and merge people's answers: reread, import, merge, export.",
     "dataset": "Build training sets from labels.",
     "generate": "Generate trajectories with step labels.",
     "analyze": "Find weaknesses of a critic's scores.",

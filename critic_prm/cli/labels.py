@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from critic_prm.annotate.solutions import Selection
 from critic_prm.cli.fields import Fields
+from critic_prm.cli.options import InputOptions
 from critic_prm.engine.options import JudgeOptions
 
 if TYPE_CHECKING:
@@ -60,7 +62,11 @@ def reread(
 def import_(
     source: Annotated[str, typer.Argument(metavar="LABELS", help="A label file; - is stdin.")],
     answers: Annotated[
-        str, typer.Argument(metavar="ANSWERS", help="What `annotate` or `labels merge` wrote, or a filled-in escalate.jsonl.")
+        str,
+        typer.Argument(
+            metavar="ANSWERS",
+            help="What `annotate` or `labels merge` wrote, a filled-in escalate.jsonl, or Label Studio's JSON.",
+        ),
     ],
     out: Out = "-",
     gold: Annotated[
@@ -75,14 +81,15 @@ def import_(
 
     Example: critic-prm labels import labels.jsonl escalate.jsonl -o final.jsonl
     """
+    from critic_prm.annotate.people import read_human_answers
     from critic_prm.data.formats.convert import read_trajectories
-    from critic_prm.data.human import read_answers, with_answers, with_gold
+    from critic_prm.data.human import with_answers, with_gold
     from critic_prm.data.label_rows import is_labelled
     from critic_prm.data.records.reading import RecordWriter, read_records
     from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.errors import InputError
 
-    given = read_answers(answers)
+    given = read_human_answers(answers)
     with RecordWriter(out) as sink:
         if gold:
             for trajectory in read_trajectories(source):
@@ -104,7 +111,10 @@ def import_(
 @app.command()
 def merge(
     sources: Annotated[
-        list[str], typer.Argument(metavar="ANSWERS...", help="Files of two or more people, as `annotate` writes them.")
+        list[str],
+        typer.Argument(
+            metavar="ANSWERS...", help="Answers of two or more people: files of `annotate`, or JSON of Label Studio."
+        ),
     ],
     out: Annotated[
         str | None, typer.Option("-o", "--out", metavar="FILE", help="Write the merged answers to this file.")
@@ -127,16 +137,17 @@ def merge(
     """
     from critic_prm.annotate.agreement import merge as merge_answers
     from critic_prm.annotate.agreement import pairs_of
+    from critic_prm.annotate.people import read_people
     from critic_prm.data.human import read_annotations
     from critic_prm.data.records.writing import encode, write_records
     from critic_prm.errors import UsageError
 
-    if len(sources) < 2:
-        raise UsageError("labels merge needs the files of at least two people")
-    people = [(source, read_annotations(source)) for source in sources]
-    names = [", ".join(dict.fromkeys(row.answer.by for row in rows.values() if row.answer.by)) for _, rows in people]
-    if "" not in names and len({*names}) == len(names):
-        people = [(name, rows) for name, (_, rows) in zip(names, people, strict=True)]
+    read = [(name, source, rows) for source in sources for name, rows in read_people(source)]
+    names = [name for name, _, _ in read]
+    unique = "" not in names and len({*names}) == len(names)
+    people = [(name if unique else f"{name} in {source}".removeprefix(" in "), rows) for name, source, rows in read]
+    if len(people) < 2:
+        raise UsageError("labels merge needs the answers of at least two people")
     merged = merge_answers(people, read_annotations(adjudicated) if adjudicated else None)
     pairs = pairs_of(people)
     if as_json:
@@ -147,6 +158,55 @@ def merge(
     for path, rows in ((out, merged.rows), (disagreements, merged.disagreements)):
         if path is not None:
             typer.echo(f"{path}: {write_records(path, rows):,} rows", err=True)
+
+
+@app.command()
+def export(
+    source: Annotated[str, typer.Argument(metavar="FILE", help="A label file, or trajectories in any format; - is stdin.")],
+    to: Annotated[Literal["label-studio", "argilla"], typer.Option(help="Annotation tool.")],
+    out: Annotated[
+        str, typer.Option("-o", "--out", metavar="FILE", help="File to write; Label Studio and Argilla need .json.")
+    ],
+    setup: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Also write the labelling configuration (XML) or the dataset's settings (JSON)."),
+    ] = None,
+    predictions: Annotated[
+        bool, typer.Option("--predictions/--no-predictions", help="Include what judges say, as pre-annotations.")
+    ] = True,
+    *,
+    selection: Selection,
+    reading: Annotated[InputOptions, Fields(without=("limit",))],
+) -> None:
+    """Export solutions to an annotation tool: Label Studio or Argilla.
+
+    Reads solutions (FILE). Writes tasks or records (-o), and on request the configuration of the project (--setup).
+    `labels import` and `labels merge` read Label Studio's JSON export.
+
+    Example: critic-prm labels export labels.jsonl --to label-studio -o tasks.json --setup config.xml
+    """
+    from critic_prm.annotate import argilla, label_studio
+    from critic_prm.annotate.solutions import Solutions
+    from critic_prm.cli.running import Input
+    from critic_prm.data.records.writing import encode, write_records, write_whole
+
+    solutions = Solutions(Input(source, reading), selection)
+    places = range(len(solutions))
+    if to == "label-studio":
+        rows, form = (label_studio.task(solutions[at], predictions) for at in places), label_studio.CONFIG.encode()
+    else:
+        short = [at for at in places if solutions.step_count(at) <= argilla.MOST_STEPS]
+        most = max(map(solutions.step_count, short), default=1)
+        rows, form = (argilla.record(solutions[at], predictions) for at in short), encode(argilla.settings(most))
+        if left := len(places) - len(short):
+            typer.echo(f"left out: {left:,} solutions with more than {argilla.MOST_STEPS} steps", err=True)
+    written = write_records(out, rows)
+    solutions.close()
+    if setup is not None:
+        write_whole(setup, form)
+    typer.echo(
+        f"{out}: {written:,} {'tasks' if to == 'label-studio' else 'records'}" + (f"; {setup}" if setup else ""), err=True
+    )
 
 
 def _print_agreement(pairs: Sequence[tuple[str, Sequence[Agreement]]], counts: Mapping[str, int]) -> None:

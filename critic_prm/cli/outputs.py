@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-OUTPUTS = ("out", "save", "tree", "trees", "removed", "plot", "disagreements")
+OUTPUTS = ("out", "save", "tree", "trees", "removed", "plot", "disagreements", "setup")
 """Command parameters that name an output file, the main one first."""
 
 PLACES = (*OUTPUTS, "kept", "escalate", "plots", "folder")
