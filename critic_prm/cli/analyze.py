@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from critic_prm.cli.fields import Fields
-from critic_prm.cli.options import JsonOutput
+from critic_prm.cli.options import InputOptions, JsonOutput, ReadingOptions
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.settings import BiasSettings, CounterfactualSettings, CreditSettings, DriftSettings, RiskSettings
 from critic_prm.option import Option
@@ -30,7 +30,6 @@ BROKEN = 3
 CriticName = Annotated[str, typer.Argument(metavar="CRITIC", help="A verifier folder, `rules`, or provider/MODEL.")]
 Solutions = Annotated[str, typer.Argument(metavar="INPUT", help="Solutions in any format that `convert` reads; - is stdin.")]
 Labels = Annotated[list[str], typer.Argument(metavar="LABELS...", help="Label files.")]
-Format = Annotated[str, typer.Option("--from", help="Input format.")]
 Limit = Annotated[int, typer.Option(min=1, help="Use at most N solutions, evenly spread over the input.")]
 
 
@@ -47,8 +46,8 @@ def counterfactual(
     critic: CriticName,
     source: Solutions,
     limit: Limit = 200,
-    format: Format = "auto",
     *,
+    reading: ReadingOptions,
     settings: CounterfactualSettings,
     output: Output,
     judging: JudgeOptions,
@@ -61,7 +60,7 @@ def counterfactual(
 
     Example: critic-prm analyze counterfactual verifier solutions.jsonl
     """
-    _run("counterfactual", critic, _read_solutions(source, format, limit), settings, output, judging)
+    _run("counterfactual", critic, _read_solutions(source, reading, limit), settings, output, judging)
 
 
 @app.command()
@@ -69,8 +68,8 @@ def credit(
     critic: CriticName,
     source: Solutions,
     limit: Limit = 20,
-    format: Format = "auto",
     *,
+    reading: ReadingOptions,
     settings: CreditSettings,
     output: Output,
     judging: JudgeOptions,
@@ -82,7 +81,7 @@ def credit(
 
     Example: critic-prm analyze credit verifier solutions.jsonl --limit 50
     """
-    _run("credit", critic, _read_solutions(source, format, limit), settings, output, judging)
+    _run("credit", critic, _read_solutions(source, reading, limit), settings, output, judging)
 
 
 @app.command()
@@ -176,14 +175,14 @@ def _read_labels(*paths: str) -> Iterator[LabelledTrajectory]:
     return (row for path in paths for row in read_labels(path))
 
 
-def _read_solutions(source: str, format: str, limit: int) -> list[Trajectory]:
+def _read_solutions(source: str, reading: InputOptions, limit: int) -> list[Trajectory]:
     """Read the solutions of a file, or at most `limit` of them, evenly spread. Raises InputError if there are none."""
-    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.cli.running import Input
     from critic_prm.data.label_rows import without_labels
     from critic_prm.errors import InputError
     from critic_prm.evaluate.analyze.analysis import spread_out
 
-    solutions = [without_labels(trajectory) for trajectory in read_trajectories(source, format)]
+    solutions = [without_labels(trajectory) for trajectory in Input(source, reading)]
     if not solutions:
         raise InputError(source, "the file has no solutions")
     return spread_out(solutions, limit)

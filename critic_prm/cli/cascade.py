@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from critic_prm import signals
+from critic_prm.cli.options import ReadingOptions
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.errors import UsageError
 from critic_prm.option import Option
@@ -56,8 +57,6 @@ class TuneSettings:
     """File to which the cascade writes cases that no judge could decide."""
     split_seed: int = 0
     """Random seed of the split of DEV."""
-    format: Annotated[str, Option(("--from",))] = "auto"
-    """Input format."""
 
     def __post_init__(self) -> None:
         if (self.judge is None) == (self.judged is None):
@@ -75,6 +74,7 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the table.")] = False,
     *,
     settings: TuneSettings,
+    reading: ReadingOptions,
     judging: JudgeOptions,
 ) -> None:
     """Choose when a cascade asks the judge.
@@ -87,9 +87,9 @@ def tune(
 
     Example: critic-prm cascade tune dev.jsonl --first rules --judge openai/MODEL
     """
+    from critic_prm.cli.running import Input
     from critic_prm.critics.cascade import open_first
     from critic_prm.critics.open import open_critic
-    from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import read_labels
     from critic_prm.data.records.reading import encode
     from critic_prm.evaluate.cascade_ranks import LOSS, Goal, tune_ranks
@@ -109,7 +109,7 @@ def tune(
         provider, model, style = card.get("provider"), card.get("model"), card.get("style", "")
         name = f"{provider}/{model}" if model else str(provider)
     ranked = _ranks(first, judging.profile, by, settings.band)
-    trajectories = list(read_trajectories(source, settings.format))
+    trajectories = list(Input(source, reading))
     gold_free = settings.reference == "judge"
 
     async def run() -> CascadeCases:

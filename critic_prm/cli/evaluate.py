@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.cli.options import FieldNames
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.settings import EvaluationSettings
 from critic_prm.terminal import safe_console, say
@@ -31,6 +32,7 @@ def evaluate(
         typer.Option(metavar="BENCH[#SUBSET]", help="Choose the threshold on this subset, such as processbench:DIR#gsm8k."),
     ] = None,
     *,
+    reading: FieldNames,
     settings: EvaluationSettings,
     judging: JudgeOptions,
 ) -> None:
@@ -62,7 +64,11 @@ def evaluate(
     parts = [part for spec in bench for part in open_benchmark(spec)]
     other = read_predictions(against) if against else None
     source = open_threshold_source(threshold_from, limit) if threshold_from else None
-    opened, benchmark, workers = open_critic(critic, judging), read_benchmarks(parts, limit), judging.max_connections
+    opened, benchmark, workers = (
+        open_critic(critic, judging),
+        read_benchmarks(parts, limit, reading.map),
+        judging.max_connections,
+    )
     with RecordWriter(save) if save else nullcontext() as sink:
         each = sink.write if sink is not None else None
         result = run_with_progress(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from critic_prm.cli.fields import Fields
-from critic_prm.cli.options import JsonOutput
+from critic_prm.cli.options import FieldNames, JsonOutput
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.evaluate.settings import EvaluationSettings
 from critic_prm.terminal import interval, note, percent, plain_table, safe_console
@@ -49,6 +49,7 @@ def judge_eval(
     ] = "majority",
     limit: Annotated[int | None, typer.Option(min=1, help="Evaluate a fixed sample of N solutions per subset.")] = None,
     *,
+    reading: FieldNames,
     output: JsonOutput,
     settings: Annotated[EvaluationSettings, Fields(without=("threshold", "oracle_threshold"))],
     judging: JudgeOptions,
@@ -79,13 +80,13 @@ def judge_eval(
         return open_judges(name.split("+"), replace(judging, style=style or judging.style), consensus, samples)[0]
 
     def run_attack(name: str, style: str) -> Resistance:
-        critic, solutions = opened(name, style), (solution for _, solution in read_benchmarks(parts, limit))
+        critic, solutions = opened(name, style), (solution for _, solution in read_benchmarks(parts, limit, reading.map))
         return run_with_progress(
             critic, lambda tally: attack_judge(critic, solutions, attacks(), settings, workers=workers, tally=tally)
         )
 
     def run_evaluation(name: str, style: str) -> JudgeScore:
-        critic, benchmark, cost = opened(name, style), read_benchmarks(parts, limit), JudgeCost()
+        critic, benchmark, cost = opened(name, style), read_benchmarks(parts, limit, reading.map), JudgeCost()
         evaluation = run_with_progress(
             critic, lambda tally: evaluate(critic, benchmark, settings, workers=workers, tally=tally, each=cost.add)
         )

@@ -41,6 +41,12 @@ class InputOptions:
 
 ALL_ROWS = InputOptions()
 
+ReadingOptions = Annotated[InputOptions, Fields(without=("skip_bad", "limit"))]
+"""How a command reads trajectories that it needs all of."""
+
+FieldNames = Annotated[InputOptions, Fields(only=("map",))]
+"""The names of the fields of trajectories with gold labels."""
+
 
 @dataclass(frozen=True, slots=True)
 class JsonOutput:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from critic_prm.cli.options import ReadingOptions
 from critic_prm.terminal import safe_console
 
 app = typer.Typer()
@@ -55,6 +56,8 @@ def render(
     step: Annotated[int | None, typer.Option(min=0, help="Step to ask about, starting at 0; default: every step.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Render at most N trajectories.")] = 1,
     reference: Annotated[bool, typer.Option("--with-reference", help="Include the reference answer, if there is one.")] = False,
+    *,
+    reading: ReadingOptions,
 ) -> None:
     """Render the exact messages that a judge would receive.
 
@@ -64,10 +67,10 @@ def render(
     """
     from itertools import islice
 
-    from critic_prm.data.formats.convert import read_trajectories
+    from critic_prm.cli.running import Input
     from critic_prm.styles.prompt import expectations, open_style, transcript
 
     asked = open_style(style)
-    for trajectory in islice(read_trajectories(str(input)), limit):
+    for trajectory in islice(Input(str(input), reading), limit):
         for one in [step] if step is not None else [expected.step for expected in expectations(asked, trajectory)]:
             typer.echo(transcript(asked, trajectory, one, reference=reference))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from critic_prm.cli.options import ReadingOptions
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.option import Option
 from critic_prm.search.settings import RankSettings
@@ -35,8 +36,6 @@ class RankOptions:
     """Judgements per candidate."""
     as_json: Annotated[bool, Option(("--json",))] = False
     """Print JSON instead of the tables."""
-    format: Annotated[str, Option(("--from",))] = "auto"
-    """Input format."""
 
 
 def rank(
@@ -48,6 +47,7 @@ def rank(
     ],
     *,
     options: RankOptions,
+    reading: ReadingOptions,
     settings: RankSettings,
     judging: JudgeOptions,
 ) -> None:
@@ -62,10 +62,9 @@ def rank(
     Example: critic-prm rank candidates.jsonl --critic verifier -o ranked.jsonl
     """
     from critic_prm import signals
-    from critic_prm.cli.running import watched
+    from critic_prm.cli.running import Input, watched
     from critic_prm.critics.open import open_critic
     from critic_prm.data.aggregate import AGGREGATIONS
-    from critic_prm.data.formats.convert import read_trajectories
     from critic_prm.data.label_rows import read_labels, without_labels
     from critic_prm.data.records.writing import encode, write_records
     from critic_prm.errors import UsageError
@@ -89,7 +88,7 @@ def rank(
                     card.update(row.critic)
             else:
                 # The gold labels are hidden: a judge that saw them would rank too well.
-                solutions = (("", without_labels(trajectory)) for trajectory in read_trajectories(source, options.format))
+                solutions = (("", without_labels(trajectory)) for trajectory in Input(source, reading))
                 workers = judging.max_connections
                 async with watched(tally, opened.client, opened.close):
                     judged = predict(opened, solutions, samples=options.samples, workers=workers, tally=tally, stats=stats)

@@ -12,6 +12,7 @@ from typing import IO, Annotated, Any, Literal, get_args
 
 import orjson
 
+from critic_prm.data.formats.common import MapOption, Options
 from critic_prm.data.hashing import SPLITS, check_shares, parse_shares, problem_key
 from critic_prm.data.judgement import Judgement, Label
 from critic_prm.data.label_rows import labelled_from_json
@@ -23,7 +24,7 @@ from critic_prm.datasets.decontaminate import BY_DEFAULT, Benchmarks, Decontamin
 from critic_prm.datasets.duplicates import list_of
 from critic_prm.datasets.rows import Spool, fingerprint, spool
 from critic_prm.datasets.splits import Splits
-from critic_prm.errors import InputError
+from critic_prm.errors import InputError, UsageError
 from critic_prm.option import Option, check_fields
 
 Neutral = Literal["good", "bad", "drop"]
@@ -171,10 +172,14 @@ class DatasetOptions:
     """Random seed of the split and of balancing."""
     max_steps: Annotated[int | None, Option(min=1)] = None
     """Leave out solutions with more than N steps."""
+    map: MapOption = ()
+    """With --gold: read fields under other names, such as problem=prompt,label=first_bad; may be repeated."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         check_shares(self.split)
+        if self.map and not self.gold:
+            raise UsageError("--map names fields of trajectories with gold labels; add --gold")
 
 
 @dataclass(slots=True)
@@ -298,7 +303,12 @@ class _Builder:
         summary: dict[str, Any] = {
             "format": FORMAT,
             "version": version("critic-prm"),
-            "options": {**asdict(options), "split": list(options.split), "exclude": [Path(path).name for path in exclude]},
+            "options": {
+                **asdict(options),
+                "split": list(options.split),
+                "map": list(options.map),
+                "exclude": [Path(path).name for path in exclude],
+            },
             "inputs": self.inputs,
             "rows": sum(file["rows"] for file in self.inputs),
             "kept": sum(split["rows"] for split in splits.values()),
@@ -440,5 +450,5 @@ def _labelled(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, 
 def _gold(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, Trajectory, Targets | str]]:
     from critic_prm.data.formats.convert import read_trajectories
 
-    for trajectory in read_trajectories(path):
+    for trajectory in read_trajectories(path, options=Options(map=options.map)):
         yield str(path), trajectory, from_gold(trajectory, neutral=options.neutral, soft=options.soft)

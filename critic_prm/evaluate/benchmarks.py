@@ -18,7 +18,7 @@ from critic_prm.errors import InputError, UsageError
 
 Headline = Literal["f1", "prm_score"]
 
-SUFFIXES = (".jsonl", ".ndjson", ".json", ".gz", ".zst", ".parquet")
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz", ".zst", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,14 @@ class Part:
     path: Path
     subset: str
 
-    def read(self) -> Iterator[tuple[str, Trajectory]]:
-        """Stream (subset, solution with gold labels); step labels after the first error are kept. Raises InputError."""
+    def read(self, map: tuple[str, ...] = ()) -> Iterator[tuple[str, Trajectory]]:
+        """Stream (subset, solution with gold labels); step labels after the first error are kept. Raises InputError.
+
+        `map` names the fields, as in `Options`.
+        """
         from critic_prm.data.formats.convert import Options, read_trajectories
 
-        options = Options(neutral=self.benchmark.neutral, after_error="keep")
+        options = Options(neutral=self.benchmark.neutral, after_error="keep", map=map)
         for trajectory in read_trajectories(self.path, options=options):
             group = trajectory.meta.get(self.benchmark.group or "")
             yield group if isinstance(group, str) and group else self.subset, trajectory
@@ -120,8 +123,10 @@ def _in_order(benchmark: Benchmark, parts: Sequence[Part]) -> list[Part]:
     return sorted(parts, key=lambda part: order.index(part.subset) if part.subset in order else len(order))
 
 
-def read_benchmarks(parts: Sequence[Part], limit: int | None = None) -> Iterator[tuple[str, Trajectory]]:
-    """Stream (subset, solution) of all parts.
+def read_benchmarks(
+    parts: Sequence[Part], limit: int | None = None, map: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Trajectory]]:
+    """Stream (subset, solution) of all parts, whose fields have the names that `map` gives.
 
     `limit` selects a fixed sample of at most that many solutions per subset; files are often sorted, and their first rows may
     all be erroneous. With several benchmarks a subset is called "benchmark/subset". Raises UsageError if two files are the same
@@ -130,7 +135,7 @@ def read_benchmarks(parts: Sequence[Part], limit: int | None = None) -> Iterator
     seen: dict[str, Path] = {}
     for part in parts:
         sampled: dict[str, list[tuple[float, int, Trajectory]]] = {}
-        for place, (subset, trajectory) in enumerate(part.read()):
+        for place, (subset, trajectory) in enumerate(part.read(map)):
             name = subset_name(part, subset, parts)
             if limit is None:
                 yield name, trajectory

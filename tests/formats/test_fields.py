@@ -172,16 +172,39 @@ def test_a_usual_name_of_the_problem_beside_a_list_of_steps_is_read_with_a_note(
     assert result.stderr.count(f'x.jsonl: "{name}" is read as the problem\n') == 1
 
 
-def test_the_option_is_on_every_command_that_reads_trajectories(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["label FILE --judge rules", "score rules FILE", "convert FILE"])
+def test_rows_are_written_with_the_names_of_this_package(tmp_path: Path, command: str) -> None:
     path = tmp_path / "own.jsonl"
     write_records(path, [OWN])
-    names = ("--map", "problem=prompt,steps=reasoning", "--map", "id=uid")
-    for words in (
-        ("label", path, "--judge", "rules"),
-        ("score", "rules", path),
-        ("convert", path),
-    ):
-        result = invoke(*words, *names)
-        assert result.exit_code == 0, result.stderr
-        row = orjson.loads(result.stdout)
-        assert (row["id"], row["problem"], row["steps"]) == ("u1", OWN["prompt"], OWN["reasoning"])
+    words = command.replace("FILE", str(path)).split()
+    result = invoke(*words, "--map", "problem=prompt,steps=reasoning", "--map", "id=uid")
+    assert result.exit_code == 0, result.stderr
+    row = orjson.loads(result.stdout)
+    assert (row["id"], row["problem"], row["steps"]) == ("u1", OWN["prompt"], OWN["reasoning"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rank FILE --critic rules",
+        "cascade tune FILE --first rules --judge rules",
+        "analyze credit rules FILE --limit 2",
+        "prompts render stepwise --input FILE",
+        "evaluate rules FILE",
+        "judge-eval rules FILE",
+        "dataset build FILE --gold -o SET",
+    ],
+)
+def test_every_command_that_reads_trajectories_takes_names(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "own.jsonl"
+    write_records(path, [{**OWN, "uid": f"u{n}", "prompt": f"{n}?", "first_bad": n % 2 - 1} for n in range(8)])
+    words = command.replace("FILE", str(path)).replace("SET", str(tmp_path / "set")).split()
+    result = invoke(*words, "--map", "problem=prompt,steps=reasoning,label=first_bad,id=uid")
+    assert result.exit_code == 0, result.stderr
+    with pytest.raises(InputError, match="--map takes problem from 'promt', which this row lacks; did you mean --map problem="):
+        invoke(*words, "--map", "problem=promt,steps=reasoning")
+
+
+def test_names_without_gold_labels_are_refused_where_nothing_would_use_them(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--map names fields of trajectories with gold labels; add --gold"):
+        invoke("dataset", "build", tmp_path / "x", "-o", tmp_path / "set", "--map", "problem=prompt")

@@ -55,7 +55,10 @@ def names() -> list[str]:
 
 def open_format(name: str) -> Format:
     """The format called `name`. Raises UsageError, listing the names, if there is none."""
-    if format := formats().get(name.replace("_", "-")):
+    plain = name.replace("_", "-")
+    if plain in registry.names("format") and (own := registry.load("format", plain).FORMATS.get(plain)):
+        return own  # type: ignore[no-any-return]  # the other modules are not imported
+    if format := formats().get(plain):
         return format
     raise UsageError(f"there is no format {name!r}; available: {', '.join(names())}")
 
