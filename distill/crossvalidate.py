@@ -18,7 +18,7 @@ from distill.data import Row, TrainingSet, has_both_classes
 from distill.types import Student, Trained, score_rows
 
 FOLDS = 5
-FEWEST = 10
+FEWEST = 5
 """Fewest erroneous and correct solutions of a dev split that can choose a calibration and a threshold."""
 SMALL = 200
 """Sets with at most so many solutions are cross-validated if their dev split is too small."""
@@ -31,7 +31,7 @@ def choose_folds(data: TrainingSet, student: Student) -> int:
     total, cheap = len(data.train) + len(data.dev) + len(data.test), student.leaves_out_cheaply
     if not has_both_classes(data.dev) and (cheap or total <= SMALL):
         return FOLDS
-    return FOLDS if total <= SMALL and _scarce(data.dev, FEWEST if cheap else FEWEST // 2) else 0
+    return FOLDS if total <= SMALL and _scarce(data.dev) else 0
 
 
 def pooled(data: TrainingSet) -> TrainingSet:
@@ -101,9 +101,9 @@ def _without(data: TrainingSet, fold: NDArray[np.int64], stop: int, held: int | 
     return replace(data, train=train, dev=tuple(row for row, own in rows if own == stop), fingerprint="")
 
 
-def _scarce(rows: Sequence[Row], fewest: int = FEWEST) -> bool:
+def _scarce(rows: Sequence[Row]) -> bool:
     firsts = [first for row in rows if (first := row.first_error()) is not None]
-    return min(sum(first >= 0 for first in firsts), sum(first < 0 for first in firsts)) < fewest
+    return min(sum(first >= 0 for first in firsts), sum(first < 0 for first in firsts)) < FEWEST
 
 
 def by_others(values: Sequence[Any], fold: NDArray[np.int64], held: int) -> list[Any]:

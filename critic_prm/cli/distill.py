@@ -48,7 +48,7 @@ def distill(
             min=0,
             metavar="N",
             help="Cross-validate by problem in N folds, with dev and a small test split added to train; 0: calibrate on dev."
-            " Default: 5 if dev has fewer than 10 erroneous or correct solutions and the set at most 200, else 0.",
+            " Default: 5 if dev has fewer than 5 erroneous or correct solutions and the set at most 200, else 0.",
         ),
     ] = None,
     learning_curve: Annotated[

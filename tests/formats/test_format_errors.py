@@ -169,7 +169,7 @@ def test_rows_that_are_no_objects_are_named_also_later(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_lists_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no format 'nope'; available: agentprocessbench, bigbench-mistake"):
+    with pytest.raises(UsageError, match="there is no format 'nope'; available: agentprocessbench, anthropic-log, big"):
         list(read_trajectories(rows(tmp_path / "x.jsonl", GOOD["native"]), "nope"))
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import Option, check_fields
+
+if TYPE_CHECKING:
+    from critic_prm.data.records.reading import Record
 
 Neutral = Literal["keep", "good", "bad", "drop"]
 AfterError = Literal["null", "keep"]
@@ -275,6 +278,8 @@ class Format:
     """A valid row, for the documentation and the tests."""
     read: Callable[[Source], Iterable[Trajectory]]
     """Parses the trajectories of one row with all labels of the source. An id of "" means the source has none."""
+    gather: Callable[[Iterator[Record], Report], Iterator[Record]] | None = None
+    """Joins and drops the records of a file before they are read, where a trajectory has several: the calls of a trace."""
     write: Callable[[Target], dict[str, Any]] | None = None
     """Builds the row of a trajectory; None if the format can only be read."""
     fields: tuple[str, ...] = ()

@@ -151,7 +151,8 @@ def trajectories_in(
     if chosen.explicit:
         options = replace(options, after_error="keep")
     seen = _Ids()
-    for record in chain((first,), records):
+    records = chain((first,), records)
+    for record in records if chosen.gather is None else chosen.gather(records, report):
         report.read += 1
         try:
             yield from _trajectories(_renamed(record, renamer), chosen, options, report, seen)
