@@ -208,7 +208,7 @@ PARTS = [
     {"role": "tool", "parts": [{"type": "tool_call_response", "id": "call_1", "response": "rainy, 57°F"}]},
 ]
 OUTPUT = [{"role": "assistant", "parts": [{"type": "text", "content": ANSWER}], "finish_reason": "stop"}]
-MODEL = {"gen_ai__operation__name": texts("chat"), "gen_ai__request__model": texts("m")}
+MODEL: dict[str, Any] = {"gen_ai__operation__name": texts("chat"), "gen_ai__request__model": texts("m")}
 
 
 def test_spans_of_the_current_conventions(tmp_path: Path) -> None:
@@ -281,7 +281,12 @@ def test_spans_as_values_and_of_earlier_conventions(tmp_path: Path) -> None:
     inference = {
         name.replace("messages.", "messages.", 1).replace(".role", ".message.role"): v for name, v in inference.items()
     }
-    console = {"name": "chat m", "context": {"trace_id": "0xab", "span_id": "0xcd"}, "parent_id": None, "events": []}
+    console: dict[str, Any] = {
+        "name": "chat m",
+        "context": {"trace_id": "0xab", "span_id": "0xcd"},
+        "parent_id": None,
+        "events": [],
+    }
     rows = [
         otlp(structured),
         otlp(span(1, events=events)),
