@@ -26,6 +26,7 @@ COMMANDS = (
     "convert",
     "doctor",
     "explain",
+    "config",
     "quickstart",
     "examples",
 )

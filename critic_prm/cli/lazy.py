@@ -21,6 +21,10 @@ def _of_built(attribute: str) -> Any:
     return property(lambda self: getattr(self.built, attribute), lambda self, value: None)
 
 
+PROJECT_FILE = "critic-prm.toml"
+"""The file with defaults in the current folder; see `critic_prm.cli.project`."""
+
+
 class PlainHelp:
     """Shows --help like all other flags, without a type."""
 
@@ -60,6 +64,25 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
             parameter.shell_complete = partial(complete_value, parameter)
         return command
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the command line, with defaults from the file in the current folder."""
+        from critic_prm.cli.outputs import in_stage
+
+        file = Path(PROJECT_FILE)
+        if ctx.resilient_parsing or not file.is_file() or in_stage() or not ctx.find_root().params.get("config", True):
+            return super().parse_args(ctx, args)
+        from critic_prm.cli.project import defaults
+        from critic_prm.errors import InputError
+
+        ctx.default_map = defaults(self, path_of(ctx))
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            source = ctx.get_parameter_source(error.param.name) if error.param is not None else None
+            if source is None or source.name != "DEFAULT_MAP":
+                raise
+            raise InputError(str(file), error.format_message(), "fix it, or ignore it with critic-prm --no-config") from None
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command, after the checks that need no work. Which cache it uses is printed once per file."""
         from critic_prm.cli.effects import check_effects
@@ -68,6 +91,10 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
         from critic_prm.engine.place import announce
 
         with messages(ctx.params["quiet"], ctx.params["verbose"]):
+            if ctx.default_map:
+                from critic_prm.cli.project import used_by
+
+                note(f"{PROJECT_FILE}: {', '.join(used_by(ctx))}")
             detail(effective(ctx))
             check_effects(ctx)
             check_places(ctx)
@@ -76,6 +103,18 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
                 return super().invoke(ctx)
             finally:
                 announce.reset(token)
+
+
+class CommandLine(LazyCommand):
+    """A command whose argument is another command line: it takes everything as it is, options included."""
+
+    ignore_unknown_options = True
+    allow_interspersed_args = False
+
+
+def path_of(ctx: Any) -> list[str]:
+    """The name of a command in words, without that of the program."""
+    return [] if ctx.parent is None else [*path_of(ctx.parent), ctx.info_name]
 
 
 class LazyGroup(PlainHelp, typer.core.TyperGroup):
@@ -103,7 +142,8 @@ def command(name: str) -> LazyCommand:
     function = name.replace("-", "_")
     source = Path(__file__).with_name(f"{function}.py").read_text("utf-8")
     summary = source.partition(f"\ndef {function}(")[2].partition('    """')[2].partition("\n")[0]
-    return LazyCommand(name, summary, None, lambda: CommandInfo(callback=getattr(_module(name), function)))
+    kind = CommandLine if name == "config" else LazyCommand
+    return kind(name, summary, None, lambda: CommandInfo(callback=getattr(_module(name), function)))
 
 
 def _printed_once() -> Callable[[Path, bool], None]:

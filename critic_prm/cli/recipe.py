@@ -309,14 +309,14 @@ Holds = Literal["reads", "writes", "critic", "policy", "style", "prompt", "word"
 
 _WORDS = """
 after_error aggregation alternatives author backup balance bound by class_by class_weights layout critiques cut difficulty
-discount domain_weights dtype effort format freeze from_ human_steps k keep kept kind kinds language later license lora loss
+discount domain_weights dtype effort format freeze from_ human_steps k keep kind kinds language later license lora loss
 match method neutral objective pick preset prior progress reward salt samples schedule search sizes split stop subset target
 to values
 """
 
 HOLDS: Mapping[str, Holds] = {
     **dict.fromkeys(("source", "data", "labels", "a", "b", "old", "new", "exclude", "answers", "judged"), "reads"),
-    **dict.fromkeys(("removed", "save", "tree", "trees"), "writes"),
+    **dict.fromkeys(("kept", "removed", "save", "tree", "trees"), "writes"),
     **dict.fromkeys(("critic", "confirm", "first", "judge"), "critic"),
     "policy": "policy",
     "style": "style",
@@ -349,7 +349,7 @@ _MAY: Mapping[Holds | None, str] = {
     None: "nothing there",
 }
 
-_NAMED: Mapping[Holds, Callable[[Origin, str], str | Path]] = {
+NAMED: Mapping[Holds, Callable[[Origin, str], str | Path]] = {
     "reads": lambda origin, value: origin.path("a path", value),
     "critic": lambda origin, value: critic_in_file(value, origin),
     "policy": lambda origin, value: origin.provider("a policy", value),
@@ -412,6 +412,6 @@ def _allowed(holds: Holds | None, value: str, origin: Origin, out: Path) -> bool
     if "\0" in value or holds == "writes":
         return holds != "writes" and (value == USER or (value == INPUT and holds == "reads"))
     try:
-        return str(_NAMED[holds](origin, value)) == value
+        return str(NAMED[holds](origin, value)) == value
     except CriticPrmError:
         return False

@@ -23,6 +23,9 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=show_version, is_eager=True)
     ] = False,
+    config: Annotated[
+        bool, typer.Option("--config/--no-config", help="Read defaults from critic-prm.toml in the current folder.")
+    ] = True,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:

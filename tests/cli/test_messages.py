@@ -46,6 +46,7 @@ def test_quiet_prints_errors(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_quiet_shows_no_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("critic_prm.label.progress.EVERY", 0)
+    monkeypatch.setattr("critic_prm.label.progress.TICK", 0)
 
     async def some() -> None:
         watching = asyncio.create_task(watch(RunStats(), None))
