@@ -15,7 +15,7 @@ from critic_prm.terminal import with_verbosity
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors, warnings and the summary only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the options used and every failed request.")]
 
-HIDDEN = ("header",)
+HIDDEN = ("header", "policy_header")
 """Options whose values are not printed: they may hold a secret."""
 
 

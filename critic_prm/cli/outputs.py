@@ -101,7 +101,7 @@ def check_places(ctx: typer.Context) -> None:
 
         raise UsageError("the output is rows of JSON, and stdout is a terminal; write them to a file with -o FILE (or -o -)")
     for parameter in ctx.command.params:
-        place = given.get(parameter.name) if parameter.name in PLACES else None
+        place = given.get(parameter.name) if parameter.name in PLACES or "-o" in parameter.opts else None
         if place is None and parameter.name == "out":
             place = next((given[name] for name in INSTEAD if name in given), None)
         if place is not None and str(place) != "-" and (ctx.info_name, parameter.name) not in NAMED_ONLY:

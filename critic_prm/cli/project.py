@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("base_url", "policy_base_url", "ray_address", "host", "port", "engine"), "an address or a cluster"),
-    **dict.fromkeys(("header", "api_key_env", "token_file"), "a header or a key"),
+    **dict.fromkeys(("header", "api_key_env", "policy_header", "policy_api_key_env", "token_file"), "a header or a key"),
     **dict.fromkeys(("trust", "trusted", "option", "student", "tokenizer"), "code, or permission to use it"),
     **dict.fromkeys(("extra_body", "policy_options", "judge_options", "prices", "set"), "anything a request may hold or cost"),
     **dict.fromkeys(("out", "save", "removed", "tree", "trees", "plot", "plots", "kept", "escalate", "golden"), "an output"),
@@ -40,12 +40,13 @@ REFUSED: Mapping[str, str] = {
 ALSO: Mapping[str, Holds] = {
     "against": "reads",
     **dict.fromkeys(("backend", "band", "bounds", "consensus", "device", "error_rate", "map", "name", "profile"), "word"),
-    **dict.fromkeys(("reference", "segment", "service_tier"), "word"),
+    **dict.fromkeys(("aggregate", "annotator", "level", "order", "reference", "segment", "service_tier", "status"), "word"),
 }
 """What further options hold, besides HOLDS of recipes."""
 
 _PLAIN = """
-across_labels ahead allow_dropped alpha answer_timeout answered attack balance baseline batch batch_size batch_tokens beta
+across_labels ahead all_steps allow_dropped alpha answer_timeout browser folds learning_curve max_length_ratio per_prompt row
+answer_timeout answered attack balance baseline batch batch_size batch_tokens beta
 budget budget_usd chains chat_template checkpointing clip complete contained depth dpi dry_run durable each epochs epsilon
 evaluations exact exploration feedback floor follow_ups force forgiven gamma gold good grace heads index_base int8
 judge_dev label_smoothing lam layers leave_out length limit literal logprobs loss lr margin matches_gold max_batch max_body
@@ -160,8 +161,8 @@ def _checked(parameter: Any, value: Any, command: str, origin: Origin) -> Any:
     key, name = key_of(parameter), parameter.name
     holds = ELSEWHERE.get((command, name), HOLDS.get(name, ALSO.get(name)))
     plain = name in PLAIN and _plain(parameter)
-    if name in REFUSED or holds == "writes" or (holds is None and not plain):
-        what = REFUSED.get(name, "an output" if holds == "writes" else "this")
+    if name in REFUSED or "-o" in parameter.opts or holds == "writes" or (holds is None and not plain):
+        what = REFUSED.get(name, "an output" if holds == "writes" or "-o" in parameter.opts else "this")
         raise InputError(
             str(origin.file), f"{key} may not be set here: the file may not name {what}", "set it on the command line"
         )
