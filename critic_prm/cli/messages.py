@@ -57,7 +57,7 @@ def effective(ctx: typer.Context) -> str:
         shown.append(as_written(parameter, ctx.params[parameter.name]))
         if source.name != "COMMANDLINE":
             shown[-1] += f" ({SOURCES[source.name]})"
-    return f"{ctx.command_path} {'; '.join(shown)}; everything else is a default"
+    return f"options: {'; '.join(shown)}; everything else is a default"
 
 
 def as_written(parameter: Any, value: Any) -> str:

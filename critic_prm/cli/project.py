@@ -39,8 +39,8 @@ REFUSED: Mapping[str, str] = {
 
 ALSO: Mapping[str, Holds] = {
     "against": "reads",
-    **dict.fromkeys(("backend", "band", "bounds", "consensus", "device", "error_rate", "map", "name", "profile"), "word"),
-    **dict.fromkeys(("aggregate", "annotator", "level", "order", "reference", "segment", "service_tier", "status"), "word"),
+    **dict.fromkeys(("backend", "band", "bounds", "consensus", "device", "error_rate", "name", "profile"), "word"),
+    **dict.fromkeys(("annotator", "order", "reference", "segment", "service_tier", "status"), "word"),
 }
 """What further options hold, besides HOLDS of recipes."""
 
