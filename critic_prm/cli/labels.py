@@ -133,7 +133,7 @@ def merge(
     (-o) and the disagreements on request. A solution is merged if all who decided it name the same first error and no two gave
     a step different verdicts. Open the file of disagreements with `annotate` to decide them, then merge with --adjudicated.
 
-    Example: critic-prm labels merge labels.ada.jsonl labels.bob.jsonl -o merged.jsonl --disagreements open.jsonl
+    Example: critic-prm labels merge ada.jsonl bob.jsonl -o merged.jsonl
     """
     from critic_prm.annotate.agreement import merge as merge_answers
     from critic_prm.annotate.agreement import pairs_of

@@ -18,7 +18,7 @@ import typer
 OUTPUTS = ("out", "save", "tree", "trees", "removed", "plot", "disagreements", "setup")
 """Command parameters that name an output file, the main one first."""
 
-PLACES = (*OUTPUTS, "kept", "escalate", "plots", "folder")
+PLACES = (*OUTPUTS, "kept", "escalate", "disagreements", "plots", "folder")
 """Command parameters that name a file or folder that a command writes."""
 
 FOLDERS = ("DIR", "VERIFIER", "FOLDER")
