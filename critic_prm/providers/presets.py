@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from critic_prm.providers.addresses import check_address
+
 
 @dataclass(frozen=True, slots=True)
 class Preset:
@@ -73,11 +75,12 @@ class Preset:
         named = base_url or (os.environ.get(self.base_url_env) if self.base_url_env else None)
         if not named:
             return None if self.only_there else self.base_url
-        if not self.path:
-            return named
-        if "://" not in named:  # OLLAMA_HOST may be a host, with or without a port
+        if self.path and "://" not in named:  # OLLAMA_HOST may be a host, with or without a port
             port = urlsplit(self.base_url or "").port
             named = f"http://{named}" if port is None or urlsplit(f"//{named}").port else f"http://{named}:{port}"
+        check_address(named)
+        if not self.path:
+            return named
         parts = urlsplit(named)
         return named if parts.path.strip("/") else parts._replace(path=self.path).geturl()
 
