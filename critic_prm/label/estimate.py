@@ -66,7 +66,8 @@ class Estimate:
         if self.left_out:
             lines.append(f"left out: {self.left_out:,} of the rows, because an image of theirs cannot be sent")
         provider, _, model = self.judge.partition("/")
-        if note := unlisted(provider, model):
+        note = unlisted(provider, model)
+        if note and (self.usd is None or "did you mean" in note):
             lines.append(f"model: {note}")
         if self.usd is None:
             of = f" of service tier {self.tier!r}" if self.tier else ""

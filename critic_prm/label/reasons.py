@@ -23,7 +23,7 @@ LONGEST = 150
 """Characters of a reason that are shown."""
 
 _STEP = re.compile(r"^step \d+: ")
-_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_NUMBER = re.compile(r"\d+(?:[.,] ?\d+)*")
 
 
 @dataclass(slots=True)
