@@ -78,8 +78,8 @@ def test_the_most_frequent_reason_is_named_with_the_first_row_that_has_it() -> N
     reasons.add("a", failed("unparseable", "the reply is empty"))
     for number in range(3):
         reasons.add(f"b {number}", failed("unparseable", "step 1: 2 notes", f"step {number}: no verdict was found"))
-    for number in range(2):
-        reasons.add(f"c{number}", failed("count_mismatch", f"no verdict for {number + 1} of 5 steps: " + "4, 5"[: 1 + 3 * number]))
+    for number, steps in enumerate(("4", "4, 5")):
+        reasons.add(f"c{number}", failed("count_mismatch", f"no verdict for {number + 1} of 5 steps: {steps}"))
     assert reasons.lines("my labels.jsonl") == [
         "unparseable 4: no verdict was found (3 rows; 1 other reasons)",
         "  what to do: use another style (`critic-prm prompts list`), or another judge",
