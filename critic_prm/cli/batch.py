@@ -115,11 +115,13 @@ def export(
     judging = replace(judging, offline=False)  # nothing is sent in any case, but the ledger is written
     critic = open_critic(judge, judging)
     client = one_client(clients_of(critic))
+    rows = Input(source, reading)
+    rows.check_steps()
 
     async def run() -> Export:
         try:
             with Ledger(judging.cache).alone() as ledger:
-                return await export_requests(ledger, critic, client, Input(source, reading), options.samples, out)
+                return await export_requests(ledger, critic, client, rows, options.samples, out)
         finally:
             await critic.close()
 

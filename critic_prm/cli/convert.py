@@ -59,7 +59,7 @@ def convert(
     trajectories = read_trajectories(source, run.from_, options, on_error, lambda error: _say(f"skipped {error}"), report)
     # --index-base applies to IN only; the target format has its own step numbers
     write_trajectories(run.out, trajectories, run.to, replace(options, index_base=None), report)
-    for line in report.lines():
+    for line in [*report.lines(), *report.steps.lines()]:
         _say(line)
     if report.dropped["unreadable"]:
         raise typer.Exit(3)

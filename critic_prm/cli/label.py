@@ -56,6 +56,8 @@ def label(
     judging = on_workers(judging, ray)
     rows = Input(source, reading, labelling=True)
     critic, stats = open_judges(judge or ["rules"], judging, consensus, options.samples)
+    if not judging.offline and any(client.provider.base_url for client in clients_of(critic)):
+        rows.check_steps()
     if dry_run:
         from critic_prm.label.estimate import estimates
 

@@ -11,6 +11,7 @@ import typer
 
 from critic_prm.cli.fields import Fields
 from critic_prm.data.formats.common import MapOption, Options
+from critic_prm.data.segment.rows import Segment
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.option import Option
 
@@ -29,6 +30,8 @@ class InputOptions:
     """Input format."""
     map: MapOption = ()
     """Read fields under other names, such as problem=prompt,steps=log.reasoning; may be repeated."""
+    segment: Segment = "auto"
+    """Where a solution text is split into steps; auto chooses by what is there and leaves given steps as they are."""
     skip_bad: bool = False
     """Report and skip invalid rows; exit with code 3."""
     limit: Annotated[int | None, Option(min=1)] = None
@@ -36,7 +39,7 @@ class InputOptions:
 
     def conversion(self) -> Options:
         """The options for `read_trajectories`."""
-        return Options(map=self.map)
+        return Options(map=self.map, segment=self.segment)
 
 
 ALL_ROWS = InputOptions()

@@ -20,6 +20,7 @@ from critic_prm.data.critic import Critic, CriticStats, Report
 from critic_prm.data.formats.common import Report as Reading
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.records.reading import OnError, RecordWriter, write_whole
+from critic_prm.data.segment.rows import StepCounts
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.engine.options import JudgeOptions
@@ -50,6 +51,10 @@ class SkippedRows:
             say(f"skipped: {text}")
 
 
+READ_AHEAD = 64
+"""Number of solutions that are read to see whether all of them have one step."""
+
+
 class Input:
     """The trajectories of a command's INPUT; each iteration reads the file from the start.
 
@@ -58,9 +63,43 @@ class Input:
 
     def __init__(self, source: str, options: InputOptions = ALL_ROWS, labelling: bool = False) -> None:
         self.source, self.options, self.skipped = source, options, SkippedRows()
-        self._noted, self._labelling = False, labelling
+        self._noted, self._counted, self._labelling = False, False, labelling
+        self._begun: Iterator[Trajectory] | None = None
 
     def __iter__(self) -> Iterator[Trajectory]:
+        rows, self._begun = self._begun or self._rows(), None
+        return rows
+
+    def check_steps(self) -> None:
+        """Raise UsageError if all solutions, or the first `READ_AHEAD` of them, have one step. The rows read for this are kept
+        for the next iteration, so that this works on stdin; an error in them is raised there, too."""
+        if self.options.segment == "none":
+            return
+        rows, head = self._rows(), list[Trajectory]()
+
+        def rest(error: CriticPrmError | None) -> Iterator[Trajectory]:
+            yield from head
+            if error is not None:
+                raise error
+            yield from rows
+
+        failure, self._counted = None, True  # what is refused is not reported as well
+        try:
+            for row in rows:
+                head.append(row)
+                if len(row.steps) > 1 or len(head) == READ_AHEAD:
+                    break
+        except CriticPrmError as error:
+            failure = error
+        self._begun, self._counted = rest(failure), False
+        if failure is None and head and all(len(row.steps) == 1 for row in head):
+            these = f"the first {len(head)} solutions have" if len(head) == READ_AHEAD else "every solution has"
+            raise UsageError(
+                f"{self.source}: {these} one step, so a judge would be paid for verdicts on whole solutions; say where steps"
+                " begin with --segment lines, paragraphs, numbered, sentences, thoughts or llm, or accept it with --segment none"
+            )
+
+    def _rows(self) -> Iterator[Trajectory]:
         self.skipped.count = 0
         on_error: OnError = "skip" if self.options.skip_bad else "stop"
         options, report = self.options.conversion(), Reading()
@@ -74,6 +113,9 @@ class Input:
                 fix = f"run: critic-prm distill {Path(self.source).parent} -o VERIFIER; to label them again, convert them first"
                 raise InputError(self.source, problem, fix)
             yield row
+        if not self._counted:
+            self._counted = True
+            report_steps(report.steps)
 
     def estimated_rows(self) -> int | None:
         """The number of rows by counting newlines; the limit if the file cannot be counted."""
@@ -83,6 +125,12 @@ class Input:
         with path.open("rb") as stream:
             lines = sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b""))
         return min(lines, limit) if limit else lines
+
+
+def report_steps(counts: StepCounts) -> None:
+    """Say how solutions were split into steps; with --quiet only what is doubtful about it."""
+    for line in counts.lines():
+        (say if line.startswith("warning") else note)(line)
 
 
 def open_judges(

@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from critic_prm.data.segment.rows import Segment, StepCounts
 from critic_prm.data.trajectory import Step, StepLabel, Trajectory
 from critic_prm.errors import InputError, UsageError
 from critic_prm.option import Option, check_fields
@@ -47,6 +48,8 @@ class Options:
     """Label of steps that an annotator wrote without rating them: null or good."""
     map: MapOption = ()
     """Read fields under other names, such as problem=prompt,steps=log.reasoning; may be repeated."""
+    segment: Segment = "auto"
+    """Where a solution text is split into steps; auto chooses by what is there and leaves given steps as they are."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -332,6 +335,8 @@ class Report:
     source: str = ""
     target: str = ""
     path: str = ""
+    steps: StepCounts = field(default_factory=StepCounts)
+    """Numbers of steps, and where solution texts were split."""
     read: int = 0
     """Records read from the source."""
     written: int = 0

@@ -17,6 +17,7 @@ from critic_prm.data.formats import text
 from critic_prm.data.formats.common import Dropped, Format, Options, Report, Source, Target, settle
 from critic_prm.data.records.containers import name_of
 from critic_prm.data.records.reading import Complain, OnError, Record, RecordWriter, read_records
+from critic_prm.data.segment.rows import segmented
 from critic_prm.data.trajectory import KNOWN, Trajectory, content_id
 from critic_prm.errors import InputError, UsageError
 from critic_prm.providers.images import from_data
@@ -192,7 +193,8 @@ def _trajectories(record: Record, format: Format, options: Options, report: Repo
         raise InputError(record.where, f"this row is {str(record.data)[:40]!r}", "a row is a JSON object")
     if not format.explicit and not format.matches(record.data):
         raise _wrong_format(record, report.source)
-    for trajectory in format.read(Source(record.data, record.where, options)):
+    for read in format.read(Source(record.data, record.where, options)):
+        trajectory = segmented(read, options.segment, report.steps, record.where)
         unique = _identified(settle(trajectory, options, report.hidden), record, seen)
         yield replace(unique, images=from_data(unique.images, record.where)) if unique.images else unique
 

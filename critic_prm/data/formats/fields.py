@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from critic_prm.data.trajectory import KNOWN, split_steps
+from critic_prm.data.trajectory import KNOWN
 from critic_prm.errors import InputError, UsageError
 
 TARGETS = (
@@ -100,12 +100,13 @@ class Renamer:
 def typed(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with values of the types that native rows have: steps as a list, the label as a number.
 
-    Steps may be a list, the JSON of one, or a text, which is split. Values of other types are left to the format.
+    Steps may be a list, the JSON of one, or a text. A text is one step, which is split later (--segment), but here if the row
+    has labels, because they refer to its steps. Values of other types are left to the format.
     """
     made = dict(row)
     if isinstance(steps := made.get("steps"), str):
         parsed = _json(steps, "[")
-        made["steps"] = parsed if isinstance(parsed, list) else split_steps(steps)
+        made["steps"] = parsed if isinstance(parsed, list) else _steps_of(steps, made)
     if "label" in made:
         made["label"] = _index(made["label"])
     for name in ("problem", "id"):
@@ -118,6 +119,14 @@ def typed(row: Mapping[str, Any]) -> dict[str, Any]:
             elif name == "images":
                 made[name] = [value]
     return made
+
+
+def _steps_of(text: str, row: Mapping[str, Any]) -> list[str]:
+    if row.get("label") is None and row.get("step_labels") is None:
+        return [text]
+    from critic_prm.data.segment.methods import segment
+
+    return segment(text)[0]
 
 
 def implied(row: Mapping[str, Any]) -> Mapping[str, str]:

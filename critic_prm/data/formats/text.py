@@ -1,4 +1,4 @@
-"""Plain text, or records with a problem and a solution text, which is split at step markers or blank lines."""
+"""Plain text, or records with a problem and a solution text, which is split into steps (--segment)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from critic_prm.data.formats.common import Format, Source, about
 from critic_prm.data.records.containers import chunks, name_of, open_input, peek
 from critic_prm.data.records.reading import Complain, OnError, Record, records_in
-from critic_prm.data.trajectory import Step, Trajectory, split_steps
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
 
 _PROBLEM = ("problem", "question", "prompt", "query", "instruction", "input")
@@ -51,7 +51,7 @@ def score(row: Mapping[str, Any]) -> int:
 
 
 def read(source: Source) -> Iterable[Trajectory]:
-    """Read one trajectory without labels. A GSM8K answer is split into lines, and the text after "####" is the final answer."""
+    """Read one trajectory without labels, whose solution is one step. The text after a GSM8K answer's "####" is its answer."""
     gold = None
     if pair := _pair(source.row):
         problem, solution = (str(source.get(key)) for key in pair)
@@ -62,12 +62,9 @@ def read(source: Source) -> Iterable[Trajectory]:
     final = None
     if mark := _GSM8K.search(solution):
         final, solution = mark.group(1).strip(), solution[: mark.start()]
-    steps = split_steps(solution)
-    if final is not None and len(steps) == 1:
-        steps = [line.strip() for line in solution.split("\n") if line.strip()]
-    if not problem.strip() or not steps:
+    if not problem.strip() or not solution.strip():
         raise InputError(source.where, "the problem or the solution is empty", "both must be text")
-    yield source.trajectory(problem.strip(), map(Step, steps), final_answer=final, gold_answer=gold)
+    yield source.trajectory(problem.strip(), [Step(solution.strip())], final_answer=final, gold_answer=gold)
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-ENVIRONMENTS = (
-    "align alignat aligned alignedat array bmatrix cases displaymath eqnarray equation flalign gather gathered matrix multline"
-    " pmatrix smallmatrix split subequations table tabular tikzpicture verbatim lstlisting vmatrix Bmatrix Vmatrix"
-).split()
+_ENVIRONMENT = re.compile(
+    r"(?:align(?:ed|at|edat)?|array|[bBpvV]?(?:small)?matrix|cases|displaymath|eqnarray|equation|flalign|gather(?:ed)?|multline|split"
+    r"|subequations|table|tabular|tikzpicture|verbatim|lstlisting|math)\*?"
+)
 """LaTeX environments that stay whole. Environments of text, such as enumerate and proof, do not."""
 
 BLOCK_TAGS = ("think", "thinking", "tool_call", "tool_response", "function_call", "code", "pre", "table", "svg", "math", "step")
@@ -96,7 +96,7 @@ class _Scan:
         after, opened = match.end(), match[match.lastgroup] if match.lastgroup else ""
         match match.lastgroup:
             case "environment":
-                return self._find(f"\\end{{{opened}}}", after) if opened.rstrip("*") in ENVIRONMENTS else 0, "formula"
+                return self._find(f"\\end{{{opened}}}", after) if _ENVIRONMENT.fullmatch(opened) else 0, "formula"
             case "bracket":
                 return (self._find("\\]", after), "formula") if opened == "[" else (self._near("\\)", after), "inline")
             case "dollars":
@@ -148,7 +148,7 @@ class _Scan:
 
     def _begins_line(self, place: int) -> bool:
         """Whether only an indentation precedes this place on its line."""
-        head, line, indent = self._text[max(0, place - 20) : place].rpartition("\n")
+        _, line, indent = self._text[max(0, place - 20) : place].rpartition("\n")
         return not indent.strip() and (bool(line) or place <= 20)
 
     def _tag(self, name: str, after: int) -> tuple[int, str]:

@@ -103,9 +103,9 @@ def is_labelled(trajectory: Trajectory) -> bool:
 def segmented(trajectory: Trajectory, method: Segment, counts: StepCounts, where: str = "") -> Trajectory:
     """The trajectory with its steps split by `method`.
 
-    "auto" splits a trajectory that has exactly one step, without labels and observations, and leaves others as they are. Another
-    method splits all steps again: the text between two observations is one text. "none" and "llm" change nothing here. Raises
-    InputError for a method other than auto if the steps have labels.
+    "auto" splits a trajectory that has exactly one step, without labels and observations, and leaves others as they are.
+    Another method splits all steps again: the text between two observations is one text. "none" and "llm" change nothing here.
+    Raises InputError for a method other than auto if the steps have labels.
     """
     steps = trajectory.steps
     if method in ("none", "llm"):
