@@ -95,8 +95,8 @@ class Input:
         if failure is None and head and all(len(row.steps) == 1 for row in head):
             these = f"the first {len(head)} solutions have" if len(head) == READ_AHEAD else "every solution has"
             raise UsageError(
-                f"{self.source}: {these} one step, so a judge would be paid for verdicts on whole solutions; say where steps"
-                " begin with --segment lines, paragraphs, numbered, sentences, thoughts or llm, or accept it with --segment none"
+                f"{self.source}: {these} one step, so a judge would be paid for verdicts on whole solutions; say where the"
+                " steps are with --segment lines, paragraphs, numbered, sentences, thoughts or llm, or --segment none to accept it"
             )
 
     def _rows(self) -> Iterator[Trajectory]:

@@ -150,7 +150,8 @@ class Text:
         breaks = wrapped = 0
         for place in outside(self.lines(), self.spans):
             line_end = self.text.rfind("\n", 0, place)
-            if line_end > 0 and not self.text[place : place + 1].isspace():
+            near_block = place in self._blocks or line_end in self._block_ends
+            if line_end > 0 and not near_block and not self.text[place : place + 1].isspace():
                 breaks += 1
                 wrapped += self.text[place : place + 1].islower() and self.text[line_end - 1] not in ".!?:;。！？："
         return wrapped > WRAPPED * breaks
@@ -193,19 +194,28 @@ def _numbered(whole: Text) -> list[Piece]:
 
 def _numbers(whole: Text) -> list[int]:
     """Where the items of a numbered list start: marks of one kind that count up from 0 or 1; none for fewer than two."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, list[re.Match[str]]] = {}
     for place in outside(whole.lines(), whole.spans):
         if mark := _NUMBER.match(whole.text, place):
-            kind = next(name for name, value in mark.groupdict().items() if value)
-            found.setdefault(kind, []).append((place, _as_number(mark[kind])))
-    for kind in _NUMBER.groupindex:
-        if len(starts := _counting(found.get(kind, ()))) > 1 and (kind == "step" or _leads(whole, starts)):
+            found.setdefault(next(name for name, value in mark.groupdict().items() if name != "indent" and value), []).append(
+                mark
+            )
+    for kind, marks in found.items():
+        if len(starts := _counting((mark.start(), _as_number(mark[kind])) for mark in _outermost(marks))) > 1 and (
+            kind == "step" or _leads(whole, starts)
+        ):
             return starts
     for pattern in _INLINE_NUMBERS:
         inline = ((mark.start(), int(mark[1])) for mark in pattern.finditer(whole.text))
         if len(starts := list(outside(_counting(inline), whole.spans))) > 1:
             return starts
     return []
+
+
+def _outermost(marks: Sequence[re.Match[str]]) -> list[re.Match[str]]:
+    """The marks that are not indented below others."""
+    least = min((len(mark[1]) for mark in marks), default=0)
+    return [mark for mark in marks if len(mark[1]) <= least + 1]
 
 
 def _leads(whole: Text, starts: Sequence[int]) -> bool:
@@ -241,8 +251,7 @@ def _bullets(whole: Text) -> list[int]:
     """Where list items and the paragraphs around them start; none for fewer than two items, or fewer than other lines."""
     places = [place for place in outside(whole.lines(), whole.spans) if _FLUSH.match(whole.text, place)]
     marks = [mark for place in places if (mark := _BULLET.match(whole.text, place))]
-    least = min((len(mark[1]) for mark in marks), default=0)
-    items = [mark.start() for mark in marks if len(mark[1]) <= least + 1]
+    items = [mark.start() for mark in _outermost(marks)]
     if len(items) < max(2, len(places) - len(marks)):
         return []
     unindented = (cut for cut in whole.paragraphs() if whole.text[cut - 1] == "\n")
@@ -256,12 +265,11 @@ def _thoughts(whole: Text) -> list[Piece]:
     start = opened.end() if opened and not opened[1] else 0
     end = closed if closed >= start else len(text)
     after = text.find(">", end) + 1 if end < len(text) else end
-    pieces = [(a + start, b + start) for a, b in _segments(Text(text[start:end]))]
-    if pieces:
-        begin = opened.start() if opened and not opened[1] else pieces[0][0]
-        pieces[0] = begin, pieces[0][1]
-        pieces[-1] = pieces[-1][0], after if after > end else pieces[-1][1]
-    before = Text(text[: opened.start()]).pieces(()) if opened and not opened[1] else []
+    begin = opened.start() if opened and not opened[1] else 0
+    pieces = [(a + start, b + start) for a, b in _segments(Text(text[start:end]))] or [(start, end)]
+    pieces[0] = (begin if start else pieces[0][0]), pieces[0][1]
+    pieces[-1] = pieces[-1][0], max(after, pieces[-1][1])
+    before = Text(text[:begin]).pieces(())
     answer = Text(text[after:])
     used = answer.best()
     steps = METHODS["sentences" if used == "thoughts" else used](answer)
@@ -307,8 +315,9 @@ _THINK = re.compile(r"<(/?)think(?:ing)?>")
 
 _CHINESE = "零一二三四五六七八九"
 _NUMBER = re.compile(
-    r"[ \t]*+(?:>[ \t])?(?:#{1,6}[ \t]*+)?(?:\*\*|__)?(?:"
-    r"(?:[Ss]tep|STEP|步骤|步驟|ステップ|단계|Schritt|[ÉEée]tape|Paso|Passo|Шаг)[ \t]*+(?P<step>\d{1,9}+|[一二三四五六七八九十]{1,3}+)"
+    r"(?P<indent>[ \t]*+)(?:>[ \t])?(?:#{1,6}[ \t]*+)?(?:\*\*|__)?(?:"
+    r"(?:[Ss]tep|STEP|步骤|步驟|ステップ|단계|Schritt|[ÉEée]tape|Paso|Passo|Шаг)[ \t]*+"
+    r"(?P<step>\d{1,9}+|[一二三四五六七八九十]{1,3}+)"
     r"(?=[ \t]*+(?:[:.)*_：、．–—-]|\r?\n|\Z))"
     r"|第[ \t]?(?P<nth>\d{1,9}+|[一二三四五六七八九十]{1,3}+)[ \t]?步"
     r"|(?P<point>\d{1,9}+)(?:\.[ \t\r\n*]|[、．])"
@@ -343,7 +352,8 @@ _ABBREVIATION = re.compile(
 _TURN = re.compile(
     r"[ \t]{0,20}+(?:(?:oh|hmm+|but|so|and|ok|okay|no|well|ah)[,.]?\s)?(?:"
     r"(?:wait|hmm+|hold on|alternatively|actually|on second thought|another (?:way|approach|method|idea|thought)"
-    r"|(?:let me|let's|let us|i'll|i should|we should|to) (?:just )?(?:double[- ]?check|check|verify|re\w+|think|try|confirm|test|see)"
+    r"|(?:let me|let's|let us|i'll|i should|we should|to) (?:just )?"
+    r"(?:double[- ]?check|check|verify|re\w+|think|try|confirm|test|see)"
     r"|is (?:that|this|it) (?:right|correct)|maybe (?:i|we|there)|no,|that (?:can't|cannot|doesn't|isn't))\b"
     r"|等等|等一下|不对|或者|另外|让我|换个|再检查|再看)",
     re.IGNORECASE,

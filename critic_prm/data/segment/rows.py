@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,9 @@ MANY = 100
 
 TOO_MANY_WHOLE = 0.2
 """Share of solutions with one step above which the text probably has marks that the method does not see."""
+
+SHORT, _MARK = 40, re.compile(r"[\n.!?。！？;:>]")
+"""A text of fewer characters and without these has one step. This saves loading the methods for files of given steps."""
 
 PLACES = {
     "lines": "lines",
@@ -116,6 +120,9 @@ def segmented(trajectory: Trajectory, method: Segment, counts: StepCounts, where
     if is_labelled(trajectory):
         problem = f"the steps of {trajectory.id or 'this row'} have labels, so --segment {method} cannot split them again"
         raise InputError(where or trajectory.id, problem, "leave out --segment, or remove the labels")
+    if all(len(step.text) < SHORT and not _MARK.search(step.text) for step in steps):
+        counts.add(trajectory)
+        return trajectory
     from critic_prm.data.segment.methods import segment
 
     used = Counter[str]()
