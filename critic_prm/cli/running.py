@@ -20,7 +20,7 @@ from critic_prm.data.critic import Critic, CriticStats, Report
 from critic_prm.data.formats.common import Report as Reading
 from critic_prm.data.formats.convert import read_trajectories
 from critic_prm.data.records.reading import OnError, RecordWriter, write_whole
-from critic_prm.data.segment.rows import StepCounts
+from critic_prm.data.segment.rows import FEW, StepCounts
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.engine.concurrency import reduced_gc
 from critic_prm.engine.options import JudgeOptions
@@ -71,8 +71,8 @@ class Input:
         return rows
 
     def check_steps(self) -> None:
-        """Raise UsageError if all solutions, or the first `READ_AHEAD` of them, have one step. The rows read for this are kept
-        for the next iteration, so that this works on stdin; an error in them is raised there, too."""
+        """Raise UsageError if all solutions (not just one or two), or the first `READ_AHEAD` of them, have one step. The rows
+        read for this are kept for the next iteration, so that this works on stdin; an error in them is raised there, too."""
         if self.options.segment == "none":
             return
         rows, head = self._rows(), list[Trajectory]()
@@ -92,11 +92,12 @@ class Input:
         except CriticPrmError as error:
             failure = error
         self._begun, self._counted = rest(failure), False
-        if failure is None and head and all(len(row.steps) == 1 for row in head):
+        if failure is None and len(head) >= FEW and all(len(row.steps) == 1 for row in head):
             these = f"the first {len(head)} solutions have" if len(head) == READ_AHEAD else "every solution has"
             raise UsageError(
-                f"{self.source}: {these} one step, so a judge would be paid for verdicts on whole solutions; say where the"
-                " steps are with --segment lines, paragraphs, numbered, sentences, thoughts or llm, or --segment none to accept it"
+                f"{self.source}: {these} one step, so a judge would be paid for verdicts on whole solutions; say where"
+                " steps begin, with --segment lines, paragraphs, numbered, sentences, thoughts or llm; accept it with"
+                " --segment none"
             )
 
     def _rows(self) -> Iterator[Trajectory]:

@@ -118,7 +118,9 @@ class Text:
             return block.kind != "code" or not _COMPLETE.search(self.text, max(before[0], before[1] - 8), before[1])
         if _EQUATION.match(self.text, start) or (before[1] in self._block_ends and _CONTINUES.match(self.text, start)):
             return True
-        return end - start <= 80 and (_CLOSING_TAG.fullmatch(self.text, start, end) or not _WORD.search(self.text, start, end))
+        return end - start <= 80 and bool(
+            _CLOSING_TAG.fullmatch(self.text, start, end) or not _WORD.search(self.text, start, end)
+        )
 
     def introduces(self, piece: Piece) -> bool:
         """Whether this piece needs what follows it: a heading, an opening tag, an interjection, text that ends with a colon."""

@@ -16,8 +16,9 @@ Segment = Literal["auto", "lines", "paragraphs", "numbered", "sentences", "thoug
 MANY = 100
 """Number of steps above which a solution is probably split too finely."""
 
-TOO_MANY_WHOLE = 0.2
-"""Share of solutions with one step above which the text probably has marks that the method does not see."""
+TOO_MANY_WHOLE, FEW = 0.2, 3
+"""Share of solutions with one step above which the text probably has marks that the method does not see, and the number of
+solutions below which that says nothing."""
 
 SHORT, _MARK = 40, re.compile(r"[\n.!?。！？;:>]")
 """A text of fewer characters and without these has one step. This saves loading the methods for files of given steps."""
@@ -73,7 +74,7 @@ class StepCounts:
             lines.append(f"{self.solutions:,} solutions, {steps}, split at {how}")
         if self.fallbacks:
             lines.append(f"split by rules instead, because the judge's marks could not be used: {self.fallbacks:,} solutions")
-        if self.whole > TOO_MANY_WHOLE * self.solutions:
+        if self.whole > TOO_MANY_WHOLE * self.solutions and self.solutions >= FEW:
             lines.append(
                 f"warning: {self.whole:,} of {self.solutions:,} solutions have one step; if they have more, say where to split:"
                 " --segment lines, paragraphs, numbered, sentences, thoughts or llm (none: leave them whole)"
