@@ -94,9 +94,11 @@ class Origin:
             if self.trusted:
                 return str(value)
             raise self.refusal(what, value, f"provider/MODEL; the providers are {', '.join(registry.names('provider'))}")
-        if registry.load("provider", kind).PROVIDER.model_is_path and (
-            model[0] in "/\\~." or exists(self.folder / model) or exists(Path(model))
-        ):
+        provider = registry.load("provider", kind).PROVIDER
+        if provider.files_need_trust and not self.trusted:
+            own = [name for name in registry.names("provider") if name != kind]
+            raise self.refusal(what, value, f"provider/MODEL of these providers: {', '.join(own)}")
+        if provider.model_is_path and (model[0] in "/\\~." or exists(self.folder / model) or exists(Path(model))):
             return f"{kind}/{self.path(what, model)}"
         return str(value)
 

@@ -77,7 +77,7 @@ RULES: tuple[Rule, ...] = (
     Rule("run", NAME, names=names("model_not_found deploymentnotfound invalid_model model_decommissioned")),
     Rule("run", LOAD, (400, 404), words="no models? loaded|failed to load model"),
     Rule("run", ACCESS, (400,), names=names("organization_restricted")),
-    Rule("run", names=names("unknown_parameter unsupported_parameter unsupported_value")),
+    Rule("run", names=names("unknown_parameter unsupported_parameter unsupported_value unsupportedparamserror")),
     # Errors of one row. OpenRouter's 403 for moderation names the flagged input.
     Rule("row", MODERATED, (403,), keys=("reasons", "flagged_input")),
     Rule("row", MODERATED, names=names("content_filter content_policy_violation data_inspection_failed")),

@@ -107,7 +107,13 @@ class Direct:
         self._url = yarl.URL(self.url)  # parse it once, not for every request
         return aiohttp.ClientSession(
             # The rate limiter limits connections; the pool, whose default limit is 100, must not.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE, ttl_dns_cache=300),
+            # The certificates are those of the environment (SSL_CERT_FILE) now, not when aiohttp was imported.
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                keepalive_timeout=KEEPALIVE,
+                ttl_dns_cache=300,
+                ssl=ssl.create_default_context() if self._url.scheme == "https" else True,
+            ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
             headers={"Content-Type": "application/json", **self.headers},
             cookie_jar=aiohttp.DummyCookieJar(),

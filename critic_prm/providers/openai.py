@@ -299,7 +299,7 @@ def _usage(stated: Any, tier: Any) -> Usage:
         output=max(written, token_count(usage.get("total_tokens")) - read) if read else written,
         # The second is DeepSeek's, the third Moonshot's.
         cached=prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens"),
-        written=prompt.get("cache_write_tokens"),
+        written=prompt.get("cache_write_tokens") or prompt.get("cache_creation_tokens"),  # the second is LiteLLM's
         reasoning=completion.get("reasoning_tokens"),
         tier=tier or usage.get("service_tier"),
     )

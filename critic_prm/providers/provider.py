@@ -265,6 +265,8 @@ class Provider(Protocol):
     """Addresses of the provider's own servers, where its API key may be sent even if a file names them."""
     model_is_path: ClassVar[bool] = False
     """Whether the model may be a file or folder. A name read from a file is then checked (see `critic_prm.data.trust`)."""
+    files_need_trust: ClassVar[bool] = False
+    """Whether only a trusted file may name the provider, because where it sends the user's keys is not known here."""
     cache_only: ClassVar[bool] = False
     """Whether all its replies are in a cache, which must exist."""
 
