@@ -4,7 +4,8 @@
 
 Stoplight Prism checks every request against OpenAI's published specification (openapi.json of the repository
 openai/openai-openapi), of which only Chat Completions is loaded. LiteLLM's proxy and CopilotKit's aimock are used if they are
-installed in FOLDER. Exit code 1 if a request did not pass.
+installed in FOLDER. The proxy is asked for a model that it answers itself and, with the preset `together`, for one that it
+translates to Anthropic's Messages API, at a local server. Exit code 1 if a request did not pass.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from bench.server import Behaviour, serving
 from critic_prm.styles.prompt import style_names
 
 PATH = "/chat/completions"
 ROWS = Path(__file__).parents[1] / "examples" / "trajectories.jsonl"
+KEYS = {"OPENAI_API_KEY": "none", "TOGETHER_API_KEY": "none"}
 START = 120.0
 """Seconds that a server may take to start."""
 
@@ -39,7 +42,7 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spec", type=Path, required=True, help="OpenAI's specification, openapi.json.")
+    parser.add_argument("--spec", type=Path, help="OpenAI's specification, openapi.json; without it, Prism is left out.")
     parser.add_argument("--tools", type=Path, default=Path("tools"), help="Where Prism, LiteLLM and aimock are installed.")
     given = parser.parse_args()
     tools, wrong = given.tools.resolve(), 0
@@ -51,7 +54,9 @@ def main() -> int:
             (_aimock, "node_modules/.bin/llmock", "npm install --prefix {} @copilotkit/aimock"),
         ):
             path = tools / program
-            if path.exists():
+            if run is _prism and given.spec is None:
+                print("prism: no specification (--spec)")
+            elif path.exists():
                 wrong += run(path, folder, given.spec)
             else:
                 print(f"{path.name}: not installed: {how.format(given.tools)}")
@@ -103,13 +108,17 @@ def _prism(program: Path, folder: Path, spec: Path) -> int:
 
 def _litellm(program: Path, folder: Path, spec: Path) -> int:
     config = folder / "litellm.yaml"
-    mocked = {"model": "openai/gpt-4o", "api_key": "none", "mock_response": "Verdict: correct"}
-    local = {"dangerously_permit_weak_or_unset_master_key": True}
-    models = [{"model_name": "gpt-4o", "litellm_params": mocked}]
-    config.write_text(json.dumps({"model_list": models, "general_settings": local}))
-    port = _free_port()
-    command = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]
-    return _answered("litellm", command, port, folder, f"http://127.0.0.1:{port}/v1")
+    with serving(Behaviour(latency=0.0)) as claude:
+        upstream = claude.url.removesuffix("/v1")
+        mocked = {"model": "openai/gpt-4o", "api_key": "none", "mock_response": "Verdict: correct"}
+        translated = {"model": "anthropic/claude-haiku-4-5", "api_key": "none", "api_base": upstream}
+        local = {"dangerously_permit_weak_or_unset_master_key": True}
+        models = [{"model_name": "gpt-4o", "litellm_params": mocked}, {"model_name": "claude", "litellm_params": translated}]
+        config.write_text(json.dumps({"model_list": models, "general_settings": local}))
+        port = _free_port()
+        command = [str(program), "--config", str(config), "--host", "127.0.0.1", "--port", str(port), "--telemetry", "False"]
+        judges = ("openai/gpt-4o", "together/claude")
+        return _answered("litellm", command, port, folder, f"http://127.0.0.1:{port}/v1", judges)
 
 
 def _aimock(program: Path, folder: Path, spec: Path) -> int:
@@ -122,26 +131,31 @@ def _aimock(program: Path, folder: Path, spec: Path) -> int:
     return _answered("aimock", command, port, folder, f"http://127.0.0.1:{port}/v1")
 
 
-def _answered(name: str, command: Sequence[str], port: int, folder: Path, url: str) -> int:
+def _answered(
+    name: str, command: Sequence[str], port: int, folder: Path, url: str, judges: Sequence[str] = ("openai/gpt-4o",)
+) -> int:
     """How many requests a server refused; what the answers say does not matter."""
-    asked = failed = 0
+    refused = 0
     with _running(command, port, folder / f"{name}.log"):
-        for style in style_names():
-            report = _label(url, folder, style, ("--max-tokens", "256"))
-            asked += report["requests"]
-            failed += sum(report["failures"].values())
-    print(f"{name}: {asked} requests, {failed} refused")
-    return failed + (asked == 0)
+        for judge in judges:
+            asked = failed = 0
+            for style in style_names():
+                report = _label(url, folder, style, ("--max-tokens", "256"), judge)
+                asked += report["requests"]
+                failed += sum(report["failures"].values())
+            print(f"{name}, {judge}: {asked} requests, {failed} refused")
+            refused += failed + (asked == 0)
+    return refused
 
 
-def _label(url: str, folder: Path, style: str, options: Sequence[str]) -> dict[str, Any]:
+def _label(url: str, folder: Path, style: str, options: Sequence[str], judge: str = "openai/gpt-4o") -> dict[str, Any]:
     """Label two rows; the run's report."""
     with TemporaryDirectory(dir=folder) as place:
         out = Path(place) / "labels.jsonl"
-        judged = ("--judge", "openai/gpt-4o", "--base-url", url, "--style", style, "--limit", "2")
+        judged = ("--judge", judge, "--base-url", url, "--style", style, "--limit", "2")
         kept = ("-o", str(out), "--db", str(Path(place) / "cache.db"), "--max-retries", "0", "--regenerate", "0")
         command = [sys.executable, "-m", "critic_prm", "label", str(ROWS), *judged, *kept, *options]
-        ran = subprocess.run(command, env=os.environ | {"OPENAI_API_KEY": "none"}, capture_output=True, text=True, timeout=300)
+        ran = subprocess.run(command, env=os.environ | KEYS, capture_output=True, text=True, timeout=300)
         found = Path(f"{out}.run.json")
         if not found.exists():
             raise SystemExit(f"{style} {' '.join(options)}: {ran.stderr.strip()}")

@@ -3,7 +3,7 @@
 Another package adds an implementation with an entry point in the group of its kind, for example in its pyproject.toml:
 
     [project.entry-points."critic_prm.providers"]
-    mistral = "my_package.mistral"
+    acme = "my_package.acme"
 
 The module is what a file in `critic_prm/providers/` would be. A search method or a loss is an object in a module, such as
 `my_package.losses:FOCAL`. The groups are `critic_prm.` and the last part of the packages in KINDS: `critic_prm.formats`,

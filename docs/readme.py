@@ -96,10 +96,38 @@ def losses() -> str:
     return "\n".join(("| `--loss` | learns from | objective | source |", "|---|---|---|---|", *rows))
 
 
+def providers() -> str:
+    """The table of providers, from presets.toml."""
+    from math import inf
+
+    from critic_prm.providers.presets import Preset, presets
+
+    schemas = {"json_schema": "yes", "json_object": "JSON only", "": "no"}
+    chances = {"always": "yes", "sent": "some models", "never": "no"}
+
+    def logprobs(one: Preset) -> str:
+        most = "" if one.most_logprobs == inf or one.logprobs == "never" else f", {one.most_logprobs:g} at most"
+        return chances[one.logprobs] + most
+
+    def tried(one: Preset) -> str:
+        ways = {"mock": "documented replies and errors", "server": "the real server", "real": "the provider"}
+        return ", ".join(ways[way] for way in one.tried) or "read only"
+
+    head = ("`--judge`", "provider", "key", "address", "structured outputs", "log-probabilities", "seed", "tried with")
+    rows = (
+        f"| `{name}/MODEL` | {one.title} | {f'`{one.key}`' if one.key else 'none'}"
+        f" | {f'`{one.base_url}`' if one.base_url else f'`--base-url` or `{one.base_url_env}`'} | {schemas[one.schema]}"
+        f" | {logprobs(one)} | {'yes' if one.seed else 'no'} | {tried(one)} |"
+        for name, one in presets().items()
+    )
+    return "\n".join((f"| {' | '.join(head)} |", "|---" * len(head) + "|", *rows))
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "README.md": ("tree", tree),
     "docs/formats.md": ("formats", formats),
     "docs/losses.md": ("losses", losses),
+    "docs/providers.md": ("providers", providers),
 }
 """The pages with a generated part: the name in its marks, and the function that generates it."""
 

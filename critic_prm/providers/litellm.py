@@ -111,7 +111,10 @@ def _failure(error: Exception, key: str) -> ProviderError:
         )
     response = found.get("response")
     headers = _headers(found.get("headers")) or _headers(response.headers if response is not None else None)
-    return failed(status, headers, {"error": {"message": said, "code": found.get("code"), "type": type(error).__name__}}, key)
+    code = found.get("code")
+    if status == 429 and found.get("llm_provider") in ("openai", "azure") and "exceeded your current quota" in said:
+        code = "insufficient_quota"  # LiteLLM leaves the code out; at Gemini the same words mean a limit per minute
+    return failed(status, headers, {"error": {"message": said, "code": code, "type": type(error).__name__}}, key)
 
 
 def _headers(stated: Any) -> dict[str, str]:
