@@ -137,6 +137,7 @@ def test_a_file_may_name_it_only_if_it_is_trusted(tmp_path: Path) -> None:
 
 # With the package itself
 
+loud = pytest.mark.filterwarnings("default")  # LiteLLM warns when it is imported
 real = pytest.mark.skipif(find_spec("litellm") is None, reason="litellm is not installed; it needs an environment of its own")
 
 CONVERSE = {
@@ -194,6 +195,7 @@ async def _answered(model: str, server: Server, path: str) -> tuple[Provider, Re
 
 
 @real
+@loud
 @pytest.mark.parametrize("model", NATIVE)
 async def test_apis_that_are_not_chat_completions(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY"):
@@ -207,6 +209,7 @@ async def test_apis_that_are_not_chat_completions(model: str, monkeypatch: pytes
 
 
 @real
+@loud
 @pytest.mark.parametrize(
     ("status", "body", "failure"),
     [
