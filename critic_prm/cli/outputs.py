@@ -15,10 +15,10 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-OUTPUTS = ("out", "save", "tree", "trees", "removed", "plot", "disagreements", "setup")
+OUTPUTS = ("out", "save", "tree", "trees", "removed", "plot", "kept", "escalate", "disagreements", "setup")
 """Command parameters that name an output file, the main one first."""
 
-PLACES = (*OUTPUTS, "kept", "escalate", "disagreements", "plots", "folder")
+PLACES = (*OUTPUTS, "plots", "folder")
 """Command parameters that name a file or folder that a command writes."""
 
 FOLDERS = ("DIR", "VERIFIER", "FOLDER")
@@ -162,7 +162,8 @@ def with_parameters(command: Callable[..., Any], parameters: Iterable[Parameter]
 def guarded(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command that checks the output files it writes, with the option --overwrite."""
     own = signature(command, eval_str=True)
-    written = [name for name in OUTPUTS if name in own.parameters and _metavar(own.parameters[name]) not in FOLDERS]
+    files = [name for name in OUTPUTS if name in own.parameters and (command.__name__, name) not in NAMED_ONLY]
+    written = [name for name in files if _metavar(own.parameters[name]) not in FOLDERS]
     if not written:
         return command
     arguments = [name for name, parameter in own.parameters.items() if _is_argument(parameter)]

@@ -40,13 +40,13 @@ REFUSED: Mapping[str, str] = {
 ALSO: Mapping[str, Holds] = {
     "against": "reads",
     **dict.fromkeys(("backend", "band", "bounds", "consensus", "device", "error_rate", "name", "profile"), "word"),
-    **dict.fromkeys(("annotator", "order", "reference", "segment", "service_tier", "status"), "word"),
+    **dict.fromkeys(("annotator", "reference", "segment", "service_tier", "status"), "word"),
 }
 """What further options hold, besides HOLDS of recipes."""
 
 _PLAIN = """
 across_labels ahead all_steps allow_dropped alpha answer_timeout browser folds learning_curve max_length_ratio per_prompt row
-answer_timeout answered attack balance baseline batch batch_size batch_tokens beta
+predictions answer_timeout answered attack balance baseline batch batch_size batch_tokens beta
 budget budget_usd chains chat_template checkpointing clip complete contained depth dpi dry_run durable each epochs epsilon
 evaluations exact exploration feedback floor follow_ups force forgiven gamma gold good grace heads index_base int8
 judge_dev label_smoothing lam layers leave_out length limit literal logprobs loss lr margin matches_gold max_batch max_body

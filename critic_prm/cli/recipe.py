@@ -310,15 +310,15 @@ Holds = Literal["reads", "writes", "critic", "policy", "style", "prompt", "word"
 _WORDS = """
 after_error aggregate aggregation alternatives author backup balance bound by class_by class_weights layout critiques cut
 difficulty discount domain_weights dtype effort format freeze from_ human_steps k keep kind kinds language later level license
-lora loss map match method neutral objective pick preset prior progress reward salt samples schedule search sizes split stop
-subset target to values
+lora loss map match method neutral objective order pick preset prior progress reward salt samples schedule search sizes
+split stop subset target to values
 """
 
 HOLDS: Mapping[str, Holds] = {
     **dict.fromkeys(
         ("source", "data", "labels", "a", "b", "old", "new", "exclude", "answers", "adjudicated", "judged"), "reads"
     ),
-    **dict.fromkeys(("disagreements", "kept", "removed", "save", "tree", "trees"), "writes"),
+    **dict.fromkeys(("disagreements", "kept", "removed", "save", "setup", "tree", "trees"), "writes"),
     **dict.fromkeys(("critic", "confirm", "first", "judge"), "critic"),
     "policy": "policy",
     "style": "style",

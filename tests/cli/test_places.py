@@ -15,7 +15,7 @@ from critic_prm.cli import build
 from critic_prm.cli.outputs import FOLDERS, OUTPUTS, PLACES, check_writable
 from critic_prm.errors import InputError, UsageError
 from tests.cli.test_help import leaves
-from tests.command import on_a_terminal
+from tests.command import invoke, on_a_terminal
 
 COMMANDS = dict(leaves(build(), "critic-prm"))
 WRITING = {name: command for name, command in COMMANDS.items() if any("-o" in one.opts for one in command.params)}
@@ -135,3 +135,12 @@ def test_every_command_that_writes_rows_to_stdout_refuses_a_terminal(name: str, 
 def test_there_are_such_commands() -> None:
     assert {"critic-prm label", "critic-prm score", "critic-prm convert", "critic-prm dataset dedupe"} <= set(ROWS)
     assert len(ROWS) > 15
+
+
+def test_every_file_that_rank_writes_is_kept_unless_overwritten() -> None:
+    """--kept and --escalate replaced existing files without a word."""
+    for option in ("--kept", "--escalate"):
+        Path("mine").write_text("precious")
+        with pytest.raises(UsageError, match="--overwrite replaces it"):
+            invoke("rank", "candidates.jsonl", option, "mine", "--floor", "0.5")
+    assert Path("mine").read_text() == "precious"
