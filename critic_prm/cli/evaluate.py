@@ -46,6 +46,7 @@ def evaluate(
 
     Example: critic-prm evaluate verifier processbench:data/ProcessBench
     """
+    from critic_prm.cli.outputs import this_run
     from critic_prm.cli.running import run_with_progress
     from critic_prm.cli.scoretable import print_comparison, print_evaluation
     from critic_prm.cli.swapped import check_order
@@ -80,7 +81,7 @@ def evaluate(
     if result.scores.threshold_from == "verdicts":  # what the critic says about its own decision
         for line in result.messages:
             say(line)
-    row = evaluation_to_json(result)
+    row = {**evaluation_to_json(result), "command": this_run()}
     comparison = None
     if other:
         threshold, resamples = result.scores.threshold, settings.resamples

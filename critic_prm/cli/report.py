@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import join
 from typing import Annotated
 
 import typer
@@ -29,13 +30,18 @@ def report(
 
     Example: critic-prm report labels.jsonl -o report.html
     """
-    from critic_prm.evaluate.report.html import write_report
+    from datetime import UTC, datetime
+
+    from critic_prm import __version__
+    from critic_prm.evaluate.report.html import Made, write_report
     from critic_prm.evaluate.report.runs import read_runs
 
     if plots is not None:
         extra("matplotlib", "plot", "a plot")
     runs = read_runs(sources)
-    size = write_report(runs, out, title)
+    command = join(["critic-prm", "report", *sources, "-o", str(out)])
+    made = Made(datetime.now(UTC).isoformat(timespec="seconds"), f"critic-prm {__version__}", command)
+    size = write_report(runs, out, title, made)
     rows = sum(len(run.rows) for run in runs)
     typer.echo(f"{out}: {rows:,} labels of {len(runs)} run{'s'[: len(runs) > 1]}, {size / 1e6:.1f} MB", err=True)
     if plots is not None:

@@ -104,6 +104,10 @@ class Browser:
         self._send("Input.dispatchKeyEvent", type="keyUp", key=key, **more)
         self.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
+    def print_preview(self) -> None:
+        """Show the page as it is printed."""
+        self._send("Emulation.setEmulatedMedia", media="print")
+
     def picture(self, path: Path, *, whole: bool = False) -> None:
         path.write_bytes(base64.b64decode(self._send("Page.captureScreenshot", captureBeyondViewport=whole)["data"]))
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +29,11 @@ def test_a_page_is_made(tmp_path: Path) -> None:
     page = out.read_text("utf-8")
     assert page.startswith("<!doctype html>")
     assert "<title>Mine &amp; yours</title>" in page
+    index = re.search(r'id="index">([^<]+)<', page)
+    assert index is not None
+    made = json.loads(gzip.decompress(base64.b64decode(index[1])))["made"]
+    assert made["command"].startswith(f"critic-prm report {labels}")
+    assert made["at"] > "2026"
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name] == []
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from critic_prm.evaluate.report.html import render, write_report
+from critic_prm.evaluate.report.html import Made, render, write_report
 from critic_prm.evaluate.report.runs import read_runs
 from tests.report.browser import Browser, chromium
 from tests.report.making import judged, saved
@@ -237,14 +237,132 @@ def test_keys(tmp_path: Path, browser: Browser) -> None:
     assert browser.complaints == []
 
 
+def test_arrows_enter_and_the_skip_link(tmp_path: Path, browser: Browser) -> None:
+    browser.open(written(tmp_path, corpus()), "#list")
+    shows = "document.querySelector('.detail h2')?.textContent === '{}'"
+    browser.wait(shows.format("t0"))
+    for key, expected in (("ArrowDown", "t1"), ("ArrowDown", "t2"), ("ArrowUp", "t1")):
+        browser.press(key)
+        browser.wait(shows.format(expected))
+    browser.run("document.querySelector('.rows a[aria-current]').focus()")
+    browser.press("ArrowDown")
+    assert browser.run("document.activeElement.getAttribute('href')") == "#t/2", "the focus follows"
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.press("Enter")
+    browser.wait("document.activeElement.id === 'detail'")
+    browser.press("ArrowDown")  # scrolls the trajectory
+    assert browser.run(shows.format("t2"))
+    browser.run("document.getElementById('rows').querySelector('a').focus()")
+    browser.run("document.getElementById('skip').click()")
+    assert browser.run("document.activeElement.id") == "detail"
+    assert browser.run("!document.getElementById('list-view').hidden"), "skipping to the content leaves the view as it is"
+    assert browser.run("document.getElementById('to-list').getAttribute('aria-current')") == "page"
+
+
+def test_the_list_begins_with_what_either_run_got_wrong(tmp_path: Path, browser: Browser) -> None:
+    first, second = corpus(), corpus()
+    second[12] = judged("t12", ["one", "two", "three"], 1, gold=-1, source="a")
+    browser.open(written(tmp_path, first, second), "#list")
+    browser.wait("document.querySelector('.detail h2')?.textContent === 't12'")
+    assert browser.run("document.querySelector('[data-show=wrong] span').textContent") == "1"
+    badges = "[...document.querySelector('.rows li').querySelectorAll('.badge')].map((e) => e.textContent)"
+    assert browser.run(badges) == ["no error ✓", "step 2, gold no error"]
+
+
+def test_the_page_says_where_its_numbers_come_from(tmp_path: Path, browser: Browser) -> None:
+    labels = saved(tmp_path / "mine.labels.jsonl", corpus())
+    started = {"started_at": "2026-11-20T09:30:00+00:00", "cost_usd": 0.25}
+    run = {"command": "label", "source": "my solutions.jsonl", "judge": ["openai/gpt-5.4-mini"]}
+    (tmp_path / "mine.labels.jsonl.run.json").write_text(json.dumps({**started, "run": run}))
+    made = Made("2026-11-22T14:05:00+00:00", "critic-prm 1.2", "critic-prm report mine.labels.jsonl")
+    write_report(read_runs([labels]), tmp_path / "report.html", "Sums, week 47", made)
+    browser.open(tmp_path / "report.html")
+    head = browser.run("document.querySelector('.report-head').innerText")
+    for words in ("Sums, week 47", "1 run · 120 trajectories · 120 with gold labels", "22 Nov 2026, 14:05 UTC", made.command):
+        assert words in head
+    pairs = "[...document.querySelectorAll('.origin > div')].map((e) => [e.children[0].innerText, e.children[1].innerText])"
+    origin = dict(browser.run(pairs))
+    assert origin.pop("Cost").endswith("at list prices; $0.25 paid by the run that wrote the file")
+    assert origin == {
+        "Input": "my solutions.jsonl",
+        "Command": "critic-prm label 'my solutions.jsonl' --judge openai/gpt-5.4-mini",
+        "File": "mine.labels.jsonl",
+        "Date": "20 Nov 2026, 09:30 UTC",
+        "Samples": "1 to 3 per trajectory",
+        "Intervals": "95%, 2,000 resamples of problems; first errors by the critic's own verdicts",
+        "Tokens": "358k in, 36k out; median 3,300 per trajectory",
+    }
+
+
+def test_charts_and_cards_leave_no_gap(tmp_path: Path, browser: Browser) -> None:
+    """Every row of charts reaches the right edge, the figures of a card are one row, and an axis ends where its data end."""
+    browser.open(written(tmp_path, corpus(), corpus()))
+    places = "[...document.querySelectorAll('.chart')].map((e) => e.getBoundingClientRect()).map((e) => [e.top, e.right])"
+    rows: dict[int, int] = {}
+    for top, right in browser.run(places):
+        rows[round(top)] = max(rows.get(round(top), 0), round(right))
+    assert len(rows) > 1
+    assert set(rows.values()) == {round(browser.run("document.querySelector('.charts').getBoundingClientRect().right"))}
+    for card in range(2):
+        tops = f"[...document.querySelectorAll('.card')[{card}].querySelectorAll('.facts-grid > div')].map((e) => e.offsetTop)"
+        assert len(browser.run(tops)) == 4
+        assert len(set(browser.run(tops))) == 1
+    steps = "[...document.querySelectorAll('[aria-label=\"Position of the first error\"] tbody th')].map((e) => e.textContent)"
+    assert browser.run(steps) == ["1", "2", "3"]
+
+
+def test_scores_of_two_values_are_points(tmp_path: Path, browser: Browser) -> None:
+    """A line between them would show a calibration that nobody measured."""
+    votes, scores = corpus(), corpus()
+    for n, row in enumerate(scores):
+        row["p_correct"] = [None if p is None else abs(p - n / 300) for p in row["p_correct"]]
+    browser.open(written(tmp_path, votes, scores))
+    drawn = "[...document.querySelectorAll('[aria-label=Reliability] {}')].map((e) => e.getAttribute('class').split(' ').pop())"
+    assert browser.run(drawn.format("polyline")) == ["run-1"]
+    assert browser.run(drawn.format("circle")).count("run-0") > 1
+
+
+def test_a_score_of_almost_one_is_not_shown_as_one_and_zero_is_seen(tmp_path: Path, browser: Browser) -> None:
+    row = judged("a", ["x", "y", "z"], -1)
+    row["p_correct"] = [0.998, 0.001, 0.0]
+    browser.open(written(tmp_path, [row]), "#t/0")
+    shown = "[...document.querySelectorAll('.score .p')].map((e) => e.lastChild.textContent)"
+    assert browser.run(shown) == [">0.99", "<0.01", "0.00"]
+    bar = "parseFloat(getComputedStyle([...document.querySelectorAll('.meter')].pop(), '::after').width)"
+    assert browser.run(bar) >= 4
+
+
+def test_a_phone_keeps_the_title_and_the_help(tmp_path: Path, profile: Path) -> None:
+    page = written(tmp_path, corpus())
+    with Browser(profile, 390) as browser:
+        browser.open(page)
+        for name in ("title", "help", "theme", "to-list"):
+            assert browser.run(f"document.getElementById('{name}').checkVisibility()"), name
+            assert browser.run(f"document.getElementById('{name}').getBoundingClientRect().right") <= 390
+
+
+def test_paper_is_light_and_has_no_controls(tmp_path: Path, profile: Path) -> None:
+    page = written(tmp_path, corpus())
+    with Browser(profile, dark=True) as browser:
+        for place, what in (("#overview", ".card"), ("#t/3", ".step")):
+            browser.open(page, place)
+            browser.print_preview()
+            assert browser.run(f"document.querySelector('{what}').checkVisibility()")
+            controls = "[...document.querySelectorAll('button, input, select, nav')].filter((e) => e.checkVisibility()).length"
+            assert browser.run(controls) == 0
+            ink = browser.run("getComputedStyle(document.body).color")
+            assert sum(map(int, re.findall(r"\d+", ink)[:3])) < 200
+            assert "critic-prm report" in browser.run("document.body.innerText")
+
+
 def test_two_runs_and_their_flips(tmp_path: Path, browser: Browser) -> None:
     first, second = corpus(), corpus()
     for n in (4, 8, 12):  # gold: no error; the second run now blames step 2
         second[n] = judged(f"t{n}", ["one", "two", "three"], 1, gold=n % 4 - 1, source="ab"[n % 2])
     browser.open(written(tmp_path, first, second))
     text = browser.run("document.querySelector('.pair').textContent")
-    assert "120 trajectories that both judged; they decide alike on 97.5%" in text
-    assert "Only the first is right3" in text
+    assert "120 trajectories judged by both; they agree on 97.5%" in text
+    assert "Only run0 correct32.5%" in text
     browser.run("document.querySelector('.pair button').click()")
     browser.wait("!document.getElementById('list-view').hidden")
     assert browser.run("[...document.querySelectorAll('.rows .id')].map((e) => e.textContent)") == ["t4", "t8", "t12"]

@@ -67,6 +67,33 @@ async def test_an_evaluation_joins_the_predictions_of_its_critic(tmp_path: Path)
     assert figures(alone)["scores"]["mean"]["f1"][0] == result.scores.mean["f1"].value
 
 
+async def test_intervals_are_those_of_the_command_line(tmp_path: Path) -> None:
+    """The page resampled 1,000 times and `evaluate` 2,000 times, so the same labels had two intervals."""
+    benchmark = [
+        ("s", Trajectory(str(n), f"p{n // 2}", (Step(f"{n} + 1 = {n + 1 + (n % 3 == 0)}"),), label=n % 2 - 1))
+        for n in range(24)
+    ]
+    rows: list[object] = []
+    result = await evaluate(RuleCritic(), benchmark, each=rows.append)
+    write_records(tmp_path / "predictions.jsonl", rows)
+    shown = figures(read_runs([tmp_path / "predictions.jsonl"])[0])["scores"]["mean"]
+    for name in ("f1", "accuracy_correct", "step_accuracy"):
+        metric = result.scores.mean[name]
+        assert shown[name] == [metric.value, metric.low, metric.high]
+        assert metric.low is not None
+        assert metric.low < metric.value < metric.high  # type: ignore[operator]
+
+
+def test_runs_are_compared_where_only_one_names_the_source(tmp_path: Path) -> None:
+    plain = [judged(str(n), ["x", "y"], n % 2 - 1, gold=n % 2 - 1) for n in range(20)]
+    one, other = read_runs(
+        [saved(tmp_path / "a.jsonl", plain), saved(tmp_path / "b.jsonl", [{**row, "benchmark": "sums"} for row in plain])]
+    )
+    found = difference(one, other)
+    assert found is not None
+    assert (found["matched"], found["difference"]) == (20, 0.0)
+
+
 def test_what_is_no_label_file_is_refused(tmp_path: Path) -> None:
     write_records(tmp_path / "plain.jsonl", [{"id": "a", "problem": "p", "steps": ["s"]}])
     with pytest.raises(InputError, match="neither a label file nor an evaluation"):

@@ -9,6 +9,7 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from html import escape
 from itertools import combinations
 from pathlib import Path
@@ -24,6 +25,8 @@ PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("start.js", "store.js", "dom.js", "charts.js", "overview.js", "list.js", "detail.js", "main.js")
 """The scripts of the page, concatenated in this order: a page opened from disk cannot load modules."""
 
+TITLE = "critic-prm report"
+
 BLOCK = 100
 """Trajectories per block: few enough to be decoded between two frames."""
 
@@ -33,13 +36,24 @@ EXCERPT = 110
 Aligned = Sequence[tuple[Trajectory, Sequence[LabelledTrajectory | None]]]
 
 
-def render(runs: Sequence[Run], title: str = "critic-prm report") -> str:
+@dataclass(frozen=True, slots=True)
+class Made:
+    """When, by what version and by what command a report was made; the page shows what is given."""
+
+    at: str = ""
+    """ISO 8601, UTC."""
+    by: str = ""
+    command: str = ""
+
+
+def render(runs: Sequence[Run], title: str = TITLE, made: Made = Made()) -> str:
     """Render the page. Text from judges and datasets is never inserted as markup; it is stored in packed data and shown as
     text."""
     style = (PAGE / "page.css").read_text("utf-8")
     script = "".join((PAGE / name).read_text("utf-8") for name in SCRIPTS)
     rows = align(runs)
-    data = [f'<script type="application/x-packed" id="index">{packed(index(runs, rows))}</script>']
+    first = {**index(runs, rows), "made": asdict(made)}
+    data = [f'<script type="application/x-packed" id="index">{packed(first)}</script>']
     data += [f'<script type="application/x-packed" class="block">{packed(block)}</script>' for block in blocks(rows)]
     parts = {
         "TITLE": escape(title),
@@ -53,9 +67,9 @@ def render(runs: Sequence[Run], title: str = "critic-prm report") -> str:
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
-def write_report(runs: Sequence[Run], out: Path, title: str = "critic-prm report") -> int:
+def write_report(runs: Sequence[Run], out: Path, title: str = TITLE, made: Made = Made()) -> int:
     """Write the page to `out` atomically and return its size in bytes. Raises InputError if it cannot be written."""
-    content = render(runs, title).encode("utf-8", "replace")
+    content = render(runs, title, made).encode("utf-8", "replace")
     try:
         write_whole(out, content)
     except OSError as error:

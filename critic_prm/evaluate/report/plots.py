@@ -66,7 +66,8 @@ def _reliability(axes: Axes, runs: Drawn) -> None:
     axes.plot([0, 1], [0, 1], color="0.6", linestyle=":", linewidth=1)
     for n, run in runs:
         p, right = [b["p"] for b in run["reliability"]], [b["right"] for b in run["reliability"]]
-        axes.plot(p, right, marker=MARKERS[n % 8], markersize=4, label=run["name"], **_style(n))
+        style = _style(n) if run["continuous"] else {"color": COLOURS[n % 8], "linestyle": "none"}
+        axes.plot(p, right, marker=MARKERS[n % 8], markersize=4, label=run["name"], **style)
     _titles(axes, "P(correct)", "share of correct steps")
 
 

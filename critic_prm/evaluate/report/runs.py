@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from critic_prm.data import Judgement, LabelledTrajectory, Trajectory, Usage, co
 from critic_prm.data.label_rows import is_labelled, labelled_from_json
 from critic_prm.data.records.reading import read_records
 from critic_prm.errors import InputError, UsageError
+from critic_prm.metrics.bootstrap import REPLICATES
 from critic_prm.metrics.scorecard import Case, case_of, compare, has_gold, score
 from critic_prm.metrics.scores import Array, bin_rows
 from critic_prm.providers.models import abilities
@@ -22,10 +25,19 @@ from critic_prm.providers.models import abilities
 MOST = 8
 """Maximum number of files per report."""
 
-REPLICATES = 1000
 BINS = 10
 POSITIONS = 12
 """First errors at this step or later are counted together."""
+
+CONTINUOUS = 10
+"""Scores with more distinct values than this are drawn as a line in the reliability diagram; of others, such as votes, only the
+values that occur are drawn, since nothing is measured between them."""
+
+INPUTS = ("source", "sources", "bench")
+ARGUMENTS = ("critic", *INPUTS)
+"""What the record of a run calls its input, and the arguments of the command in their order."""
+SOURCES = 4
+"""Sources that are named as the input of a run without a record."""
 
 SHOWN = ("f1", "accuracy_erroneous", "accuracy_correct", "auroc", "ece", "brier", "step_accuracy")
 
@@ -42,6 +54,9 @@ class Run:
     rows: Sequence[LabelledTrajectory]
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+    written: str = ""
+    """When the labels were made, in ISO 8601, UTC; the file's date if its run left no record."""
 
 
 def read_runs(paths: Iterable[str | Path]) -> list[Run]:
@@ -69,13 +84,16 @@ def read_runs(paths: Iterable[str | Path]) -> list[Run]:
                 "give a file that critic-prm label, or evaluate --save or -o, wrote",
             )
         rows = [labelled_from_json(record.data, record.where) for record in (first, *records)]
-        runs.append(Run(_name(path), rows[0].critic, rows, summary=_summary(path)))
+        summary = _summary(path)
+        runs.append(Run(_name(path), rows[0].critic, rows, {}, summary, path.name, _date(path, summary)))
     for path, evaluation in evaluations:
         same = (place for place, run in enumerate(runs) if not run.evaluation and dict(run.card) == evaluation["critic"])
+        date = _date(path, evaluation.get("run", {}))
         if (place := next(same, None)) is not None:
-            runs[place] = replace(runs[place], evaluation=evaluation)
+            file = f"{runs[place].file}, {path.name}"
+            runs[place] = replace(runs[place], evaluation=evaluation, file=file, written=date)
         else:
-            runs.append(Run(_name(path), evaluation["critic"], (), evaluation))
+            runs.append(Run(_name(path), evaluation["critic"], (), evaluation, file=path.name, written=date))
     seen: Counter[str] = Counter()
     for place, run in enumerate(runs):
         seen[run.name] += 1
@@ -98,6 +116,12 @@ def _summary(path: Path) -> Mapping[str, Any]:
     except (OSError, orjson.JSONDecodeError):
         return {}
     return summary if isinstance(summary, dict) else {}
+
+
+def _date(path: Path, summary: Mapping[str, Any]) -> str:
+    """When the run began, by its summary, else when the file was last changed."""
+    began = summary.get("started_at")
+    return str(began) if began else datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
 
 
 def align(runs: Sequence[Run]) -> list[tuple[Trajectory, list[LabelledTrajectory | None]]]:
@@ -152,14 +176,41 @@ def figures(run: Run) -> dict[str, Any]:
     return {
         "name": run.name,
         "card": dict(run.card),
+        "origin": _origin(run),
         "counts": _counts(run.rows),
         "scores": _scores(run, cases),
         "reliability": reliability(good, p),
+        "continuous": len(np.unique(p)) > CONTINUOUS,
         "roc": roc(good, p),
         "positions": positions(run.rows),
         "spread": np.histogram(all_p, bins=20, range=(0, 1))[0].tolist(),
         "money": _money(run),
     }
+
+
+def _origin(run: Run) -> dict[str, Any]:
+    """Where the labels come from: file, date, command, input, and judgements per trajectory (the least and the most)."""
+    made = run.summary.get("run") or run.evaluation.get("command") or {}
+    samples = [sum(1 for _ in leaves(row.label.judgements)) for row in run.rows]
+    words = [text for name in ("command", *ARGUMENTS) for text in _texts(made.get(name))]
+    words += [word for judge in _texts(made.get("judge")) for word in ("--judge", judge)]
+    inputs = [text for name in INPUTS for text in _texts(made.get(name))]
+    sources = sorted({source_of(row.trajectory) for row in run.rows} - {""})
+    return {
+        "file": run.file,
+        "date": run.written,
+        "command": join(["critic-prm", *words]) if words else "",
+        "input": ", ".join(inputs or sources[:SOURCES]) + (", ..." if not inputs and len(sources) > SOURCES else ""),
+        "samples": [min(samples), max(samples)] if any(samples) else None,
+        "sampling": {name: value for name, value in dict(run.card.get("sampling") or {}).items() if value is not None},
+        "resamples": run.evaluation.get("intervals", {}).get("replicates", REPLICATES),
+        "replies": any(judgement.keys for row in run.rows for judgement in leaves(row.label.judgements)),
+    }
+
+
+def _texts(value: Any) -> list[str]:
+    """A value of a run's record as a list of texts."""
+    return [] if value is None else [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def cases_of(rows: Sequence[LabelledTrajectory]) -> dict[str, list[Case]]:
@@ -222,9 +273,18 @@ def _by_step(first_errors: Iterable[int | None]) -> list[int]:
 
 
 def difference(one: Run, other: Run) -> dict[str, Any] | None:
-    """First-error F1 of `one` minus `other` on the solutions both judged, with its interval; None without such solutions."""
+    """First-error F1 of `one` minus `other` on the solutions both judged, with its interval; None without such solutions.
+
+    Solutions are matched by id and content; both runs are split by the sources that `one` names.
+    """
+    ours: dict[str, list[Case]] = {}
+    theirs: dict[str, list[Case]] = {}
+    for trajectory, labels in align([one, other]):
+        if labels[0] is not None and labels[1] is not None and has_gold(trajectory):
+            for cases, row in ((ours, labels[0]), (theirs, labels[1])):
+                cases.setdefault(source_of(trajectory) or "all", []).append(case_of(trajectory, row.label))
     try:
-        comparison = compare(cases_of(one.rows), cases_of(other.rows), replicates=REPLICATES)
+        comparison = compare(ours, theirs)
     except UsageError:
         return None
     return {"matched": comparison.matched, **asdict(comparison.mean)}
@@ -251,7 +311,7 @@ def _scores(run: Run, cases: Mapping[str, Sequence[Case]]) -> dict[str, Any] | N
         words = run.evaluation.get("threshold", {}).get("words", "")
     elif cases:
         own = run.card.get("threshold")
-        computed = score(cases, own=own if isinstance(own, float) else None, replicates=REPLICATES)
+        computed = score(cases, own=own if isinstance(own, float) else None)
         subsets, mean = [asdict(subset) for subset in computed.subsets], {n: asdict(m) for n, m in computed.mean.items()}
         words = "the critic's own verdicts"
     else:

@@ -1,7 +1,9 @@
 
 // --- charts: SVG with a table of the same numbers -------------------------------------------------------------------------------
 
-const W = 400, H = 270, LEFT = 44, RIGHT = 14, TOP = 12, BOTTOM = 42;
+const NARROW = 400, WIDE = 600, H = 270; // widths of drawings in rows of three and of two, which give both the same scale
+let W = NARROW;
+const LEFT = 44, RIGHT = 14, TOP = 12, BOTTOM = 42;
 const across = (x) => LEFT + x * (W - LEFT - RIGHT);
 const up = (y) => H - BOTTOM - y * (H - TOP - BOTTOM);
 
@@ -46,13 +48,14 @@ function reliabilityChart(runs) {
     axes("P(correct)", "Share of correct steps"),
     svg("line", { x1: across(0), y1: up(0), x2: across(1), y2: up(1), class: "ideal" }),
     some.map(({ run, cls }) => [
-      line(run.reliability.map((bin) => [bin.p, bin.right]), cls),
+      run.continuous && line(run.reliability.map((bin) => [bin.p, bin.right]), cls),
       run.reliability.map((bin) => svg("circle", { cx: across(bin.p), cy: up(bin.right), r: 3 + 5 * Math.sqrt(bin.n / most), class: `dot ${cls}` },
-        svg("title", {}, `${run.name}: said ${chance(bin.p)}, right ${chance(bin.right)}, ${plural(bin.n, "step")}`))),
+        svg("title", {}, `${run.name}: P(correct) ${chance(bin.p)}, correct ${chance(bin.right)}, ${plural(bin.n, "step")}`))),
     ]));
   const rows = some.flatMap(({ run }) => run.reliability.map((bin) => [run.name, chance(bin.p), chance(bin.right), count(bin.n)]));
-  return figure("Reliability", "On the diagonal, P(correct) means what it says. Larger dots hold more steps.", drawing,
-    ["Run", "Said", "Right", "Steps"], rows, some.map(({ run, cls }) => [run.name, cls]));
+  const points = some.some(({ run }) => !run.continuous) ? " Points without a line: scores with few values, such as votes; nothing is measured between them." : "";
+  return figure("Reliability", `On the diagonal, P(correct) equals the share of correct steps. Larger dots hold more steps.${points}`, drawing,
+    ["Run", "Mean P(correct)", "Correct", "Steps"], rows, some.map(({ run, cls }) => [run.name, cls]));
 }
 
 function rocChart(runs) {
@@ -64,8 +67,8 @@ function rocChart(runs) {
     some.map(({ run, cls }) => line(run.roc, cls)));
   const area = ({ roc }) => roc.slice(1).reduce((sum, [x, y], n) => sum + ((x - roc[n][0]) * (y + roc[n][1])) / 2, 0);
   const at = (roc, x) => (roc.find((point) => point[0] >= x) || roc[roc.length - 1])[1];
-  return figure("ROC of steps", "Of all thresholds on P(correct): wrong steps found against right steps blamed.", drawing,
-    ["Run", "Area (whole)", "Found at 5% blamed", "Found at 10%", "Found at 20%"],
+  return figure("ROC of steps", "For every threshold on P(correct): incorrect steps found, against correct steps flagged by mistake.", drawing,
+    ["Run", "Area", "Found at 5% flagged", "Found at 10%", "Found at 20%"],
     some.map(({ run }) => [run.name, decimal(area(run)), ...[0.05, 0.1, 0.2].map((x) => percent(at(run.roc, x)) + "%")]),
     some.map(({ run, cls }) => [run.name, cls]));
 }
@@ -76,7 +79,7 @@ function subsetChart(runs) {
   const lines = names.map((name) => ({ name, of: ({ run }) => run.scores.subsets.find((s) => s.name === name)?.metrics.f1 }));
   if (names.length > 1) lines.push({ name: "mean", of: ({ run }) => run.scores.mean.f1 });
   const drawn = lines.filter((row) => some.some((one) => row.of(one)?.[0] !== null && row.of(one)?.[0] !== undefined));
-  if (!drawn.length) return null;
+  if (!drawn.length || some.every(({ run }) => run.scores.subsets.length < 2)) return null; // the cards show a single one
   const gap = 14 * some.length + 14, height = TOP + gap * drawn.length + BOTTOM, left = 130;
   const x = (v) => left + v * (W - left - RIGHT);
   const clip = (text) => (text.length > 19 ? text.slice(0, 18) + "…" : text);
@@ -100,7 +103,7 @@ function subsetChart(runs) {
       ];
     }));
   const rows = drawn.flatMap((row) => some.map((one) => [row.name, one.run.name, interval(row.of(one))]));
-  return figure("First-error F1 by subset", `With 95% intervals over problems; first errors by ${some[0].run.scores.words}.`, drawing,
+  return figure("First-error F1 by subset", "With 95% intervals. The mean is over subsets.", drawing,
     ["Subset", "Run", "F1 [95%]"], rows, some.map(({ run, cls }) => [run.name, cls]));
 }
 
@@ -112,7 +115,7 @@ function interval(metric, show = percent) {
 /** Grouped bars. `series` are [name, class, numbers]. */
 function bars(title, said, xTitle, labels, series, every = 1) {
   const most = Math.max(1, ...series.flatMap(([, , numbers]) => numbers));
-  const step = (W - LEFT - RIGHT) / labels.length, wide = (step * 0.8) / series.length;
+  const step = (W - LEFT - RIGHT) / labels.length, wide = Math.min((step * 0.8) / series.length, 44);
   const top = niceTop(most);
   const drawing = canvas(`${title}; the numbers are in the table below`, H,
     svg("g", { class: "axes", "aria-hidden": "true" }, [0, 0.5, 1].map((t) => [
@@ -122,7 +125,7 @@ function bars(title, said, xTitle, labels, series, every = 1) {
     labels.map((text, n) => n % every === 0 && svg("text", { x: LEFT + (n + 0.5) * step, y: H - BOTTOM + 17, "text-anchor": "middle" }, text)),
     svg("text", { x: across(0.5), y: H - 6, "text-anchor": "middle", class: "title" }, xTitle)),
     series.map(([name, cls, numbers], s) => numbers.map((n, i) => n > 0 && svg("rect", {
-      x: (LEFT + i * step + step * 0.1 + s * wide).toFixed(1), y: up(n / top).toFixed(1), width: Math.max(1, wide - 1).toFixed(1),
+      x: (LEFT + (i + 0.5) * step + (s - series.length / 2) * wide).toFixed(1), y: up(n / top).toFixed(1), width: Math.max(1, wide - 1).toFixed(1),
       height: (up(0) - up(n / top)).toFixed(1), rx: 1.5, class: `bar-of ${cls}`,
     }, svg("title", {}, `${name}, ${labels[i]}: ${count(n)}`)))));
   return figure(title, said, drawing, [xTitle, ...series.map(([name]) => name)],
@@ -142,8 +145,11 @@ function positionChart(runs) {
   const series = some.map(({ run, cls }) => [run.name, cls, run.positions.said]);
   const gold = some.find(({ run }) => run.positions.gold);
   if (gold) series.push(["gold", "gold", gold.run.positions.gold]);
-  const labels = some[0].run.positions.said.map((_, n, all) => (n === all.length - 1 ? `${n + 1}+` : String(n + 1)));
-  return bars("Where first errors are", "Solutions by the step of their first error; those without one are not in it.", "Step", labels, series);
+  const all = some[0].run.positions.said.length, last = Math.max(0, ...series.map(([, , numbers]) => numbers.findLastIndex((n) => n > 0)));
+  if (!series.some(([, , numbers]) => numbers.some((n) => n > 0))) return null;
+  const labels = Array.from({ length: last + 1 }, (_, n) => (n === all - 1 ? `${n + 1}+` : String(n + 1)));
+  const cut = series.map(([name, cls, numbers]) => [name, cls, numbers.slice(0, labels.length)]);
+  return bars("Position of the first error", "Solutions by the step of their first error; those without one are left out.", "Step", labels, cut);
 }
 
 function spreadChart(runs) {
@@ -151,7 +157,7 @@ function spreadChart(runs) {
   if (!some.length) return null;
   const bins = some[0].run.spread.length;
   const labels = some[0].run.spread.map((_, n) => String(Number((n / bins).toFixed(2))).replace(/^0(?=.)/, ""));
-  return bars("How sure it is", "Steps by P(correct).", "P(correct), from", labels,
+  return bars("Confidence", "Steps by P(correct).", "P(correct), from", labels,
     some.map(({ run, cls }) => [run.name, cls, run.spread]), 4);
 }
 
@@ -174,7 +180,7 @@ function statusChart(runs) {
       }),
     ];
   }));
-  return figure("Could it be read?", "Labels by status. What could not be read has no score: nothing is made up for it.", drawing,
+  return figure("Status", "Labels by status. An unusable judgement has no score; nothing is imputed.", drawing,
     ["Status", ...some.map(({ run }) => run.name)],
     names.map((status) => [WORDS[status] || status, ...some.map(({ run }) => `${count(run.counts.statuses[status] || 0)} (${share(run.counts.statuses[status] || 0, run.counts.trajectories)})`)]),
     names.map((status) => [WORDS[status] || status, `status ${status}`]));

@@ -41,12 +41,21 @@ const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many || one + "s
 const percent = (x) => (x === null || x === undefined ? "–" : (100 * x).toFixed(1));
 const decimal = (x) => (x === null || x === undefined ? "–" : x.toFixed(3));
 const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(part === whole ? 0 : 1)}%` : "–");
-const chance = (p) => (p === null ? "–" : p.toFixed(2));
+/** A probability with two digits; one that is not exactly 0 or 1 is not shown as if it were. */
+const chance = (p) => (p === null ? "–" : p > 0 && p < 0.005 ? "<0.01" : p < 1 && p >= 0.995 ? ">0.99" : p.toFixed(2));
 const short = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)}M` : n >= 1e4 ? `${Math.round(n / 1e3)}k` : count(n));
 
 function money(usd) {
   if (usd === null || usd === undefined) return "price unknown";
   return usd === 0 ? "$0" : usd < 0.01 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
+}
+
+/** An ISO date in UTC as "22 Nov 2026, 14:05 UTC"; as it is if it cannot be read. */
+function day(text) {
+  const date = new Date(text);
+  if (Number.isNaN(date.getTime())) return text;
+  const [on, at] = [{ day: "numeric", month: "short", year: "numeric" }, { hour: "2-digit", minute: "2-digit" }];
+  return `${date.toLocaleDateString("en-GB", { ...on, timeZone: "UTC" })}, ${date.toLocaleTimeString("en-GB", { ...at, timeZone: "UTC" })} UTC`;
 }
 
 /** Colours for a P(correct): `--end` is the colour of the nearer verdict, `--sure` its strength, from 0 at one half to 1. */

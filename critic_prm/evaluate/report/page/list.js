@@ -2,26 +2,29 @@
 // --- the list: filters, sorting, pages -------------------------------------------------------------------------------------------
 
 const PAGE = 50;
-const view = { show: "all", source: "", sort: "file", a: 0, b: 1, query: "", page: 0, found: [], selected: -1 };
+const view = { show: "all", source: "", sort: "disagree", a: 0, b: 1, query: "", page: 0, found: [], selected: -1 };
+
+/** Whether a test holds for one of the shown runs. */
+const some = (test) => (row) => shownRuns().some((r) => test(row, r));
 
 /** The filters. Each has a name, an explanation and a test; filters that match no row are left out. */
 const SHOWS = [
   { id: "all", name: "All", title: "Every trajectory", test: () => true },
-  { id: "wrong", name: "Disagrees with gold", title: "The critic's first error is not the gold one", test: (row) => wrong(row, view.a) },
-  { id: "uncertain", name: "Uncertain", title: "A step's P(correct) is within 0.15 of the threshold", test: (row) => nearness(row, view.a) <= 100 * MARGIN },
-  { id: "split", name: "Split votes", title: "Judgements of a step disagree", test: (row) => row[SAID][view.a] !== null && row[SAID][view.a][SPLIT] === 1 },
-  { id: "errors", name: "Error found", title: "The critic names a first error", test: (row) => usable(row[SAID][view.a]) && row[SAID][view.a][FIRST] >= 0 },
-  { id: "unusable", name: "Unusable", title: "The judgement could not be read, or is undecided", test: (row) => row[SAID][view.a] !== null && !usable(row[SAID][view.a]) },
+  { id: "wrong", name: "Disagrees with gold", title: "The first error of a shown run is not the gold one", test: some(wrong) },
+  { id: "uncertain", name: "Uncertain", title: "A step's P(correct) is within 0.15 of the threshold", test: some((row, r) => nearness(row, r) <= 100 * MARGIN) },
+  { id: "split", name: "Split votes", title: "Judgements of a step disagree", test: some((row, r) => row[SAID][r] !== null && row[SAID][r][SPLIT] === 1) },
+  { id: "errors", name: "Error found", title: "A shown run names a first error", test: some((row, r) => usable(row[SAID][r]) && row[SAID][r][FIRST] >= 0) },
+  { id: "unusable", name: "Unusable", title: "The judgement could not be read, or is undecided", test: some((row, r) => row[SAID][r] !== null && !usable(row[SAID][r])) },
   { id: "flips", name: "Flips", title: "The two runs name different first errors", test: (row) => compared() && flip(row, view.a, view.b) !== "" },
 ];
 
 const number = (x, nothing) => (x === null || x === undefined ? nothing : x);
 const SORTS = [
+  { id: "disagree", name: "Disagreements first", key: (row) => (disagrees(row) ? 0 : 1) },
   { id: "file", name: "File order", key: null },
   { id: "uncertain", name: "Least certain", key: (row) => nearness(row, view.a) },
   { id: "lowest", name: "Lowest P(correct)", key: (row) => lowest(row, view.a) },
   { id: "highest", name: "Highest minimum P", key: (row) => (lowest(row, view.a) > 100 ? 1 : -lowest(row, view.a)) },
-  { id: "disagree", name: "Disagreements first", key: (row) => (wrong(row, view.a) ? 0 : 1) },
   { id: "steps", name: "Most steps", key: (row) => -row[STEPS] },
   { id: "cost", name: "Most tokens", key: (row) => -number(row[SAID][view.a]?.[TOKENS], 0) },
   { id: "id", name: "Id", key: (row) => row[ID] },
@@ -38,7 +41,7 @@ function setUpList() {
   if (sources.length > 1) selects.push(choice("source", "Source", [["", "All sources"], ...sources.map((s) => [s, s])]));
   selects.push(choice("sort", "Sort", SORTS.map(({ id, name }) => [id, name])));
   if (runs.length > 1) {
-    selects.push(choice("a", "Run", runs), choice("b", "Beside it", [...runs.map(([n, name]) => [n, name])]));
+    selects.push(choice("a", "Run", runs), choice("b", "Compare with", runs));
   }
   byId("selects").replaceChildren(...selects);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
@@ -121,10 +124,10 @@ function turn(by) {
 function rowOf(index) {
   const row = store.rows[index], said = row[SAID][view.a], two = compared();
   return el("li", {}, el("a", { href: `#t/${index}`, "aria-current": index === view.selected ? "true" : null },
-    el("span", { class: "top" }, el("span", { class: "id" }, row[ID]), badge(row, view.a)),
+    el("span", { class: "top" }, el("span", { class: "id" }, row[ID]), !two && badge(row, view.a)),
     el("span", { class: "excerpt" }, row[EXCERPT]),
-    strip(row, view.a),
-    two && strip(row, view.b),
+    two ? shownRuns().map((r) => el("span", { class: "of-run" }, el("i", { class: `run-${r % 8}`, "aria-hidden": "true" }), strip(row, r), hidden(`${store.runs[r].name}: `), badge(row, r)))
+      : strip(row, view.a),
     hidden(`${plural(row[STEPS], "step")}; ${said ? `first error: ${place(said[FIRST])}` : "not judged"}${row[GOLD] === null ? "" : `; gold: ${place(row[GOLD])}`}`)));
 }
 

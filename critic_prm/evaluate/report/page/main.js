@@ -1,12 +1,11 @@
 
 // --- the page ------------------------------------------------------------------------------------------------------------------------
 
-const THEMES = { auto: "Auto", light: "Light", dark: "Dark" };
+const THEMES = { auto: "Theme: auto", light: "Theme: light", dark: "Theme: dark" };
 
 function setTheme(name) {
   document.documentElement.dataset.theme = name;
   byId("theme").textContent = THEMES[name];
-  byId("theme").setAttribute("aria-label", `Colours: ${THEMES[name].toLowerCase()}`);
 }
 
 /** Show the view given by the URL fragment: #overview, #list or #t/NUMBER. */
@@ -17,8 +16,10 @@ async function route() {
   byId("overview-view").hidden = list;
   byId("list-view").hidden = !list;
   byId("list-view").classList.toggle("reading", one);
-  byId("to-overview").toggleAttribute("aria-current", !list);
-  byId("to-list").toggleAttribute("aria-current", list);
+  for (const [link, here] of [["to-overview", !list], ["to-list", list]]) {
+    if (here) byId(link).setAttribute("aria-current", "page");
+    else byId(link).removeAttribute("aria-current");
+  }
   if (one) {
     await showDetail(index);
     if (matchMedia("(max-width: 899px)").matches) { scrollTo(0, 0); byId("detail").focus({ preventScroll: true }); }
@@ -32,11 +33,19 @@ function move(by) {
   if (to < 0 || to >= view.found.length) return;
   if (Math.floor(to / PAGE) !== view.page) { view.page = Math.floor(to / PAGE); drawPage(); }
   location.hash = `#t/${view.found[to]}`;
-  byId("rows").children[to % PAGE]?.scrollIntoView({ block: "nearest" });
+  const link = byId("rows").children[to % PAGE]?.firstChild;
+  link?.scrollIntoView({ block: "nearest" });
+  if (byId("rows").contains(document.activeElement)) link?.focus({ preventScroll: true });
+}
+
+/** Arrows choose a trajectory, except in the trajectory itself, which they scroll. */
+function arrow(by) {
+  const reading = byId("detail").contains(document.activeElement) || byId("list-view").classList.contains("reading") && matchMedia("(max-width: 899px)").matches;
+  return !byId("list-view").hidden && !reading && (() => move(by));
 }
 
 const KEYS = {
-  j: () => move(1), k: () => move(-1), ArrowDown: null, "[": () => turn(-1), "]": () => turn(1),
+  j: () => move(1), k: () => move(-1), "[": () => turn(-1), "]": () => turn(1),
   o: () => { location.hash = "#overview"; }, t: () => { location.hash = "#list"; },
   "/": () => { if (byId("list-view").hidden) location.hash = "#list"; setTimeout(() => byId("search").focus()); },
   "?": () => byId("keys").showModal(),
@@ -49,7 +58,7 @@ function pressed(event) {
   const typing = /^(input|select|textarea)$/i.test(event.target.tagName);
   if (typing) { if (event.key === "Escape") event.target.blur(); return; }
   const show = /^[1-9]$/.test(event.key) && byId("chips").children[Number(event.key) - 1];
-  const act = KEYS[event.key] || (show && !byId("list-view").hidden && (() => show.click()));
+  const act = event.key === "ArrowDown" ? arrow(1) : event.key === "ArrowUp" ? arrow(-1) : KEYS[event.key] || (show && !byId("list-view").hidden && (() => show.click()));
   if (!act) return;
   event.preventDefault();
   act();
@@ -62,14 +71,18 @@ async function start() {
     setTheme(names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length]);
   });
   byId("help").addEventListener("click", () => byId("keys").showModal());
+  byId("skip").addEventListener("click", (event) => { event.preventDefault(); (byId("list-view").hidden ? byId("main") : byId("detail")).focus(); });
+  byId("rows").addEventListener("click", (event) => { if (event.detail === 0 && event.target.closest("a")) setTimeout(() => byId("detail").focus()); }); // Enter
   await store.open();
   byId("loading").remove();
   byId("to-list").hidden = !store.rows.length;
   setUpList();
   renderOverview();
+  WIDE_SCREEN.addEventListener("change", renderOverview);
   refresh();
   addEventListener("hashchange", route);
   addEventListener("keydown", pressed);
+  addEventListener("beforeprint", () => document.querySelectorAll(".critiques").forEach((one) => { one.open = true; }));
   await route();
   report.openMilliseconds = performance.now();
   document.documentElement.dataset.ready = "open";

@@ -68,6 +68,12 @@ const usable = (said) => said !== null && store.statuses[said[STATUS]] === "ok" 
 const wrong = (row, r) => row[GOLD] !== null && usable(row[SAID][r]) && row[SAID][r][FIRST] !== row[GOLD];
 const right = (row, r) => row[GOLD] !== null && usable(row[SAID][r]) && row[SAID][r][FIRST] === row[GOLD];
 
+/** The runs that are shown: the chosen one and the one it is compared with. */
+const shownRuns = () => (compared() ? [view.a, view.b] : [view.a]);
+
+/** Whether a shown run disagrees with gold or, without gold, the shown runs with each other. */
+const disagrees = (row) => shownRuns().some((r) => wrong(row, r)) || (compared() && flip(row, view.a, view.b) !== "");
+
 /** Distance of the least certain judged step from the threshold, in percent; 100 if no step was judged. */
 function nearness(row, r) {
   const said = row[SAID][r];
