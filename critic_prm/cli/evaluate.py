@@ -67,7 +67,7 @@ def evaluate(
     source = open_threshold_source(threshold_from, limit) if threshold_from else None
     opened, benchmark, workers = (
         open_critic(critic, judging),
-        read_benchmarks(parts, limit, reading.map),
+        read_benchmarks(parts, limit, reading.conversion()),
         judging.max_connections,
     )
     with RecordWriter(save) if save else nullcontext() as sink:

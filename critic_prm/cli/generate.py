@@ -46,7 +46,7 @@ Example: critic-prm generate {name} -n 2000 -o {name}.jsonl"""
 
 Problems = Annotated[str, typer.Argument(metavar="PROBLEMS", help="Problems with their gold answers; - is stdin.")]
 Out = Annotated[str, typer.Option("-o", "--out", metavar="FILE", help="File to write; - is stdout.")]
-ProblemRows = Annotated[InputOptions, Fields(without=("format", "segment"))]
+ProblemRows = Annotated[InputOptions, Fields(without=("format", "map", "segment", "index_base"))]
 
 
 @dataclass(frozen=True, slots=True)

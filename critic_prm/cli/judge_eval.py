@@ -80,13 +80,16 @@ def judge_eval(
         return open_judges(name.split("+"), replace(judging, style=style or judging.style), consensus, samples)[0]
 
     def run_attack(name: str, style: str) -> Resistance:
-        critic, solutions = opened(name, style), (solution for _, solution in read_benchmarks(parts, limit, reading.map))
+        critic, solutions = (
+            opened(name, style),
+            (solution for _, solution in read_benchmarks(parts, limit, reading.conversion())),
+        )
         return run_with_progress(
             critic, lambda tally: attack_judge(critic, solutions, attacks(), settings, workers=workers, tally=tally)
         )
 
     def run_evaluation(name: str, style: str) -> JudgeScore:
-        critic, benchmark, cost = opened(name, style), read_benchmarks(parts, limit, reading.map), JudgeCost()
+        critic, benchmark, cost = opened(name, style), read_benchmarks(parts, limit, reading.conversion()), JudgeCost()
         evaluation = run_with_progress(
             critic, lambda tally: evaluate(critic, benchmark, settings, workers=workers, tally=tally, each=cost.add)
         )

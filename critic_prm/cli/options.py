@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from critic_prm.cli.fields import Fields
-from critic_prm.data.formats.common import MapOption, Options
+from critic_prm.data.formats.common import IndexBase, MapOption, Options
 from critic_prm.data.segment.rows import Segment
 from critic_prm.engine.options import JudgeOptions
 from critic_prm.option import Option
@@ -32,6 +32,8 @@ class InputOptions:
     """Read fields under other names, such as problem=prompt,steps=log.reasoning; may be repeated."""
     segment: Segment = "auto"
     """Where a solution text is split into steps; auto chooses by what is there and leaves given steps as they are."""
+    index_base: IndexBase = None
+    """Number of the first step in the gold labels, if it differs from the format's."""
     skip_bad: bool = False
     """Report and skip invalid rows; exit with code 3."""
     limit: Annotated[int | None, Option(min=1)] = None
@@ -39,7 +41,7 @@ class InputOptions:
 
     def conversion(self) -> Options:
         """The options for `read_trajectories`."""
-        return Options(map=self.map, segment=self.segment)
+        return Options(map=self.map, segment=self.segment, index_base=self.index_base)
 
 
 ALL_ROWS = InputOptions()
@@ -47,8 +49,8 @@ ALL_ROWS = InputOptions()
 ReadingOptions = Annotated[InputOptions, Fields(without=("skip_bad", "limit"))]
 """How a command reads trajectories that it needs all of."""
 
-FieldNames = Annotated[InputOptions, Fields(only=("map",))]
-"""The names of the fields of trajectories with gold labels."""
+FieldNames = Annotated[InputOptions, Fields(only=("map", "index_base"))]
+"""The names of the fields of trajectories with gold labels, and how their steps are numbered."""
 
 
 @dataclass(frozen=True, slots=True)

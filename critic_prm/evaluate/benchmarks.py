@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappush, heappushpop
 from pathlib import Path
 from typing import Literal
 
+from critic_prm.data.formats.common import Options
 from critic_prm.data.formats.mistaken import mistaken
 from critic_prm.data.hashing import unit
 from critic_prm.data.records.reading import HUB
@@ -18,6 +19,7 @@ from critic_prm.errors import InputError, UsageError
 
 Headline = Literal["f1", "prm_score"]
 
+PLAIN = Options()
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".gz", ".zst", ".parquet")
 
 
@@ -49,14 +51,14 @@ class Part:
     path: Path
     subset: str
 
-    def read(self, map: tuple[str, ...] = ()) -> Iterator[tuple[str, Trajectory]]:
+    def read(self, given: Options = PLAIN) -> Iterator[tuple[str, Trajectory]]:
         """Stream (subset, solution with gold labels); step labels after the first error are kept. Raises InputError.
 
-        `map` names the fields, as in `Options`.
+        The names of fields and the number of the first step are as `given`.
         """
-        from critic_prm.data.formats.convert import Options, read_trajectories
+        from critic_prm.data.formats.convert import read_trajectories
 
-        options = Options(neutral=self.benchmark.neutral, after_error="keep", map=map)
+        options = replace(given, neutral=self.benchmark.neutral, after_error="keep")
         for trajectory in read_trajectories(self.path, options=options):
             group = trajectory.meta.get(self.benchmark.group or "")
             yield group if isinstance(group, str) and group else self.subset, trajectory
@@ -124,9 +126,9 @@ def _in_order(benchmark: Benchmark, parts: Sequence[Part]) -> list[Part]:
 
 
 def read_benchmarks(
-    parts: Sequence[Part], limit: int | None = None, map: tuple[str, ...] = ()
+    parts: Sequence[Part], limit: int | None = None, given: Options = PLAIN
 ) -> Iterator[tuple[str, Trajectory]]:
-    """Stream (subset, solution) of all parts, whose fields have the names that `map` gives.
+    """Stream (subset, solution) of all parts, whose fields and step numbers are as `given`.
 
     `limit` selects a fixed sample of at most that many solutions per subset; files are often sorted, and their first rows may
     all be erroneous. With several benchmarks a subset is called "benchmark/subset". Raises UsageError if two files are the same
@@ -135,7 +137,7 @@ def read_benchmarks(
     seen: dict[str, Path] = {}
     for part in parts:
         sampled: dict[str, list[tuple[float, int, Trajectory]]] = {}
-        for place, (subset, trajectory) in enumerate(part.read(map)):
+        for place, (subset, trajectory) in enumerate(part.read(given)):
             name = subset_name(part, subset, parts)
             if limit is None:
                 yield name, trajectory

@@ -205,6 +205,20 @@ def test_every_command_that_reads_trajectories_takes_names(tmp_path: Path, comma
         invoke(*words, "--map", "problem=promt,steps=reasoning")
 
 
+def test_labels_that_count_from_one_are_read_by_every_command(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    write_records(path, [{**OWN, "first_bad": 2}])
+    for words in ("label FILE --judge rules", "evaluate rules FILE"):
+        words = words.replace("FILE", str(path)).split()
+        names = ("--map", "problem=prompt,steps=reasoning,label=first_bad")
+        with pytest.raises(InputError, match=r"label.* is the number 2; it is the first wrong step, 0 to 1, -1 or null"):
+            invoke(*words, *names)
+        result = invoke(*words, *names, "--index-base", 1)
+        assert result.exit_code == 0, result.stderr
+        if "label" in words:
+            assert orjson.loads(result.stdout)["label"] == 1
+
+
 def test_names_without_gold_labels_are_refused_where_nothing_would_use_them(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--map names fields of trajectories with gold labels; add --gold"):
         invoke("dataset", "build", tmp_path / "x", "-o", tmp_path / "set", "--map", "problem=prompt")

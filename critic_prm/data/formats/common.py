@@ -25,6 +25,7 @@ AfterError = Literal["null", "keep"]
 Alternatives = Literal["chosen", "all"]
 HumanSteps = Literal["null", "good"]
 
+IndexBase = Annotated[int | None, Option(min=0, max=1)]
 MapOption = Annotated[tuple[str, ...], Option(("--map",), metavar="TARGET=FIELD,...")]
 
 NUMBER = "a number from 0 to 1"
@@ -38,7 +39,7 @@ class Options:
 
     neutral: Neutral = "keep"
     """Neutral steps: keep, good or bad (treat as such), or drop (remove the label)."""
-    index_base: Annotated[int | None, Option(min=0, max=1)] = None
+    index_base: IndexBase = None
     """Number of the first step in IN, if it differs from the format's."""
     after_error: AfterError = "null"
     """Labels of IN after the first error: null (unjudged) or keep."""
