@@ -16,7 +16,7 @@ from tests.command import invoke
 
 SHAPES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("shapes.toml").read_text("utf-8"))
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
-READ = ("id", "problem", "steps", "label", "final_answer", "gold_answer", "first_error")
+READ = ("problem", "steps", "label", "final_answer", "gold_answer", "first_error")
 
 
 def written(shape: dict[str, Any], folder: Path) -> None:
@@ -41,8 +41,9 @@ def test_one_command_reads_it_and_the_manual_shows_it(name: str, tmp_path: Path,
     result = invoke(*shlex.split(shape["command"])[1:])
     assert result.exit_code == 0, result.stderr
     row = orjson.loads(result.stdout.splitlines()[0])
-    assert {key: row.get(key) for key in READ if key in shape} == {key: shape[key] for key in READ if key in shape}
-    assert f"$ {shape['command']}" in PAGE.read_text("utf-8")
+    shown = {key: row[key] for key in READ if key in row}
+    assert shown == {key: shape[key] for key in READ if key in shape}
+    assert f"$ {shape['command']}\n{json.dumps(shown, ensure_ascii=False)}\n" in PAGE.read_text("utf-8")
 
 
 @pytest.mark.parametrize(("file", "rows"), [("gsm8k/train.jsonl", 25), ("problems/math500_test500.jsonl", 25)])
@@ -55,4 +56,5 @@ def test_the_own_files_of_gsm8k_and_math_have_sensible_steps(shared_data: Path, 
     for trajectory in found:
         for text in trajectory.texts:
             assert "####" not in text
+            assert file.startswith("problems") or "\n" not in text
             assert text.count("\\[") == text.count("\\]"), "display mathematics is cut"

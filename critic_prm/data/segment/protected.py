@@ -31,6 +31,8 @@ class Span:
     kind: str
 
 
+_OPERATORS = frozenset("=+-*/<")
+_BEFORE_AMOUNTS = frozenset({"=", "*", "/"})
 # A backslash takes the character after it, so that \$ and \\[ open nothing. Every alternative has bounded look-ahead.
 _OPENER = re.compile(
     r"\\begin\{(?P<environment>[A-Za-z]{1,16}\*?)\}"
@@ -126,10 +128,12 @@ class _Scan:
 
     def _formula(self, place: int) -> int:
         """The end of a formula that a dollar sign opened before `place`. In "costs $5, and $10" none is opened: as in Pandoc,
-        no space follows the opening sign or precedes the closing one, and no digit follows that."""
+        no space follows the opening sign or precedes the closing one, and no digit follows that. Nor is one in GSM8K's
+        "3*4=$<<3*4=12>>12": no operator stands before a sign of either kind."""
         end = self._near("$", place)
         inner = self._text[place : end - 1]
         good = inner and not inner[0].isspace() and not inner[-1].isspace() and not self._text[end : end + 1].isdigit()
+        good = good and inner[-1] not in _OPERATORS and self._text[place - 2 : place - 1] not in _BEFORE_AMOUNTS
         return end if end and good else 0
 
     def _fence(self, start: int, fence: str) -> int:
