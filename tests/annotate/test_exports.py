@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from critic_prm.annotate.label_studio import ERROR, NO_ERROR
 from critic_prm.annotate.people import read_people
 from critic_prm.data.label_rows import read_labels
 from critic_prm.errors import InputError
@@ -19,7 +20,7 @@ from tests.report.making import judged, saved
 
 
 def labelled(folder: Path) -> Path:
-    steps = ["one", {"text": "two", "observation": "seen"}, "three <b> & ]]>"]
+    steps = ["one", {"text": "two 𝒙", "observation": "seen"}, "three <b> & ]]>"]
     rows = [judged(f"t{n}", steps, n - 1, critique=f"says {n}", gold_answer="7", final_answer="4") for n in range(3)]
     rows[1]["judgements"][0]["verdicts"][0]["p_correct"] = 0.25
     rows.append(judged("t3", steps, None, status="refused"))
@@ -32,25 +33,6 @@ def tasks_of(folder: Path, *words: str) -> list[dict[str, Any]]:
         "labels", "export", labelled(folder), "--to", "label-studio", "-o", out, "--setup", setup, "--overwrite", *words
     )
     return list(json.loads(out.read_text()))
-
-
-def expanded(config: str, data: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The attributes of all tags, the block of a Repeater once for each item, as https://labelstud.io/tags/repeater says."""
-    found: list[dict[str, str]] = []
-
-    def visit(node: ElementTree.Element, index: int | None) -> None:
-        if node.tag == "Repeater":
-            for number in range(len(data[node.attrib["on"].removeprefix("$")])):
-                for child in node:
-                    visit(child, number)
-            return
-        flag = "{{idx}}"
-        found.append({"tag": node.tag, **{k: v.replace(flag, str(index)) for k, v in node.attrib.items()}})
-        for child in node:
-            visit(child, index)
-
-    visit(ElementTree.fromstring(config), None)
-    return found
 
 
 def exported(task: Mapping[str, Any], number: int, *annotations: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,32 +61,57 @@ def exported(task: Mapping[str, Any], number: int, *annotations: Mapping[str, An
     }
 
 
-def result(step: int, verdict: str, comment: str = "") -> list[dict[str, Any]]:
-    chosen = {"from_name": f"verdict_{step}", "to_name": f"step_{step}", "type": "choices", "value": {"choices": [verdict]}}
-    said = {"from_name": f"comment_{step}", "to_name": f"step_{step}", "type": "textarea", "value": {"text": [comment]}}
-    return [{"id": f"x{step}", "origin": "manual", **chosen}, *([{"id": f"y{step}", **said}] if comment else [])]
+def region(step: int, label: str, comment: str = "", to: int | None = None) -> list[dict[str, Any]]:
+    """A marked region, as https://labelstud.io/tags/paragraphs shows its result, and the comment on it."""
+    place = {"start": str(step), "end": str(step if to is None else to), "startOffset": 1, "endOffset": 2}
+    both = {"id": f"region{step}", "to_name": "steps", "origin": "manual"}
+    marked = {
+        **both,
+        "from_name": "verdict",
+        "type": "paragraphlabels",
+        "value": {**place, "text": "n", "paragraphlabels": [label]},
+    }
+    said = {**both, "from_name": "comment", "type": "textarea", "value": {**place, "text": [comment]}}
+    return [marked, said] if comment else [marked]
+
+
+def outcome(error: bool) -> dict[str, Any]:
+    value = {"choices": [ERROR if error else NO_ERROR]}
+    return {"id": "o", "from_name": "outcome", "to_name": "steps", "type": "choices", "value": value}
 
 
 def test_tasks_fit_the_configuration(tmp_path: Path) -> None:
     tasks = tasks_of(tmp_path)
-    config = (tmp_path / "config.xml").read_text()
+    tags = [{"tag": node.tag, **node.attrib} for node in ElementTree.parse(tmp_path / "config.xml").iter()]
+    named = {tag["name"]: tag for tag in tags if "name" in tag}
+    choices = {tag["value"] for tag in tags if tag["tag"] in ("Choice", "Label")}
     assert len(tasks) == 4
     for task in tasks:
-        tags = expanded(config, task["data"])
-        named = {tag["name"]: tag for tag in tags if "name" in tag}
-        assert len(named) == len([tag for tag in tags if "name" in tag]), "names are unique"
-        for tag in named.values():
-            assert "toName" not in tag or tag["toName"] in named
+        assert {tag["value"].removeprefix("$") for tag in named.values() if "value" in tag} <= task["data"].keys()
         for prediction in task.get("predictions", ()):
             assert prediction["model_version"] == "openai/gpt-5.4-mini"
             for one in prediction["result"]:
-                assert named[one["from_name"]]["toName"] == one["to_name"]
-                assert one["type"] == {"Choices": "choices", "TextArea": "textarea"}[named[one["from_name"]]["tag"]]
-    assert {tag["value"] for tag in tags if tag["tag"] == "Choice"} == {"correct", "incorrect", "neutral"}
-    assert tasks[0]["data"]["steps"][1] == {"title": "Step 2 of 3", "text": "two", "observation": "seen"}
+                control, value = named[one["from_name"]], one["value"]
+                assert control["toName"] == one["to_name"]
+                assert one["type"] == control["tag"].lower()
+                assert {*value.get("choices", ()), *value.get("paragraphlabels", ())} <= choices
+    found = [
+        [(one["from_name"], one["id"]) for one in task.get("predictions", [{"result": []}])[0]["result"]] for task in tasks
+    ]
+    assert found == [
+        [("outcome", "outcome")],
+        [("outcome", "outcome"), ("verdict", "step_0"), ("comment", "step_0")],
+        [("outcome", "outcome"), ("verdict", "step_1"), ("comment", "step_1")],
+        [],  # refused
+    ]
+    shown = tasks[2]["data"]["steps"][1]
+    assert shown == {
+        "title": "Step 2", "text": "two 𝒙\n\n[Observation, not judged] seen", "step": "two 𝒙", "observation": "seen",
+    }  # fmt: skip
+    place = tasks[2]["predictions"][0]["result"][1]["value"]
+    assert (place["start"], place["end"], place["startOffset"]) == (1, 1, 0)
+    assert place["endOffset"] == len(shown["text"]) + 1  # a browser counts the italic x twice
     assert [task.get("predictions", [{}])[0].get("score") for task in tasks] == [None, 0.75, None, None]
-    assert "predictions" not in tasks[3]  # refused
-    assert "7" not in json.dumps([task["data"]["steps"] for task in tasks])
     assert not any("predictions" in task for task in tasks_of(tmp_path, "--no-predictions"))
 
 
@@ -112,10 +119,10 @@ def test_what_people_did_in_label_studio_comes_back(tmp_path: Path) -> None:
     tasks = tasks_of(tmp_path)
     note = {"id": "n", "from_name": "note", "to_name": "problem", "type": "textarea", "value": {"text": ["hm", "well"]}}
     ada: list[dict[str, Any]] = [
-        {"result": [*result(1, "incorrect", "no"), *result(0, "correct"), *result(2, "neutral"), note]},
+        {"result": [*region(1, "incorrect", "no"), *region(2, "neutral"), outcome(True), note]},
         {"result": [], "was_cancelled": True},
-        {"result": [*result(0, "correct"), *result(1, "correct"), *result(2, "correct")]},
-        {"result": [*result(1, "incorrect")]},  # the first step is open
+        {"result": [outcome(False)]},
+        {"result": [outcome(True)]},  # nothing is marked
     ]
     path = tmp_path / "export.json"
     path.write_text(json.dumps([exported(task, n, one) for n, (task, one) in enumerate(zip(tasks, ada, strict=True))]))
@@ -123,7 +130,8 @@ def test_what_people_did_in_label_studio_comes_back(tmp_path: Path) -> None:
     answers = [row.answer for row in rows.values()]
     assert name == "user 10"
     assert [(one.first_error, one.skipped) for one in answers] == [(1, False), (None, True), (-1, False), (None, False)]
-    assert (answers[0].note, answers[0].verdicts[1].critique) == ("hm\nwell", "no")
+    assert [(v.value, v.critique) for v in answers[0].verdicts] == [("correct", ""), ("incorrect", "no"), ("neutral", "")]
+    assert answers[0].note == "hm\nwell"
     final = tmp_path / "final.jsonl"
     done = command.invoke("labels", "import", tmp_path / "labels.jsonl", path, "-o", final)
     assert "4 rows: 2 answered by a person, 2 not answered yet" in done.stderr
@@ -131,8 +139,8 @@ def test_what_people_did_in_label_studio_comes_back(tmp_path: Path) -> None:
     assert (label.first_error, label.p_correct) == (1, (1.0, 0.0, None))
 
     person = {"completed_by": {"id": 3, "email": "bob@example.com", "first_name": "Bob", "last_name": ""}}
-    bob: list[dict[str, Any]] = [{**person, "result": result(0, "incorrect")} for _ in tasks]
-    bob[0]["result"] = [*result(0, "correct"), *result(1, "incorrect")]
+    bob: list[dict[str, Any]] = [{**person, "result": [*region(0, "incorrect", to=1), outcome(True)]} for _ in tasks]
+    bob[0]["result"] = region(1, "incorrect")
     both = [exported(task, n, *each) for n, (task, *each) in enumerate(zip(tasks, ada, bob, strict=True))]
     path.write_text(json.dumps(both))
     with pytest.raises(InputError, match=r"answers of user 10, bob@example\.com; merge them first"):
@@ -149,8 +157,12 @@ def test_what_people_did_in_label_studio_comes_back(tmp_path: Path) -> None:
         ({"data": {"problem": "another"}}, "not those that were exported"),
         ({"annotations": None}, 'no "annotations"'),
         ({"annotations": [{"result": ["x"]}]}, "a result is 'x'"),
-        ({"annotations": [{"result": result(0, "right")}]}, "the choice for step 0 is"),
+        ({"annotations": [{"result": region(0, "right")}]}, "the label of step 0 is"),
+        ({"annotations": [{"result": region(3, "correct")}]}, "a region is"),
+        ({"annotations": [{"result": [*region(0, "correct"), *region(0, "neutral")]}]}, "marked correct and neutral"),
+        ({"annotations": [{"result": [*region(0, "incorrect"), outcome(False)]}]}, "the outcome is 'No incorrect step'"),
         ({"data": {"steps": "x"}}, '"steps" is empty'),
+        ({"data": {"steps": ["x"]}}, "a step is 'x'"),
     ],
 )
 def test_a_damaged_export_is_named(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
@@ -176,7 +188,7 @@ def test_records_fit_the_settings(tmp_path: Path) -> None:
     suggested = [record["suggestions"].get("first_error", {}).get("value") for record in records]
     assert suggested == ["none", "step_1", "step_2", None]
     assert records[2]["suggestions"]["comment"] == {"value": "says 2", "score": None, "agent": "openai/gpt-5.4-mini"}
-    assert records[0]["fields"]["solution"].startswith("[Step 1] one\n\n[Step 2] two\n[Observation] seen\n\n[Step 3]")
+    assert records[0]["fields"]["solution"].startswith("[Step 1] one\n\n[Step 2] two 𝒙\n[Observation] seen\n\n[Step 3]")
     long = saved(tmp_path / "long.jsonl", [{"problem": "p", "steps": ["s"] * 201}, {"problem": "q", "steps": ["s"]}])
     done = command.invoke("labels", "export", long, "--to", "argilla", "-o", out, "--overwrite")
     assert "left out: 1 solutions with more than 200 steps" in done.stderr
