@@ -40,7 +40,7 @@ REFUSED: Mapping[str, str] = {
 ALSO: Mapping[str, Holds] = {
     "against": "reads",
     **dict.fromkeys(("backend", "band", "bounds", "consensus", "device", "error_rate", "name", "profile"), "word"),
-    **dict.fromkeys(("annotator", "reference", "segment", "service_tier", "status"), "word"),
+    **dict.fromkeys(("annotator", "reference", "service_tier", "status"), "word"),
 }
 """What further options hold, besides HOLDS of recipes."""
 

@@ -117,7 +117,7 @@ def test_every_option_of_the_tree_has_a_decision() -> None:
     ]
     assert sorted({one.name for _, one in options if not is_decided(one)}) == []
     there = {one.name for _, one in options}
-    assert sorted({*ALSO, *PLAIN} - there - {"segment"}) == [], "there is no such option any more"
+    assert sorted({*ALSO, *PLAIN} - there) == [], "there is no such option any more"
     assert not ALSO.keys() & HOLDS.keys()
     assert not (PLAIN | ALSO.keys()) & REFUSED.keys()
 
