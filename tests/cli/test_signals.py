@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -198,3 +199,17 @@ def test_a_server_that_says_nothing_is_given_the_grace_and_no_more(server: Judge
         assert b"transient" in tried.stdout
     if name != "doctor":
         assert f"replies received so far are stored in {tmp_path / 'c.db'}" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"), [("KeyboardInterrupt", 130, "interrupted: nothing"), ("ValueError", 1, "Trace")]
+)
+def test_ctrl_c_during_the_imports_is_one_line(error: str, code: int, said: str, tmp_path: Path) -> None:
+    """In the first half second, it was a traceback of 30 lines."""
+    program = tmp_path / "critic-prm"
+    program.write_text(f"from critic_prm.cli import interrupt\nraise {error}\n")
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env=os.environ | paths)
+    assert run.returncode == code
+    assert run.stderr.startswith(said)
+    assert len(run.stderr.splitlines()) == 1 or error != "KeyboardInterrupt"
