@@ -207,6 +207,21 @@ def leave_one_out(rewards: Sequence[float | None]) -> list[float | None]:
     return [None if r is None else r - (total - r) / (n - 1) if n > 1 else 0.0 for r in rewards]
 
 
+def group_normalised(rewards: Sequence[Sequence[float | None]], epsilon: float = 1e-6) -> list[list[float | None]]:
+    """(r - mean) / (std + epsilon) over all step rewards of the responses to one prompt: GRPO with process supervision (Shao et
+    al. 2024, 2402.03300, section 4.1.3).
+
+    `std` has the divisor n - 1, as in TRL and verl. None stays None and has no part in mean and std. Rewards that are all
+    equal, or a single one, become 0: nothing distinguishes them.
+    """
+    known = [r for row in rewards for r in row if r is not None]
+    if len(known) < 2:
+        return [[None if r is None else 0.0 for r in row] for row in rewards]
+    middle = math.fsum(known) / len(known)
+    scale = math.sqrt(math.fsum((r - middle) ** 2 for r in known) / (len(known) - 1)) + epsilon
+    return [[None if r is None else (r - middle) / scale for r in row] for row in rewards]
+
+
 def process_advantages(
     rewards: Sequence[Sequence[float]],
     outcomes: Sequence[float] | None = None,

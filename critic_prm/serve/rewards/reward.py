@@ -139,7 +139,7 @@ class Reward:
         return self.guards.low if missing is None else missing
 
     async def _of(self, solutions: Sequence[Solution]) -> list[Rewarded]:
-        trajectories = [_trajectory(solution, self.separator) for solution in solutions]
+        trajectories = [self._trajectory(solution) for solution in solutions]
         places = [place for place, trajectory in enumerate(trajectories) if trajectory.steps]
         labels = await self._labels([trajectories[place] for place in places])
         out = [Rewarded(self.guards.low, EMPTY)] * len(solutions)
@@ -147,6 +147,16 @@ class Reward:
             right = await self._right(solutions[place])
             out[place] = self.combine(trajectories[place].texts, row, right)
         return out
+
+    def steps_of(self, text: str) -> list[str]:
+        """The steps of a solution's text, as the critic sees them; none if it is empty."""
+        texts = text.split(self.separator) if self.separator else split_steps(text)
+        return [part for part in map(str.strip, texts) if part]
+
+    def _trajectory(self, solution: Solution) -> Trajectory:
+        steps = tuple(map(Step, self.steps_of(solution.text)))
+        answer = final_answer(solution.text)
+        return Trajectory(id=content_id(solution.problem, steps), problem=solution.problem, steps=steps, final_answer=answer)
 
     async def _labels(self, trajectories: Sequence[Trajectory]) -> list[Label]:
         objects = self.loop.objects
@@ -205,14 +215,6 @@ class Reward:
         for name in ("critic", "grader"):
             if name in self.loop.objects:
                 await self.loop.objects[name].close()
-
-
-def _trajectory(solution: Solution, separator: str) -> Trajectory:
-    """The trajectory for the critic; without steps if the solution is empty."""
-    texts = solution.text.split(separator) if separator else split_steps(solution.text)
-    steps = tuple(Step(text.strip()) for text in texts if text.strip())
-    answer = final_answer(solution.text)
-    return Trajectory(id=content_id(solution.problem, steps), problem=solution.problem, steps=steps, final_answer=answer)
 
 
 def read_reward(path: str | Path, trust: Sequence[str | Path] = ()) -> Reward:

@@ -23,7 +23,7 @@ def reward_function(
     (for a conversation, its last user message). The gold answer is the column `gold`. A completion without a usable judgement
     gets None, and TRL leaves it out.
     """
-    adapter = _Adapter(shared_reward(reward), name, problem, gold)
+    adapter = RewardColumns(shared_reward(reward), name, problem, gold)
 
     def critic_prm(*, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Rewards:
         rewarded = adapter.reward.of(adapter.solutions(prompts, completions, columns))
@@ -37,7 +37,7 @@ def async_reward_function(
     reward: Reward | str, *, name: str = "critic_prm", problem: str = "problem", gold: str = "gold_answer"
 ) -> Callable[..., Awaitable[Rewards]]:
     """The same as a coroutine function. TRL runs these concurrently, without blocking the thread of the training process."""
-    adapter = _Adapter(shared_reward(reward), name, problem, gold)
+    adapter = RewardColumns(shared_reward(reward), name, problem, gold)
 
     async def critic_prm(*, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Rewards:
         rewarded = await adapter.reward.of_async(adapter.solutions(prompts, completions, columns))
@@ -48,7 +48,7 @@ def async_reward_function(
 
 
 @dataclass(frozen=True, slots=True)
-class _Adapter:
+class RewardColumns:
     """A reward, the name under which its metrics are logged, and the columns of the problem and the gold answer."""
 
     reward: Reward
