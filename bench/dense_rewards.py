@@ -1,7 +1,7 @@
 """Train a policy with TRL on the outcome alone and with step rewards: python -m bench.dense_rewards [--steps 60] [--seeds 5]
 
-Needs TRL and torch. The policy is a tiny Qwen2 with random weights that writes three words; a solution is right if all three
-are "right", which is one in 2,197 at first. The critic judges each word. Printed for each way to use it: the optimiser step
+Needs TRL and torch. The policy is a tiny Qwen2 with random weights that writes four words; a solution is right if all four
+are "right", which is one in 28,561 at first. The critic judges each word. Printed for each way to use it: the optimiser step
 after which half of all solutions are right (the mean of five steps), for every seed, and the share right at the end. Fails
 unless every dense form needs fewer steps than the outcome, by a 95% interval over paired seeds.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from bench.simulated import SimulatedCritic
 
 WORDS = ["<pad>", "<eos>", "<unk>", "say", "right", *(f"word{i}" for i in range(8))]
-LENGTH = 3
+LENGTH = 4
 FORMS = ("outcome", "grpo", "prime", "pure")
 T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
 """Quantiles of Student's t for a two-sided 95% interval, by the number of seeds."""

@@ -119,7 +119,7 @@ def test_the_trainer_of_trl_gets_the_advantage_of_each_step(tmp_path: Path) -> N
     """A step of the real trainer; the advantages that its loss is computed from are those by hand."""
     pytest.importorskip("torch", reason="training is an extra")
     pytest.importorskip("trl", reason="TRL is not installed")
-    from bench.dense_rewards import trainer_of
+    from bench.dense_rewards import LENGTH, trainer_of
 
     seen: list[Any] = []
     reward = Reward(SimulatedCritic(), dense="p_correct", separator=" ", guards=Guards(repeats=None))
@@ -134,7 +134,7 @@ def test_the_trainer_of_trl_gets_the_advantage_of_each_step(tmp_path: Path) -> N
         for at in range(0, len(texts), size):
             rows = [[0.9 if word == "right" else 0.1 for word in text.split()] for text in texts[at : at + size]]
             normalised = credit.group_normalised(rows)
-            whole = [float(text.split() == ["right"] * 3) for text in texts[at : at + size]]
+            whole = [float(text.split() == ["right"] * LENGTH) for text in texts[at : at + size]]
             middle = sum(whole) / size
             spread = math.sqrt(sum((value - middle) ** 2 for value in whole) / (size - 1))
             for place, row in enumerate(normalised):
