@@ -8,7 +8,7 @@ from typing import Any
 
 from critic_prm.data.formats.chat import conversation
 from critic_prm.data.formats.common import Format, Source, about, describe, has
-from critic_prm.data.trajectory import Step, Trajectory, split_steps
+from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
 
 _SIDES = ("chosen", "rejected")
@@ -35,9 +35,7 @@ def _solution(prompt: Any, answer: Any, source: Source, side: str) -> tuple[str,
     if isinstance(answer, list):
         before = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}] if prompt else []
         chat = conversation([*before, *answer], source.where)
-        if len(chat.steps) > 1:
-            return chat.problem, chat.steps
-        return chat.problem, map(Step, split_steps(chat.steps[0].text))
+        return chat.problem, chat.steps
     if not isinstance(answer, str) or not answer.strip():
         raise InputError(source.where, f'"{side}" is {describe(answer)}', "it is a text or a list of messages")
     problem = prompt if isinstance(prompt, str) else None
@@ -47,7 +45,7 @@ def _solution(prompt: Any, answer: Any, source: Source, side: str) -> tuple[str,
             raise InputError(source.where, 'the row has no "prompt"', "it is a text or a list of messages")
     if not problem.strip():
         raise InputError(source.where, '"prompt" is empty', "it is the problem that both answers solve")
-    return problem.strip().removeprefix("Human:").strip(), map(Step, split_steps(answer))
+    return problem.strip().removeprefix("Human:").strip(), [Step(answer.strip())]
 
 
 FORMATS = {
