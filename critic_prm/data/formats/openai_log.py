@@ -108,11 +108,12 @@ def _sent(request: Mapping[str, Any], where: str) -> Iterator[Message]:
 
 
 def _replies(response: Any, where: str) -> Iterator[list[Message]]:
+    fields = response if isinstance(response, dict) else {}
     if isinstance(response, str):
         yield [assistant([response])]
-    elif isinstance(output := response.get("output"), list):
+    elif isinstance(output := fields.get("output"), list):
         yield list(_items(output)) or [assistant([""])]
-    elif choices := dicts(response.get("choices")):
+    elif choices := dicts(fields.get("choices")):
         for choice in choices:
             message = choice.get("message")
             yield [message if isinstance(message, dict) else assistant([text_of(choice.get("text"))])]
