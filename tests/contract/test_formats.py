@@ -32,7 +32,7 @@ from critic_prm.data.trajectory import KNOWN, Step, StepLabel, Trajectory
 from critic_prm.errors import InputError
 
 QUICK = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-KEEP = Options(after_error="keep")
+KEEP = Options(segment="none", after_error="keep")
 NEEDS = {"thinkprm": {"cot": "Step 1: fine."}}
 """Meta data without which a format writes no row."""
 ALPHABET = st.characters(exclude_categories=["Cs"]) | st.sampled_from(
