@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from critic_prm.annotate.answers import AnswerFile
+from critic_prm.annotate.server import AnnotationServer
 from critic_prm.annotate.solutions import Selection, Solutions, uncertainty
 from critic_prm.cli import annotate as command_module
 from critic_prm.data.human import (
@@ -226,3 +227,25 @@ def test_an_escalation_file_is_annotated_and_imported(tmp_path: Path) -> None:
 )
 def test_answers_lie_beside_the_file(source: str, name: str, path: str) -> None:
     assert command_module._beside(source, name) == Path(path)
+
+
+def test_the_command_says_where_and_how_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = saved(tmp_path / "labels.jsonl", [judged("a", ["x"], -1), judged("b", ["x"], -1), judged("a2", ["x"], -1)])
+    places = iter(range(2))
+
+    def interrupted(server: AnnotationServer) -> None:
+        server.session.mark(next(places), 0, {"verdicts": verdicts("correct")})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(AnnotationServer, "serve_forever", interrupted)
+    words = ("annotate", source, "--annotator", "ada", "--limit", 2)
+    first, again = command.invoke(*words), command.invoke(*words)
+    out = tmp_path / "labels.ada.jsonl"
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert f"2 solutions; 0 decided in {out}" in first.stderr
+    assert "open http://127.0.0.1:" in first.stderr
+    assert f"2 solutions; 1 decided in {out}" in again.stderr
+    assert f"2 of 2 decided, 0 skipped: {out}" in again.stderr
+    for wrong in ("", "x" * 101):
+        with pytest.raises(UsageError, match="--annotator is"):
+            command.invoke("annotate", source, "--annotator", wrong)
