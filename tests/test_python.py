@@ -187,6 +187,9 @@ def test_a_trajectory_from_a_text() -> None:
     assert made.texts == ["Step 1: 6 * 7 is 42.", "Step 2: So it is 42."]
     assert made.id == Trajectory.from_text("What is 6 * 7?", "Step 1: 6 * 7 is 42.\n\n\nStep 2: So it is 42.").id
     assert Trajectory.from_text("p", "s", id="mine").id == "mine"
+    code = "Run this:\n\n```python\na = 1\n\nb = 2\n```\n\nIt ends with b = 2."
+    assert Trajectory.from_text("p", code).texts == [code[: code.index("It")].strip(), "It ends with b = 2."]
+    assert Trajectory.from_text("p", code, segment="none").texts == [code]
     with pytest.raises(InputError, match="the solution is empty"):
         Trajectory.from_text("What?", " \n ")
 
@@ -215,6 +218,21 @@ def test_a_frame_is_read_and_written() -> None:
     assert trajectories_from(to_pandas(labels))[0].extra["first_error"] == 1
 
 
+def test_solutions_of_one_text_are_split_and_not_paid_for_whole(tmp_path: Path) -> None:
+    text = "First we look at the number {0} and count. Then it is {0}. So it is {0}."
+    rows = [{"problem": f"What is {n}?", "steps": [text.format(n)]} for n in range(4)]
+    assert {len(row.steps) for row in trajectories_from(rows, segment="sentences")} == {3}
+    with pytest.warns(UserWarning, match="4 of 4 solutions have one step.*segment=lines"):
+        whole = trajectories_from([{**row, "steps": ["It is a number"]} for row in rows])
+    name = script(tmp_path, "Step 1: Fine.\nThe step is \\boxed{correct}")
+    with open_critic(name, db=tmp_path / "cache.db") as judge:
+        with pytest.raises(UsageError, match=r"every solution has one step.*segment='none'"):
+            label_all(whole, judge, quiet=True)
+        assert judge.client is not None
+        assert judge.client.money.requests == 0
+        assert len(label_all(whole, judge, segment="none", quiet=True)) == 4
+
+
 def test_columns_with_other_names_are_mapped() -> None:
     rows = trajectories_from([{"prompt": "p", "reasoning": ["s"], "score": 1}], map={"problem": "prompt", "steps": "reasoning"})
     assert (rows[0].problem, rows[0].texts) == ("p", ["s"])
@@ -224,7 +242,8 @@ def test_columns_with_other_names_are_mapped() -> None:
 
 def test_a_dataset_is_read_and_written() -> None:
     pytest.importorskip("datasets", reason="needs the datasets package")
-    mixed = trajectories_from([*ROWS, {"problem": "p", "steps": [{"text": "look", "observation": "seen"}], "meta": {"x": 1}}])
+    looked = [{"text": "look", "observation": "seen"}, "done"]
+    mixed = trajectories_from([ROWS[0], {"problem": "p", "steps": looked, "meta": {"x": 1}}])
     assert trajectories_from(to_dataset(mixed)) == mixed
     labels = label_all(mixed, "rules", quiet=True)
     assert label_all(to_dataset(labels), "rules", quiet=True) == labels

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from critic_prm.terminal import safe_text
@@ -87,7 +88,7 @@ def rows_html(summary: str, rows: Iterable[tuple[Trajectory, Label | None]], tot
         lines.append(
             '<div style="margin:.5em 0">'
             f'<div><b>{text(trajectory.id, 80)}</b> <span style="opacity:.8">{state}</span></div>'
-            f'<div style="opacity:.8">{text(" ".join(trajectory.problem.split()), 110)}</div>'
+            f'<div style="opacity:.8">{text(shorten(trajectory.problem, 110, placeholder=" ..."))}</div>'
             f'<div style="margin-top:.2em">{strip}</div></div>'
         )
     if total > len(lines):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from critic_prm.data.formats.common import Options
+from critic_prm.data.formats.common import Options, Report
 from critic_prm.data.formats.convert import read_trajectories, trajectories_in
 from critic_prm.data.label_rows import LabelledTrajectory, label_row
 from critic_prm.data.records.containers import columns_as_text
 from critic_prm.data.records.reading import Record, write_records
-from critic_prm.data.trajectory import Trajectory, trajectory_to_json
+from critic_prm.data.trajectory import Method, Trajectory, trajectory_to_json
 from critic_prm.errors import InputError
 from critic_prm.registry import extra
 
@@ -56,23 +57,40 @@ class Labels(tuple[LabelledTrajectory, ...]):
         return labels_html(self, repr(self))
 
 
-def trajectories_from(source: Any, format: str = "auto", map: Mapping[str, str] | None = None) -> Trajectories:
+def trajectories_from(
+    source: Any, format: str = "auto", map: Mapping[str, str] | None = None, segment: Method = "auto"
+) -> Trajectories:
     """Read trajectories from a file, a pandas DataFrame, a `datasets.Dataset`, or rows (mappings, or trajectories).
 
     The columns are the fields of any format that `read_trajectories` reads; `format` names it if it is not recognized, and
-    `map` says which field has other names: {"problem": "prompt", "steps": "reasoning"}. Arrays are read as lists, and missing
-    values (NaN, NaT, NA) as absent fields. Raises InputError naming the row, UsageError for an unknown format or field.
+    `map` says which field has other names: {"problem": "prompt", "steps": "reasoning"}. Solutions of one text are split
+    into steps by `segment`; a warning says if many remain whole. Arrays are read as lists, and missing values (NaN, NaT, NA) as
+    absent fields. Raises InputError naming the row, UsageError for an unknown format or field.
     """
-    options = Options(map=tuple(f"{target}={field}" for target, field in (map or {}).items()))
+    options = Options(map=tuple(f"{target}={field}" for target, field in (map or {}).items()), segment=segment)
+    report = Report()
     if isinstance(source, str | Path):
-        return Trajectories(read_trajectories(source, format, options))
+        return _warned(Trajectories(read_trajectories(source, format, options, report=report)), report)
     if isinstance(source, Trajectory | LabelledTrajectory | Mapping):
         raise InputError("trajectories_from", f"this is one {type(source).__name__}", "give a list")
     table = source.to_dict("records") if callable(getattr(source, "to_dict", None)) and hasattr(source, "columns") else source
     rows = list(table)
     if all(isinstance(row, Trajectory | LabelledTrajectory) for row in rows):
         return Trajectories(row.trajectory if isinstance(row, LabelledTrajectory) else row for row in rows)
-    return Trajectories(trajectories_in(_records(rows), format, options))
+    return _warned(Trajectories(trajectories_in(_records(rows), format, options, report)), report)
+
+
+def _warned(rows: Trajectories, report: Report) -> Trajectories:
+    """The rows, after a warning if they were probably split too coarsely or too finely."""
+    for line in report.steps.lines():
+        if line.startswith("warning: "):
+            said = (
+                line.removeprefix("warning: ")
+                .replace("--segment ", "segment=")
+                .replace("sentences, thoughts or llm", "sentences or thoughts")
+            )
+            warnings.warn(said, stacklevel=3)
+    return rows
 
 
 def to_rows(rows: Iterable[Trajectory | LabelledTrajectory]) -> list[dict[str, Any]]:

@@ -14,6 +14,9 @@ from critic_prm.providers.images import from_data
 StepLabel: TypeAlias = float | Literal["neutral"] | None
 """Gold label of a step: P(correct) in [0, 1] (1.0 correct, 0.0 incorrect), "neutral", or None if unknown."""
 
+Method: TypeAlias = Literal["auto", "lines", "paragraphs", "numbered", "sentences", "thoughts", "none"]
+"""How a text is split into steps, by rules."""
+
 KNOWN = {"id", "problem", "steps", "final_answer", "gold_answer", "label", "step_labels", "images", "tools", "meta"}
 """The fields of a native row."""
 
@@ -48,12 +51,15 @@ class Trajectory:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_text(cls, problem: str, text: str, *, id: str = "") -> Trajectory:
-        """The trajectory of a solution that is one text, cut into steps. The id is derived from the content unless given.
+    def from_text(cls, problem: str, text: str, *, segment: Method = "auto", id: str = "") -> Trajectory:
+        """The trajectory of a solution that is one text, split into steps as by --segment. The id is derived from the content
+        unless given.
 
         Raises InputError for an empty problem or solution.
         """
-        steps = tuple(map(Step, split_steps(text)))
+        from critic_prm.data.segment import methods
+
+        steps = tuple(map(Step, methods.segment(text, segment)[0]))
         for what, empty in (("problem", not problem.strip()), ("solution", not steps)):
             if empty:
                 raise InputError("from_text", f"the {what} is empty", f"give the text of the {what}")
