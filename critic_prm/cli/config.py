@@ -58,7 +58,7 @@ def config(
     console.print(table)
 
 
-def _found(root: typer.Context, words: list[str]) -> tuple[Any, Any, list[str]]:
+def _found(root: Any, words: list[str]) -> tuple[Any, Any, list[str]]:
     """The command that words name, its context, and the rest of the words. Raises UsageError for another name."""
     from difflib import get_close_matches
 

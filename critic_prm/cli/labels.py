@@ -183,7 +183,7 @@ def export(
     Reads solutions (FILE). Writes tasks or records (-o), and on request the configuration of the project (--setup).
     `labels import` and `labels merge` read Label Studio's JSON export.
 
-    Example: critic-prm labels export labels.jsonl --to label-studio -o tasks.json --setup config.xml
+    Example: critic-prm labels export labels.jsonl --to argilla -o records.json
     """
     from critic_prm.annotate import argilla, label_studio
     from critic_prm.annotate.solutions import Solutions

@@ -120,7 +120,7 @@ def path_of(ctx: Any) -> list[str]:
 class LazyGroup(PlainHelp, typer.core.TyperGroup):
     """A group of commands whose module is imported when one of them or their list is needed."""
 
-    commands = _of_built("commands")
+    commands, epilog = _of_built("commands"), _of_built("epilog")
 
     def __init__(self, name: str, summary: str) -> None:
         super().__init__(name=name, help=summary, no_args_is_help=True, rich_markup_mode="rich")
@@ -128,8 +128,9 @@ class LazyGroup(PlainHelp, typer.core.TyperGroup):
     @cached_property
     def built(self) -> Any:
         """The group with its commands."""
-        group = typer.core.TyperGroup()
-        for info in _module(self.name).app.registered_commands:
+        infos = _module(self.name).app.registered_commands
+        group = typer.core.TyperGroup(epilog=_help(infos[0]).rpartition("\n\n")[2])  # the example of the first command
+        for info in infos:
             assert info.callback is not None
             name = info.name or info.callback.__name__.replace("_", "-")
             summary, panel = _help(info).partition("\n\n")[0], info.rich_help_panel or None

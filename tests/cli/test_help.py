@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from critic_prm.cli import build
+from tests.command import invoke
 
 WIDTH = 78
 """Characters of a line of help on a terminal of 80 columns."""
@@ -56,3 +57,21 @@ def test_help_holds_no_markup(name: str, command: Any) -> None:
     """Rich takes [word] for a tag and leaves it out."""
     texts = [command.help, *(getattr(parameter, "help", None) or "" for parameter in command.params)]
     assert [text for text in texts if re.search(r"\[[a-z/]", text)] == []
+
+
+def test_the_program_and_every_group_show_an_example() -> None:
+    tree = build()
+    groups = [name for name, command in tree.commands.items() if hasattr(command, "commands")]
+    assert len(groups) > 5
+    for words in ([], *([name] for name in groups)):
+        assert f"Example: critic-prm {' '.join(words)}" in invoke(*words, "--help").stdout
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*leaf, id=leaf[0]) for leaf in leaves(build(), "critic-prm")])
+def test_the_column_of_types_says_what_helps(name: str, command: Any) -> None:
+    """It said <bool> beside every flag and <str> beside every other option."""
+    context = command.make_context(name, [], resilient_parsing=True)
+    for one in command.get_params(context):
+        shown = one.display_type_rich(ctx=context)
+        assert (shown is None) == (one.param_type_name == "argument" or one.is_flag), one.name
+        assert not re.search(r"<|list\[|range", shown or "")
