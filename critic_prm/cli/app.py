@@ -58,9 +58,9 @@ def build() -> Any:
         rich_markup_mode="rich",
         context_settings={"auto_envvar_prefix": "CRITIC_PRM", "help_option_names": ["-h", "--help"]},
         help="Label solution steps with an LLM judge, build PRM training sets, and distill a small local verifier.",
-        epilog="Example: critic-prm label in.jsonl --judge openai/gpt-5.4-mini -o labels.jsonl\n\nEvery option can be set in"
-        " the environment: CRITIC_PRM_LABEL_SAMPLES=4 is `label --samples 4`. critic-prm.toml in the current folder sets defaults;"
-        " `critic-prm config` shows them.",
+        epilog="Example: critic-prm label in.jsonl --judge openai/gpt-5.4-mini -o labels.jsonl\n\n"
+        "Every option can be set in the environment: CRITIC_PRM_LABEL_SAMPLES=4 is `label --samples 4`. critic-prm.toml in the"
+        " current folder sets defaults; `critic-prm config` shows them.",
     )
     app.callback()(root)
     tree: Any = typer.main.get_command(app)
