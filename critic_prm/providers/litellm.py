@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -96,6 +97,7 @@ def _imported() -> Any:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     litellm = extra("litellm", "litellm", "the provider litellm")
     litellm.suppress_debug_info, litellm.telemetry = True, False
+    warnings.filterwarnings("ignore", ".*`ReadOnly` qualifier", UserWarning)  # its types make pydantic warn on first use
     return litellm
 
 

@@ -213,7 +213,7 @@ def test_a_solution_is_labelled(
     with serving(case["replies"][0]) as server:
         line = ["label", f"{tmp_path}/in.jsonl", "-o", f"{tmp_path}/out.jsonl", "--db", f"{tmp_path}/c.db"]
         line += ["--judge", f"{name}/{case['model']}", "--base-url", f"{server.url}{case['base_url']}"]
-        line += ["--header", "X-Team=a-secret-of-the-team-0123456789"]
+        line += ["--header", "X-Team=a-secret-of-the-team-0123456789", "--verbose"]
 
         def run() -> int:
             with pytest.raises(SystemExit) as ended:
@@ -397,6 +397,11 @@ def test_both_addresses_of_azure(given: str, posted: str, monkeypatch: pytest.Mo
         post = provider.open_post()
         assert isinstance(post, Direct)
         assert (post.url, post.headers) == (posted, {"api-key": KEY})
+
+
+def test_a_preset_has_no_batch_api() -> None:
+    with pytest.raises(UsageError, match="groq has no batch API; `critic-prm batch export`"):
+        open_provider("groq/m").batches()
 
 
 def test_azure_needs_an_address_and_a_key() -> None:
