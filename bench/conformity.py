@@ -29,7 +29,7 @@ from critic_prm.styles.prompt import style_names
 PATH = "/chat/completions"
 ROWS = Path(__file__).parents[1] / "examples" / "trajectories.jsonl"
 KEYS = {"OPENAI_API_KEY": "none", "TOGETHER_API_KEY": "none"}
-START = 120.0
+START = 240.0
 """Seconds that a server may take to start."""
 
 OPTIONS: tuple[tuple[str, ...], ...] = (
@@ -167,7 +167,9 @@ def _label(url: str, folder: Path, style: str, options: Sequence[str], judge: st
 def _running(command: Sequence[str], port: int, log: Path) -> Iterator[None]:
     """A server until it is no longer needed; its output goes to `log`. Raises SystemExit when it does not start."""
     with log.open("wb") as stream:
-        server = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT)
+        # LiteLLM would fetch a table of prices when it starts.
+        env = os.environ | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        server = subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=env)
         try:
             end = time.monotonic() + START
             while not _listens(port):
