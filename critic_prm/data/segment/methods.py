@@ -23,7 +23,7 @@ WRAPPED = 0.4
 """Share of line breaks within sentences above which a text is wrapped prose, and its lines are not steps."""
 
 LUMP = 5
-"""Number of sentences in one piece from which on two pieces are too coarse a division."""
+"""Number of sentences in one of only two pieces from which on a division is too coarse."""
 
 Piece = tuple[int, int]
 """Start and end of a part of a text, without the white space around it."""
