@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +43,7 @@ def calibrate(
     from critic_prm.terminal import safe_console
     from distill.calibrate import calibrate as run
 
-    name = profile or Path(target).name.partition(".")[0] or "stdin"
+    name = profile or re.sub(r"[^\w.-]+", "-", Path(target).name.partition(".")[0]).strip("-.") or "stdin"
     check_order("calibrate", verifier, target)
     rows = Input(target, reading)
     result = run(verifier, rows, name, data=Path(target).name, out=out, settings=settings, loading=loading)

@@ -208,14 +208,14 @@ def test_every_command_that_reads_trajectories_takes_names(tmp_path: Path, comma
 def test_labels_that_count_from_one_are_read_by_every_command(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     write_records(path, [{**OWN, "first_bad": 2}])
-    for words in ("label FILE --judge rules", "evaluate rules FILE"):
-        words = words.replace("FILE", str(path)).split()
+    for command in ("label FILE --judge rules", "evaluate rules FILE"):
+        words = command.replace("FILE", str(path)).split()
         names = ("--map", "problem=prompt,steps=reasoning,label=first_bad")
         with pytest.raises(InputError, match=r"label.* is the number 2; it is the first wrong step, 0 to 1, -1 or null"):
             invoke(*words, *names)
         result = invoke(*words, *names, "--index-base", 1)
         assert result.exit_code == 0, result.stderr
-        if "label" in words:
+        if command.startswith("label"):
             assert orjson.loads(result.stdout)["label"] == 1
 
 

@@ -155,6 +155,13 @@ def test_rows_are_written_as_a_table_and_read_back(tmp_path: Path, suffix: str) 
     assert again.read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.jsonl"])
+def test_a_table_can_be_read_as_texts(tmp_path: Path, name: str) -> None:
+    write_records(tmp_path / name, [{"question": "p", "response": "a\n\nb"}])
+    (found,) = read_trajectories(tmp_path / name, "text")
+    assert (found.problem, found.texts) == ("p", ["a", "b"])
+
+
 def test_a_command_takes_and_writes_tables(tmp_path: Path) -> None:
     path = file(tmp_path / "in.csv", 'question,response\n"2 + 2?","2 + 2 = 5.\n\nSo 5."\n')
     result = invoke("label", path, "--judge", "rules", "-o", tmp_path / "out.csv")

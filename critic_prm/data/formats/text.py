@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from critic_prm.data.formats.common import Format, Source, about
-from critic_prm.data.records.containers import chunks, name_of, open_input, peek
-from critic_prm.data.records.reading import Complain, OnError, Record, records_in
+from critic_prm.data.records.containers import PARQUET, chunks, delimiter_of, name_of, open_input, peek
+from critic_prm.data.records.reading import HUB, Complain, OnError, Record, read_records, records_in
 from critic_prm.data.trajectory import Step, Trajectory
 from critic_prm.errors import InputError
 
@@ -32,6 +32,9 @@ def is_plain(path: str | Path) -> bool:
 
 def records(path: str | Path, *, on_error: OnError, complain: Complain) -> Iterator[Record]:
     """The records of a file of problem-solution pairs, or a whole plain text as one record."""
+    if name_of(path).startswith(HUB) or delimiter_of(str(path)) or peek(path).startswith(PARQUET):
+        yield from read_records(path, on_error=on_error, complain=complain)
+        return
     with open_input(path) as stream:
         source = chunks(stream, name_of(path))
         first = next(source, b"")
