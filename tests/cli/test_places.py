@@ -16,6 +16,7 @@ from critic_prm.cli.outputs import FOLDERS, OUTPUTS, PLACES, check_writable
 from critic_prm.errors import InputError, UsageError
 from tests.cli.test_help import leaves
 from tests.command import invoke, on_a_terminal
+from tests.test_docs import documented
 
 COMMANDS = dict(leaves(build(), "critic-prm"))
 WRITING = {name: command for name, command in COMMANDS.items() if any("-o" in one.opts for one in command.params)}
@@ -144,3 +145,15 @@ def test_every_file_that_rank_writes_is_kept_unless_overwritten() -> None:
         with pytest.raises(UsageError, match="--overwrite replaces it"):
             invoke("rank", "candidates.jsonl", option, "mine", "--floor", "0.5")
     assert Path("mine").read_text() == "precious"
+
+
+def test_a_documented_command_says_where_its_rows_go() -> None:
+    """A reader types it at a terminal."""
+    silent = []
+    for document, line in documented():
+        words = shlex.split(line, comments=True)
+        name = next((name for name in ROWS if line.startswith(f"{name} ")), None)
+        placed = {"-o", "--out", "|", ">", "--dry-run", "--list", "--help", "-h"} & set(words)
+        if name is not None and not placed and document != "options.md":
+            silent.append(f"{document}: {line}")
+    assert silent == []
