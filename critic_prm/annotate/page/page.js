@@ -157,7 +157,7 @@ const tabs = new BroadcastChannel("critic-prm annotate " + location.pathname);
 tabs.addEventListener("message", ({ data: { at, saved } }) => {
   progress(saved.counts);
   if (box && box.at === at && !box.changed && !box.saving && saved.revision > box.revision) taken(box, saved);
-  refreshEntry(at, saved.state, null);
+  refreshEntry(at, saved.state, saved.human?.first_error ?? -1);
 });
 
 // --- what a person does -----------------------------------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ function badge(state, first) {
 async function refreshEntry(at, state, first) {
   const link = document.querySelector(`.rows a[data-at="${at}"]`);
   if (!link) return;
-  const { cls, sign, word } = badge(state, first ?? -1);
+  const { cls, sign, word } = badge(state, first);
   const mark = link.querySelector(".state");
   mark.className = `state ${cls}`;
   mark.textContent = sign;
