@@ -404,6 +404,15 @@ def test_a_preset_has_no_batch_api() -> None:
         open_provider("groq/m").batches()
 
 
+def test_a_preset_is_sent_to_the_workers_of_a_cluster() -> None:
+    """The classes of presets are made at run time, so a worker cannot import them by name."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    provider = open_provider("groq/m", headers=["X-Team=a"])
+    sent = cloudpickle.loads(cloudpickle.dumps(provider))
+    assert (sent.name, sent.base_url, sent.headers) == ("groq", provider.base_url, {"X-Team": "a"})
+    assert sent.wire(Request(ASKED, Sampling(max_tokens=4)))["max_completion_tokens"] == 4
+
+
 def test_azure_needs_an_address_and_a_key() -> None:
     with pytest.raises(ConfigError, match=r"azure needs an address.*--base-url https://RESOURCE.openai.azure.com"):
         open_provider("azure/d").open_post()  # type: ignore[attr-defined]
