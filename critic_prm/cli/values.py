@@ -9,6 +9,9 @@ from typing import Any
 SHOWN: Mapping[type, str] = {int: "N", float: "NUMBER"}
 """What the help shows for a value of this type; a choice shows its choices, and anything else is a text."""
 
+ROOM = 16
+"""Characters of a line of choices."""
+
 
 def type_shown(parameter: Any, ctx: object = None) -> str | None:
     """The type column of the help: what a value looks like. None for flags, which take no value, and for arguments."""
@@ -18,8 +21,19 @@ def type_shown(parameter: Any, ctx: object = None) -> str | None:
         return str(parameter.metavar)
     kind = parameter.type_descriptor
     if kind.is_choice:
-        return "|".join(map(str, kind.choices))
+        return _in_lines([str(choice) for choice in kind.choices])
     return "PATH" if kind.is_path else SHOWN.get(kind.annotation, "TEXT")
+
+
+def _in_lines(choices: list[str]) -> str:
+    """Choices in lines of at most ROOM characters where possible, so that the column leaves room for the help."""
+    lines = [choices[0]]
+    for choice in choices[1:]:
+        if len(lines[-1]) + len(choice) + 1 <= ROOM:
+            lines[-1] += f"|{choice}"
+        else:
+            lines.append(f"|{choice}")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
