@@ -81,7 +81,7 @@ def test_the_most_frequent_reason_is_named_with_the_first_row_that_has_it() -> N
     for number, steps in enumerate(("4", "4, 5")):
         reasons.add(f"c{number}", failed("count_mismatch", f"no verdict for {number + 1} of 5 steps: {steps}"))
     assert reasons.lines("my labels.jsonl") == [
-        "unparseable 4: no verdict was found (3 rows; 1 other reasons)",
+        "unparseable 4: no verdict was found (3 rows; 1 other reason)",
         "  what to do: use another style (`critic-prm prompts list`), or another judge",
         "  see one: critic-prm explain 'my labels.jsonl' 'b 0'",
         "count_mismatch 2: no verdict for 1 of 5 steps: 4",

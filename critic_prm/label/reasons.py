@@ -70,7 +70,8 @@ class Reasons:
         lines: list[str] = []
         for status, reasons in list(by_status.items())[:MOST_STATUSES]:
             first, rows = reasons[0], sum(reason.rows for reason in reasons)
-            others = "" if len(reasons) == 1 else f" ({first.rows:,} rows; {len(reasons) - 1} other reasons)"
+            more = f"{len(reasons) - 1} other reason" + "s" * (len(reasons) > 2)
+            others = "" if len(reasons) == 1 else f" ({first.rows:,} rows; {more})"
             lines += _wrapped(f"{status} {rows:,}: {shorten(first.text, LONGEST)}{others}")
             lines += _wrapped(f"  what to do: {first.advice}")
             if out != "-":

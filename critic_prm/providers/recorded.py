@@ -27,7 +27,7 @@ PROVIDER = RecordedProvider
 
 def _refuse(wire: Wire) -> ProviderError:
     return ProviderError(
-        "its replies are recorded, and this cache has none for this request; name the cache that has them with --db, or"
+        "recorded replies answer only what was asked when they were recorded; name the cache that has them with --db, or"
         " another judge, such as --judge openai/MODEL",
         "run",
     )
