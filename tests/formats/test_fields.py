@@ -172,6 +172,11 @@ def test_a_usual_name_of_the_problem_beside_a_list_of_steps_is_read_with_a_note(
     assert result.stderr.count(f'x.jsonl: "{name}" is read as the problem\n') == 1
 
 
+def test_given_steps_are_preferred_to_the_text_of_a_solution(tmp_path: Path) -> None:
+    (found,) = read(tmp_path, {"question": "p", "solution": "a\n\nb\n\nc", "steps": ["a", "b and c"]})
+    assert (found.problem, found.texts) == ("p", ["a", "b and c"])
+
+
 @pytest.mark.parametrize("command", ["label FILE --judge rules", "score rules FILE", "convert FILE"])
 def test_rows_are_written_with_the_names_of_this_package(tmp_path: Path, command: str) -> None:
     path = tmp_path / "own.jsonl"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from critic_prm.data.records.hub import read_hub
+from critic_prm.data.records.reading import read_records
 from critic_prm.errors import ConfigError, InputError
 from tests.formats.hub import serve
 
@@ -164,6 +165,14 @@ def test_offline_the_cache_is_read(home: Path, online: Mapping[str, tuple[str, s
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="this is not the name of a data set; write hf:owner/name"):
         list(read_hub(name))
+
+
+def test_a_name_of_the_hub_without_its_prefix_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"there is no such file; .* a data set of the Hugging Face Hub is hf:openai/gsm8k$"):
+        next(read_records("openai/gsm8k"))
+    with pytest.raises(InputError, match=r"there is no such file; check the path; - reads stdin$"):
+        next(read_records("data/x.jsonl"))
 
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

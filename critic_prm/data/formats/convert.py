@@ -77,7 +77,7 @@ def detect(path: str | Path) -> str:
     record = next(read_records(path), None)
     if record is None:
         raise InputError(name_of(path), "the file contains no records")
-    if _recognized(record) is None and _implied(record):
+    if _recognized(record) in (None, "text") and _implied(record):
         return "native"
     return _detect(record)
 
@@ -137,7 +137,7 @@ def trajectories_in(
     if chosen is None:
         if renamer is not None and {"problem", "steps"} <= renamer.names.keys():
             format = "native"
-        elif _recognized(start) is None and (names := _implied(start)):
+        elif _recognized(start) in (None, "text") and (names := _implied(start)):
             renamer = _renamer(options.map, format, always=True, more=names)
             report.notes += [f'"{field}" is read as the {target}' for target, field in names.items()]
             format = "native"

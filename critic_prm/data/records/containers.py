@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,6 +61,9 @@ def delimiter_of(name: str) -> str:
     return next((mark for suffix, mark in DELIMITERS.items() if name.endswith((suffix, f"{suffix}.gz", f"{suffix}.zst"))), "")
 
 
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w-]*/[A-Za-z0-9][\w-]*")
+
+
 @contextmanager
 def open_input(path: str | Path) -> Iterator[BinaryIO]:
     """Open `path` ("-" is stdin) for reading bytes. Raises InputError for a missing file, a directory or denied access."""
@@ -69,7 +73,10 @@ def open_input(path: str | Path) -> Iterator[BinaryIO]:
     try:
         stream = Path(path).open("rb")  # noqa: SIM115  (closed below; opening apart keeps errors of the body out)
     except FileNotFoundError:
-        raise InputError(str(path), "there is no such file", "check the path; - reads stdin") from None
+        fix = "check the path; - reads stdin"
+        if _REPOSITORY.fullmatch(str(path)):
+            fix += f"; a data set of the Hugging Face Hub is hf:{path}"
+        raise InputError(str(path), "there is no such file", fix) from None
     except IsADirectoryError:
         from critic_prm.data.formats.mistaken import mistaken
 
