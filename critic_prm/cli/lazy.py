@@ -94,7 +94,8 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
             if ctx.default_map:
                 from critic_prm.cli.project import used_by
 
-                note(f"{PROJECT_FILE}: {'; '.join(used_by(ctx))}")
+                if used := used_by(ctx):
+                    note(f"{PROJECT_FILE}: {'; '.join(used)}")
             detail(effective(ctx))
             check_effects(ctx)
             check_places(ctx)

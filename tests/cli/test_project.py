@@ -43,7 +43,7 @@ def test_flag_before_environment_before_file_before_default(monkeypatch: pytest.
     monkeypatch.setenv("CRITIC_PRM_LABEL_LIMIT", "3")
     invoke(*LABEL)
     assert rows() == 3
-    invoke(*LABEL, "--limit", "4")
+    assert "critic-prm.toml" not in invoke(*LABEL, "--limit", "4").stderr
     assert rows() == 4
     monkeypatch.delenv("CRITIC_PRM_LABEL_LIMIT")
     assert "critic-prm.toml" not in invoke("--no-config", *LABEL).stderr
