@@ -189,7 +189,10 @@ def export(
     from critic_prm.annotate.solutions import Solutions
     from critic_prm.cli.running import Input
     from critic_prm.data.records.writing import encode, write_records, write_whole
+    from critic_prm.errors import UsageError
 
+    if not out.endswith(".json"):
+        raise UsageError(f"-o is {out!r}; Label Studio and Argilla read a JSON array: choose a name that ends in .json")
     solutions = Solutions(Input(source, reading), selection)
     places = range(len(solutions))
     if to == "label-studio":

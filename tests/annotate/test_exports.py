@@ -13,7 +13,7 @@ import pytest
 from critic_prm.annotate.label_studio import ERROR, NO_ERROR
 from critic_prm.annotate.people import read_people
 from critic_prm.data.label_rows import read_labels
-from critic_prm.errors import InputError
+from critic_prm.errors import InputError, UsageError
 from tests import command
 from tests.annotate.serving import lines
 from tests.report.making import judged, saved
@@ -200,3 +200,8 @@ def test_the_uncertain_ones_are_exported(tmp_path: Path) -> None:
     words = ("--order", "uncertain", "--limit", "1")
     command.invoke("labels", "export", labelled(tmp_path), "--to", "label-studio", "-o", out, *words)
     assert [task["data"]["id"] for task in json.loads(out.read_text())] == ["t3"]
+
+
+def test_a_file_that_neither_tool_reads_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"ends in \.json"):
+        command.invoke("labels", "export", labelled(tmp_path), "--to", "argilla", "-o", tmp_path / "records.jsonl")
