@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from critic_prm.cli.options import BatchOptions
 from critic_prm.data.formats.common import Options
 from critic_prm.option import Option
 
@@ -25,6 +26,8 @@ class ConvertRun:
     """Format of IN; auto detects it from the fields."""
     to: Annotated[str, Option(metavar="FORMAT")] = "native"
     """Format to write."""
+    segment_judge: str | None = None
+    """Judge that marks the steps for --segment llm: provider/MODEL."""
     skip_bad: bool = False
     """Report and skip invalid rows; exit with code 3."""
     list: bool = False
@@ -36,6 +39,7 @@ def convert(
     *,
     run: ConvertRun,
     options: Options,
+    judging: BatchOptions,
 ) -> None:
     """Convert trajectories from one dataset format to another.
 
@@ -54,9 +58,16 @@ def convert(
     if Path(run.out).is_file() and Path(source).exists() and Path(run.out).samefile(source):
         problem = "is the input itself, and what the target cannot represent would be lost"
         raise UsageError(f"{run.out} {problem}; write to another file")
+    if (options.segment == "llm") != (run.segment_judge is not None):
+        raise UsageError("--segment llm and --segment-judge provider/MODEL belong together; give both or neither")
     report = Report()
     on_error: OnError = "skip" if run.skip_bad else "stop"
     trajectories = read_trajectories(source, run.from_, options, on_error, lambda error: _say(f"skipped {error}"), report)
+    if options.segment == "llm" and run.segment_judge:
+        from critic_prm import signals
+        from critic_prm.label.segmenting import mark_steps
+
+        trajectories = iter(signals.run(mark_steps(trajectories, run.segment_judge, judging, report.steps)))
     # --index-base applies to IN only; the target format has its own step numbers
     write_trajectories(run.out, trajectories, run.to, replace(options, index_base=None), report)
     for line in [*report.lines(), *report.steps.lines()]:

@@ -32,6 +32,10 @@ def label(
         int | None,
         typer.Option("--batch-size", min=1, help="Put at most N requests into one batch; default: the provider's limit."),
     ] = None,
+    segment_judge: Annotated[
+        str | None,
+        typer.Option(help="Judge that marks the steps for --segment llm: provider/MODEL; default: the first --judge."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be sent and its estimated cost; send nothing.")
     ] = False,
@@ -50,11 +54,24 @@ def label(
     """
     from critic_prm.cli.running import Input, clients_of, open_judges, run_batched, run_labelling
     from critic_prm.engine.options import on_workers
+    from critic_prm.errors import UsageError
 
     if not judge:
         note("no --judge: judged by `rules`, which checks written equations and nothing else")
     judging = on_workers(judging, ray)
     rows = Input(source, reading, labelling=True)
+    if segment_judge and reading.segment != "llm":
+        raise UsageError("--segment-judge marks the steps for --segment llm; give both, or leave it out")
+    if reading.segment == "llm":
+        from dataclasses import replace
+
+        from critic_prm.critics.open import kind_of, share_of
+
+        marker = segment_judge or (judge[0] if judge else "")
+        if kind_of(marker) != "judge":
+            raise UsageError("--segment llm needs a judge such as openai/MODEL that marks the steps; name it: --segment-judge")
+        judging = share_of(judging, 2)  # of the budget
+        rows.mark_steps(marker, replace(judging, offline=judging.offline or dry_run))
     critic, stats = open_judges(judge or ["rules"], judging, consensus, options.samples)
     if not judging.offline and any(client.provider.base_url for client in clients_of(critic)):
         rows.check_steps()

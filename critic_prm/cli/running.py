@@ -65,10 +65,20 @@ class Input:
         self.source, self.options, self.skipped = source, options, SkippedRows()
         self._noted, self._counted, self._labelling = False, False, labelling
         self._begun: Iterator[Trajectory] | None = None
+        self._marked: list[Trajectory] | None = None
 
     def __iter__(self) -> Iterator[Trajectory]:
         rows, self._begun = self._begun or self._rows(), None
         return rows
+
+    def mark_steps(self, judge: str, judging: JudgeOptions) -> None:
+        """Read all rows, let a judge mark their steps (--segment llm), and keep them."""
+        from critic_prm.label.segmenting import mark_steps
+
+        counts, rows = StepCounts(), self._rows(unmarked=True)
+        self._counted = True
+        self._marked = signals.run(mark_steps(rows, judge, judging, counts))
+        report_steps(counts)
 
     def check_steps(self) -> None:
         """Raise UsageError if all solutions (not just one or two), or the first `READ_AHEAD` of them, have one step. The rows
@@ -100,7 +110,15 @@ class Input:
                 " --segment none"
             )
 
-    def _rows(self) -> Iterator[Trajectory]:
+    def _rows(self, unmarked: bool = False) -> Iterator[Trajectory]:
+        if self._marked is not None:
+            yield from self._marked
+            return
+        if self.options.segment == "llm" and not unmarked:
+            raise UsageError(
+                "--segment llm asks a judge, and this command cannot; write a file with the steps first:"
+                f" critic-prm convert {self.source} --segment llm --segment-judge openai/MODEL -o FILE"
+            )
         self.skipped.count = 0
         on_error: OnError = "skip" if self.options.skip_bad else "stop"
         options, report = self.options.conversion(), Reading()

@@ -37,10 +37,10 @@ def segment(text: str, method: str = "auto") -> tuple[list[str], str]:
     return [text[start:end] for start, end in pieces], used
 
 
-def units(text: str) -> list[str]:
+def units(text: str) -> list[Piece]:
     """The smallest parts that a step may consist of: sentences and lines."""
     whole = Text(text)
-    return [text[start:end] for start, end in whole.pieces(sorted({*whole.lines(), *whole.sentences()}))]
+    return whole.pieces(sorted({*whole.lines(), *whole.sentences()}))
 
 
 class Text:
