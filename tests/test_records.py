@@ -227,10 +227,10 @@ def test_a_missing_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytes
     write_records(parquet, [{"a": 1}])
     monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for path, name in ((zstd, "zstd"), (parquet, "parquet")):
-        with pytest.raises(ConfigError, match=rf"pip install 'critic-prm\[{name}\]'"):
+    for path, name, extra in ((zstd, "zstandard", "zstd"), (parquet, "pyarrow", "parquet")):
+        with pytest.raises(ConfigError, match=rf"needs {name}; install it with: pip install '({name}>=|\.\[{extra}\])"):
             list(read_records(path))
-        with pytest.raises(ConfigError, match=rf"pip install 'critic-prm\[{name}\]'"):
+        with pytest.raises(ConfigError, match=rf"needs {name}; install it with: pip install '({name}>=|\.\[{extra}\])"):
             write_records(path, [])
 
 

@@ -177,5 +177,5 @@ def test_a_name_of_the_hub_without_its_prefix_is_recognized(tmp_path: Path, monk
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"reading hf:toy/x needs datasets.*hf"):
+    with pytest.raises(ConfigError, match=r"reading hf:toy/x needs datasets; install it with: pip install "):
         list(read_hub("hf:toy/x"))
