@@ -62,6 +62,9 @@ def test_chat_completions(tmp_path: Path) -> None:
     }
     both = read(tmp_path, wrapped, format="openai-log")
     assert [(one.id, one.texts) for one in both] == [("c/0", ["4"]), ("c/1", ["5"])]
+    solution = {"role": "assistant", "content": "First 2 + 2 = 4.\n\nThen 4 - 1 = 3.\n\nSo the answer is 3."}
+    (split,) = read(tmp_path, {"request": {"messages": [ASK]}, "response": completion(solution)}, format="openai-log")
+    assert split.texts == ["First 2 + 2 = 4.", "Then 4 - 1 = 3.", "So the answer is 3."]
 
 
 def test_the_responses_api(tmp_path: Path) -> None:
