@@ -112,7 +112,7 @@ def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def names_of(cls: type) -> dict[str, str]:
     """The field of a settings class that each command parameter sets; for a nested class, the field that holds it."""
-    found = {}
+    found = dict[str, str]()
     for one in _settings(cls):
         inner = names_of(one.type) if one.nested else (one.parameter(Fields()),)
         found |= dict.fromkeys(inner, one.name)

@@ -10,7 +10,7 @@ import pytest
 
 from critic_prm.data import Trajectory
 from critic_prm.data.formats.convert import read_trajectories
-from critic_prm.datasets.pairs import PairOptions, pairs
+from critic_prm.datasets.pairs import Columns, PairOptions, pairs
 from critic_prm.errors import InputError
 
 
@@ -21,7 +21,7 @@ def read(row: dict[str, Any], tmp_path: Path) -> list[Trajectory]:
 
 USER = {"role": "user", "content": "What is 2 + 3?"}
 GOOD, BAD = ({"role": "assistant", "content": text} for text in ("2 + 3 = 5.\n\nThe answer is 5.", "2 + 3 = 6."))
-ROWS = {
+ROWS: dict[str, dict[str, Any]] = {
     "texts": {"prompt": "What is 2 + 3?", "chosen": GOOD["content"], "rejected": BAD["content"]},
     "messages after a prompt": {"prompt": [USER], "chosen": [GOOD], "rejected": [BAD]},
     "a text, then messages": {"prompt": "What is 2 + 3?", "chosen": [GOOD], "rejected": [BAD]},
@@ -55,7 +55,8 @@ def test_rows_without_a_problem_or_an_answer(row: dict[str, Any], tmp_path: Path
 def test_pairs_that_were_made_here_can_be_read(tmp_path: Path) -> None:
     rows = [{"id": str(at), "problem": "P", "steps": ["a", f"b{at}"], "label": label} for at, label in enumerate((-1, 1))]
     (tmp_path / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for columns in ("trl", "trl-chat", "openrlhf"):
-        pairs(tmp_path / "gold.jsonl", tmp_path / "pairs.jsonl", PairOptions(by="gold", to=columns))  # type: ignore[arg-type]
+    every: tuple[Columns, ...] = ("trl", "trl-chat", "openrlhf")
+    for columns in every:
+        pairs(tmp_path / "gold.jsonl", tmp_path / "pairs.jsonl", PairOptions(by="gold", to=columns))
         chosen, rejected = read_trajectories(tmp_path / "pairs.jsonl")
         assert (chosen.problem, chosen.texts, rejected.texts) == ("P", ["a", "b0"], ["a", "b1"])

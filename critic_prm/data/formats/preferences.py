@@ -25,8 +25,7 @@ def _read(source: Source) -> Iterable[Trajectory]:
     prompt, own = source.get("prompt"), source.id()
     for side in _SIDES:
         problem, steps = _solution(prompt, source.get(side), source, side)
-        identity = {} if not own else {"id": f"{own}/{side}"}
-        trajectory = source.trajectory(problem, steps, meta={"preference": side}, **identity)
+        trajectory = source.trajectory(problem, steps, id=f"{own}/{side}" if own else "", meta={"preference": side})
         yield replace(trajectory, meta={name: value for name, value in trajectory.meta.items() if name not in _SIDES})
 
 
