@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import typer
 
-CRITICS = ("judge", "critic", "first", "confirm")
+CRITICS = ("judge", "critic", "first", "confirm", "segment_judge")
 """Command parameters that name critics."""
 
 DEFAULT_CRITICS = {"label": "rules"}
@@ -18,7 +18,7 @@ DEFAULT_CRITICS = {"label": "rules"}
 NEEDED: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
     **dict.fromkeys(("wait", "batch_size"), ("--batch", lambda given: given["batch"])),
     **dict.fromkeys(("ray_address", "workers", "worker_gpus"), ("--engine ray", lambda given: given.get("engine") != "local")),
-    "consensus": ("several judges", lambda given: len(critics_of(given)) > 1),
+    "consensus": ("several judges", lambda given: len(critics_of({"judge": given.get("judge")})) > 1),
     "judge_dev": ("--objective sft", lambda given: given["objective"] == "sft"),
 }
 """What an option has no effect without, and whether that was given."""

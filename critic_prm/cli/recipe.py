@@ -320,7 +320,7 @@ HOLDS: Mapping[str, Holds] = {
     ),
     **dict.fromkeys(("disagreements", "kept", "removed", "save", "setup", "tree", "trees"), "writes"),
     **dict.fromkeys(("critic", "confirm", "first", "judge"), "critic"),
-    "policy": "policy",
+    **dict.fromkeys(("policy", "segment_judge"), "policy"),
     "style": "style",
     "prompt": "prompt",
     **dict.fromkeys(_WORDS.split(), "word"),

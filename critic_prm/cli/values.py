@@ -85,7 +85,7 @@ def _formats() -> Iterable[str]:
 
 
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
-    **dict.fromkeys(("critic", "judge", "first", "confirm"), _critics),
+    **dict.fromkeys(("critic", "judge", "first", "confirm", "segment_judge"), _critics),
     "policy": _policies,
     "style": _styles,
     **dict.fromkeys(("format", "from_", "to"), _formats),
