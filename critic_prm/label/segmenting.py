@@ -59,7 +59,12 @@ class Marker:
             problem = "the steps have labels, so --segment llm cannot split them again"
             raise InputError(trajectory.id, problem, "leave out --segment, or remove the labels")
         texts = list[str]()
-        resplit(trajectory, lambda text: texts.append(text) or [text])
+
+        def keep(text: str) -> Sequence[str]:
+            texts.append(text)
+            return [text]
+
+        resplit(trajectory, keep)
         parts = [await self._parts(trajectory.problem, text) for text in texts]
         turns = iter(zip(texts, parts, strict=True))
 

@@ -110,7 +110,7 @@ def test_doubtful_splits_are_warnings() -> None:
     assert "warning: 3 of 10 solutions have one step; if they have more, say where to split: --segment lines" in done.stderr
     assert "warning" not in invoke("convert", "in.jsonl", "-o", "-", "--segment", "none").stderr
     rows[3]["solution"] = "\n".join(f"Add {n}." for n in range(130))
-    assert "warning: 1 solutions have more than 100 steps, up to 130" in invoke("convert", write(*rows), "-o", "-").stderr
+    assert "warning: 1 solution with more than 100 steps, up to 130" in invoke("convert", write(*rows), "-o", "-").stderr
 
 
 @pytest.mark.parametrize("more", [(), ("--batch",)])

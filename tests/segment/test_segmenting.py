@@ -62,7 +62,7 @@ def test_convert_marks_steps_once() -> None:
     done = invoke(*words)
     row = json.loads(done.stdout)
     assert row["steps"] == ["We add 2 and 3. That is 5.", "Then we multiply by 4. So it is 20."]
-    assert "1 solutions, 2 steps each, split at the judge's marks" in done.stderr
+    assert "1 solution, 2 steps each, split at the judge's marks" in done.stderr
     Path("replies.jsonl").write_text('{"text": "STEPS: 1"}\n')
     assert invoke(*words).stdout == done.stdout  # from the cache
 
@@ -72,7 +72,7 @@ def test_an_unusable_reply_is_counted_and_the_text_split_by_rules() -> None:
     words = ("--segment", "llm", "--segment-judge", "scripted/replies.jsonl", "--db", "cache.db")
     done = invoke("convert", "in.jsonl", *words, "-o", "-")
     assert len(json.loads(done.stdout)["steps"]) == 4
-    assert "split by rules instead, because the judge's marks could not be used: 1 solutions" in done.stderr
+    assert "split by rules instead, because the judge's marks could not be used: 1 solution\n" in done.stderr
 
 
 def test_label_marks_steps_with_its_judge_and_then_judges_them() -> None:

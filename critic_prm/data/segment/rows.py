@@ -71,9 +71,9 @@ class StepCounts:
             how = ", ".join(PLACES[name] + (f" ({n:,})" if len(ways) > 1 or n < self.solutions else "") for name, n in ways)
             least, most = min(self.sizes), max(self.sizes)
             steps = f"{least} to {most:,} steps, median {self._median()}" if least < most else f"{most:,} steps each"
-            lines.append(f"{self.solutions:,} solutions, {steps}, split at {how}")
+            lines.append(f"{_solutions(self.solutions)}, {steps}, split at {how}")
         if self.fallbacks:
-            lines.append(f"split by rules instead, because the judge's marks could not be used: {self.fallbacks:,} solutions")
+            lines.append(f"split by rules instead, because the judge's marks could not be used: {_solutions(self.fallbacks)}")
         if self.whole > TOO_MANY_WHOLE * self.solutions and self.solutions >= FEW:
             lines.append(
                 f"warning: {self.whole:,} of {self.solutions:,} solutions have one step; if they have more, say where to split:"
@@ -81,7 +81,7 @@ class StepCounts:
             )
         if self.fine:
             lines.append(
-                f"warning: {self.fine:,} solutions have more than {MANY} steps, up to {max(self.sizes):,};"
+                f"warning: {_solutions(self.fine)} with more than {MANY} steps, up to {max(self.sizes):,};"
                 " a coarser split may suit them: --segment paragraphs or thoughts"
             )
         return lines
@@ -97,6 +97,10 @@ class StepCounts:
             if left <= 0:
                 return steps
         return 0
+
+
+def _solutions(number: int) -> str:
+    return f"{number:,} solution{'' if number == 1 else 's'}"
 
 
 def is_labelled(trajectory: Trajectory) -> bool:
