@@ -61,7 +61,7 @@ def test_more_pairs_use_each_text_once_and_exceed_the_margin(tmp_path: Path) -> 
 
 def test_steps_after_the_same_steps(tmp_path: Path) -> None:
     """After "x": y has 0.8, z the mean of 0.1 and 0.3. At the beginning: x the mean of three, w 0.5."""
-    rows = [*FOUR, scored("e", "P", ["x", "z", "more"], [0.6, 0.3, None])]
+    rows: list[dict[str, Any]] = [*FOUR, scored("e", "P", ["x", "z", "more"], [0.6, 0.3, None])]
     found = made(rows, tmp_path, level="step", margin=0.25)
     assert [(row["prompt"], row["chosen"], row["rejected"]) for row in found] == [
         ("P\n\n", "x", "w"),
@@ -74,7 +74,7 @@ def test_steps_after_the_same_steps(tmp_path: Path) -> None:
 
 
 def test_gold_labels(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": "1", "problem": "P", "steps": ["a", "b"], "label": -1},
         {"id": "2", "problem": "P", "steps": ["a", "c"], "label": 1},
         {"id": "3", "problem": "P", "steps": ["d"], "label": None},
@@ -109,9 +109,19 @@ def test_columns_of_trainers(tmp_path: Path) -> None:
 
 
 def test_a_refined_solution_and_the_one_before(tmp_path: Path) -> None:
-    refine = {"why": "error", "changed": True, "score": [0.1, 0.9], "right": [None, None], "rounds": []}
-    row = {"id": "r", "problem": "P", "steps": ["x", "good", "end"], "refine": {**refine, "steps_before": ["x", "bad"]}}
-    kept = {"id": "k", "problem": "Q", "steps": ["x"], "refine": {**refine, "changed": False, "steps_before": None}}
+    refine: dict[str, Any] = {"why": "error", "changed": True, "score": [0.1, 0.9], "right": [None, None], "rounds": []}
+    row: dict[str, Any] = {
+        "id": "r",
+        "problem": "P",
+        "steps": ["x", "good", "end"],
+        "refine": {**refine, "steps_before": ["x", "bad"]},
+    }
+    kept: dict[str, Any] = {
+        "id": "k",
+        "problem": "Q",
+        "steps": ["x"],
+        "refine": {**refine, "changed": False, "steps_before": None},
+    }
     (found,) = made([row, kept], tmp_path)
     assert (found["chosen"], found["rejected"], found["id_chosen"]) == ("x\n\ngood\n\nend", "x\n\nbad", "r/after")
     (found,) = made([row, kept], tmp_path, level="step")
