@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations, product
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -113,16 +115,50 @@ def vote_in_theory(n: int, critic: bool) -> float:
     return total
 
 
+def every_pool(m: int, answers: Sequence[int]) -> list[tuple[float, Pool]]:
+    """Each pool of `m` solutions that can be drawn, up to their order, with its probability; the wrong answers are equally
+    likely. A curve averages pools, so these give the expected curve exactly."""
+    kinds = [(a, c) for a in answers for c in (True, False)]
+    chance = {
+        (a, c): (POLICY if a == 0 else (1 - POLICY) / (len(answers) - 1)) * (CRITIC if c == (a == 0) else 1 - CRITIC)
+        for a, c in kinds
+    }
+    pools = []
+    for drawn in combinations_with_replacement(kinds, m):
+        orders = math.factorial(m) / math.prod(math.factorial(count) for count in Counter(drawn).values())
+        right = np.array([float(a == 0) for a, _ in drawn])
+        scores = {"critic": np.array([0.9 if c else 0.1 for _, c in drawn])}
+        pools.append((orders * math.prod(chance[one] for one in drawn), Pool(right, [a for a, _ in drawn], scores)))
+    assert sum(weight for weight, _ in pools) == pytest.approx(1.0)
+    return pools
+
+
+def expected(pools: Sequence[tuple[float, Pool]], sizes: Sequence[int]) -> dict[str, list[float]]:
+    curves = [(weight, curve([pool], sizes)) for weight, pool in pools]
+    return {
+        name: [sum(weight * found[name][at].accuracy for weight, found in curves) for at in range(len(sizes))]
+        for name in curves[0][1]
+    }
+
+
 def test_curves_of_a_simulated_critic_are_those_of_theory() -> None:
-    found = curve(simulated(4000, 8), [1, 2, 4, 8], replicates=200)
-    for at, n in enumerate((1, 2, 4, 8)):
-        assert found["best:critic"][at].accuracy == pytest.approx(best_in_theory(n), abs=0.02)
-        assert found["pass"][at].accuracy == pytest.approx(1 - (1 - POLICY) ** n, abs=0.02)
-        assert found["random"][at].accuracy == pytest.approx(POLICY, abs=0.02)
-    for n in (1, 2, 4):
-        at = (1, 2, 4, 8).index(n)
-        assert found["vote:critic"][at].accuracy == pytest.approx(vote_in_theory(n, critic=True), abs=0.02)
-        assert found["majority"][at].accuracy == pytest.approx(vote_in_theory(n, critic=False), abs=0.02)
+    few, many = expected(every_pool(4, range(4)), (1, 2, 4)), expected(every_pool(8, range(2)), (1, 2, 4, 8))
+    for found, sizes in ((few, (1, 2, 4)), (many, (1, 2, 4, 8))):  # which wrong answer it is changes votes only
+        for at, n in enumerate(sizes):
+            assert found["best:critic"][at] == pytest.approx(best_in_theory(n))
+            assert found["pass"][at] == pytest.approx(1 - (1 - POLICY) ** n)
+            assert found["random"][at] == pytest.approx(POLICY)
+    for at, n in enumerate((1, 2, 4)):
+        assert few["vote:critic"][at] == pytest.approx(vote_in_theory(n, critic=True))
+        assert few["majority"][at] == pytest.approx(vote_in_theory(n, critic=False))
+
+
+def test_a_curve_is_the_mean_of_the_curves_of_its_problems() -> None:
+    pools, sizes = simulated(40, 8), [1, 2, 4, 8]
+    singles = [curve([pool], sizes) for pool in pools]
+    for name, points in curve(pools, sizes).items():
+        for at, point in enumerate(points):
+            assert point.accuracy == pytest.approx(sum(one[name][at].accuracy for one in singles) / len(pools))
 
 
 def test_intervals_cover_and_say_when_there_are_none() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 import pytest
 
-from bench.simulated import SimulatedCritic, SimulatedPolicy, is_right
+from bench.simulated import SimulatedCritic, SimulatedPolicy, chance, is_right
 from critic_prm.errors import UsageError
 from critic_prm.generate.policy.answers import Grader
 from critic_prm.providers.models import Prices
@@ -16,10 +17,15 @@ from critic_prm.search.beam import dvts
 from critic_prm.search.mcts import Place, priors, urgency
 from critic_prm.search.search import SearchResult, SearchTask, search, search_row
 from critic_prm.search.settings import SearchBudget, SearchSettings
+from critic_prm.search.stepper import SAMPLES_PER_SEED
 from critic_prm.search.tree import Node, Pricing, SearchTree
 
 PROBLEMS = 2000
 NEAR = 0.02
+COMPARED = 250
+"""Problems on which the library is compared with a model of a method, choice by choice. The model is compared with theory."""
+
+Path = tuple[str, ...]
 
 
 async def run(
@@ -34,6 +40,76 @@ async def run(
 
 def share(found: Sequence[SearchResult], pick: str = "best") -> float:
     return sum(bool(one.outcome.right(pick)) for one in found) / len(found)
+
+
+class Plain:
+    """One problem without the library: the draws of the policy and the critic, and a beam as a list of paths."""
+
+    def __init__(self, policy: SimulatedPolicy, critic: SimulatedCritic, problem: str, by: str = "min") -> None:
+        self.policy, self.critic, self.problem, self.by = policy, critic, problem, by
+        self.drawn: Counter[Path] = Counter()
+
+    def grow(self, path: Path) -> Path:
+        self.drawn[path] += 1
+        return (*path, self.policy.take(self.problem, path, self.drawn[path] - 1))
+
+    def p(self, path: Path) -> float:
+        """P(correct) of the last step."""
+        key, critic = (self.critic.salt, self.problem, *path), self.critic
+        called = (chance("agrees", *key) < critic.accuracy) == path[-1].startswith("right")
+        wobble = critic.spread * (chance("spread", *key) - 0.5) if critic.spread else 0.0
+        return (0.9 if called else 0.1) + wobble
+
+    def all_p(self, path: Path) -> list[float]:
+        return [self.p(path[:length]) for length in range(1, len(path) + 1)]
+
+    def score(self, path: Path) -> float:
+        return self.p(path) if self.by == "last" else min(self.all_p(path))
+
+    def chosen(self, ends: Sequence[Path]) -> Path:
+        """The best score, then the best mean, then the earlier one."""
+        return max(sorted(ends, key=lambda end: -self.score(end)), key=lambda end: (self.score(end), sum(self.all_p(end))))
+
+    def ahead(self, path: Path) -> float:
+        """The score after one more greedy step, which has a sample number of its own."""
+        return self.score((*path, self.policy.take(self.problem, path, SAMPLES_PER_SEED - 1, greedy=True)))
+
+    def beam(self, n: int, width: int, ahead: int = 0) -> list[Path]:
+        beams: list[Path] = [()] * n
+        for step in range(self.policy.length):
+            beams = [self.grow(beam) for beam in beams]
+            if width > 1 and step < self.policy.length - 1:
+                rank = self.ahead if ahead else self.score
+                kept = sorted(beams, key=rank, reverse=True)[: n // width]
+                beams = [kept[place % len(kept)] for place in range(n)]
+        return beams
+
+    def subtrees(self, n: int, width: int) -> list[Path]:
+        heads: list[Path] = [()] * (n // width)
+        for _ in range(self.policy.length):
+            families = [[self.grow(head) for _ in range(width)] for head in heads]
+            heads = [max(family, key=self.score) for family in families]
+        return [end for family in families for end in family]
+
+
+async def modelled(
+    policy: SimulatedPolicy,
+    critic: SimulatedCritic,
+    method: str,
+    ends: Callable[[Plain], list[Path]],
+    pick: str = "best",
+    kind: type[Plain] = Plain,
+    **options: Any,
+) -> float:
+    """The share of right choices among what a model ends with, over PROBLEMS; the library must make the same choices."""
+    hits = []
+    for number in range(PROBLEMS):
+        plain = kind(policy, critic, f"problem {number}", options.get("by", "min"))
+        found = ends(plain)
+        hits.append(any(map(is_right, found)) if pick == "pass" else is_right(plain.chosen(found)))
+    searched = await run(policy, critic, method, COMPARED, **options)
+    assert [one.outcome.right(pick) for one in searched] == hits[:COMPARED]
+    return sum(hits) / len(hits)
 
 
 def called_right(q: float, accuracy: float) -> float:
@@ -72,8 +148,8 @@ async def test_weighted_majority_is_what_simulation_says() -> None:
 async def test_beam_with_one_kept_prefix_is_what_theory_says(accuracy: float) -> None:
     """By the last step's score, each step is a choice among n of its own."""
     settings = {"n": 4, "width": 4}
-    found = await run(SimulatedPolicy(4, 0.5), SimulatedCritic(accuracy), "beam", **settings, by="last")
-    assert share(found) == pytest.approx(chosen_right(0.5, accuracy, 4) ** 4, abs=NEAR)
+    beams = (SimulatedPolicy(4, 0.5), SimulatedCritic(accuracy), "beam", lambda plain: plain.beam(**settings))
+    assert await modelled(*beams, **settings, by="last") == pytest.approx(chosen_right(0.5, accuracy, 4) ** 4, abs=NEAR)
 
 
 async def test_beam_with_several_kept_prefixes_is_what_simulation_says() -> None:
@@ -92,8 +168,8 @@ async def test_beam_with_several_kept_prefixes_is_what_simulation_says() -> None
             kept = grown[: n // width]
             beams = [kept[place % len(kept)] for place in range(n)] if step < length - 1 else grown
         hits += beams[0][1]
-    found = await run(SimulatedPolicy(length, q), SimulatedCritic(accuracy, spread=0.05), "beam", n=n, width=width)
-    assert share(found) == pytest.approx(hits / trials, abs=NEAR)
+    beams = (SimulatedPolicy(length, q), SimulatedCritic(accuracy, spread=0.05), "beam", lambda plain: plain.beam(n, width))
+    assert await modelled(*beams, n=n, width=width) == pytest.approx(hits / trials, abs=NEAR)
 
 
 async def test_a_beam_finds_the_best_path_where_it_can_be_reached() -> None:
@@ -106,15 +182,17 @@ async def test_a_beam_finds_the_best_path_where_it_can_be_reached() -> None:
 
 async def test_a_beam_that_prunes_nothing_is_independent_sampling() -> None:
     settings = {"n": 4, "width": 1}
-    found = await run(SimulatedPolicy(3, 0.7), SimulatedCritic(), "beam", **settings)
-    assert share(found, "pass") == pytest.approx(1 - (1 - 0.7**3) ** 4, abs=NEAR)
+    policy, critic = SimulatedPolicy(3, 0.7), SimulatedCritic()
+    passed = await modelled(policy, critic, "beam", lambda plain: plain.beam(**settings), "pass", **settings)
+    assert passed == pytest.approx(1 - (1 - 0.7**3) ** 4, abs=NEAR)
+    found = await run(policy, critic, "beam", 100, **settings)
     assert all(len(one.outcome.group.candidates) == 4 for one in found)
 
 
 async def test_dvts_is_what_theory_says() -> None:
-    found = await run(SimulatedPolicy(3, 0.5), SimulatedCritic(), "dvts", n=4, width=2)
+    trees = (SimulatedPolicy(3, 0.5), SimulatedCritic(), "dvts", lambda plain: plain.subtrees(4, 2))
     subtree = (1 - 0.5**2) ** 3
-    assert share(found) == pytest.approx(1 - (1 - subtree) ** 2, abs=NEAR)
+    assert await modelled(*trees, n=4, width=2) == pytest.approx(1 - (1 - subtree) ** 2, abs=NEAR)
 
 
 async def test_subtrees_of_dvts_exchange_nothing() -> None:
@@ -142,12 +220,16 @@ async def test_lookahead_sees_what_the_next_step_gives_away() -> None:
                 return replace(judgement, verdicts=(replace(first, p_correct=0.5),))
             return judgement
 
-    policy = SimulatedPolicy(2, 0.5, greedy_q=1.0)
+    class PlainBlind(Plain):
+        def score(self, path: Path) -> float:
+            return 0.5 if len(path) == 1 else super().score(path)
+
+    policy, critic = SimulatedPolicy(2, 0.5, greedy_q=1.0), Blind(causal=False)
     settings = {"n": 4, "width": 4, "ahead": 1}
-    ahead = await run(policy, Blind(causal=False), "lookahead", **settings)
-    plain = await run(policy, Blind(causal=False), "beam", **settings)
-    assert share(ahead) == pytest.approx((1 - 0.5**4) ** 2, abs=NEAR)
-    assert share(plain) == pytest.approx(0.5 * (1 - 0.5**4), abs=NEAR)
+    ahead = await modelled(policy, critic, "lookahead", lambda one: one.beam(**settings), kind=PlainBlind, **settings)
+    plain = await modelled(policy, critic, "beam", lambda one: one.beam(4, 4), kind=PlainBlind, **settings)
+    assert ahead == pytest.approx((1 - 0.5**4) ** 2, abs=NEAR)
+    assert plain == pytest.approx(0.5 * (1 - 0.5**4), abs=NEAR)
 
 
 async def test_mcts_with_a_perfect_critic_finds_what_its_tree_holds() -> None:
@@ -165,7 +247,7 @@ async def test_mcts_with_a_perfect_critic_finds_what_its_tree_holds() -> None:
         solved = 1 - (1 - q * solved) ** width
     assert sum(solvable(f"problem {i}") for i in range(6000)) / 6000 == pytest.approx(solved, abs=NEAR)
     settings = {"width": width, "simulations": 20}
-    found = await run(policy, SimulatedCritic(), "mcts", 500, **settings)
+    found = await run(policy, SimulatedCritic(), "mcts", COMPARED, **settings)
     assert [one.outcome.right("best") for one in found] == [solvable(one.task.problem) for one in found]
 
 
@@ -184,22 +266,27 @@ async def test_mcts_that_sees_its_whole_tree_takes_the_best_leaf() -> None:
         hits += max(leaves)[2]
     settings = {"width": width, "simulations": 20}
     critic = SimulatedCritic(accuracy, spread=0.01)
-    found = await run(SimulatedPolicy(2, q), critic, "mcts", **settings, by="last")
-    assert share(found) == pytest.approx(hits / trials, abs=NEAR)
+
+    def whole(plain: Plain) -> list[Path]:
+        heads = [plain.grow(()) for _ in range(width)]
+        return [plain.grow(head) for head in heads for _ in range(width)]
+
+    right = await modelled(SimulatedPolicy(2, q), critic, "mcts", whole, **settings, by="last")
+    assert right == pytest.approx(hits / trials, abs=NEAR)
 
 
 async def test_mcts_solves_every_solvable_problem_of_planted_ones() -> None:
-    """Each prefix has three steps to go on with. Of half of the problems, one hidden path is right; of the others, none."""
+    """Each prefix has three steps to go on with. Of 50 problems, one hidden path is right; of 10 others, none."""
     length, width = 5, 3
     rng = Random(3)
-    paths = {f"problem {i}": [rng.randrange(width) for _ in range(length)] if i % 2 else None for i in range(100)}
+    paths = {f"problem {i}": [rng.randrange(width) for _ in range(length)] if i % 6 else None for i in range(60)}
 
     def decide(problem: str, path: Sequence[str], sample: int) -> bool:
         hidden = paths[problem]
         return hidden is not None and is_right(path) and sample == hidden[len(path)]
 
     policy = SimulatedPolicy(length, 0.0, decide=decide)
-    found = await run(policy, SimulatedCritic(), "mcts", problems=100, width=width, simulations=400)
+    found = await run(policy, SimulatedCritic(), "mcts", problems=60, width=width, simulations=400)
     solved = {one.task.problem for one in found if one.outcome.right("best")}
     assert solved == {problem for problem, path in paths.items() if path is not None}
     assert max(one.outcome.spent.calls for one in found if one.task.problem in solved) < 400 * width
