@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
-from errno import ENOLCK, ENOTSUP
+from errno import ELOOP, ENOLCK, ENOTSUP
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,15 @@ class AnswerFile:
         self.path, self.by = path, by
         refuse_database(path, str(path))
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            # a folder from somebody else may have a link under this name, which leads to a file of the user
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as error:
+            if error.errno == ELOOP:
+                raise InputError(str(path), "this is a link", "name the file that it leads to with -o") from None
             raise InputError(str(path), f"cannot be written: {error.strerror}", "choose another file with -o") from None
         try:
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                raise InputError(str(path), "this is not a regular file", "choose another file with -o")
             self._lock()
             self._repair()
             rows = read_annotations(path) if os.fstat(self._file).st_size else {}

@@ -132,7 +132,10 @@ class Handler(BaseHTTPRequestHandler):
             status, result = 409, {"problem": str(conflict), "current": conflict.current}
         except InputError as error:
             status, result = 422, {"problem": f"{error.problem}; {error.fix}" if error.fix else error.problem}
-        body = orjson.dumps(result, default=str)
+        try:
+            body = orjson.dumps(result, default=str)
+        except TypeError:  # a row may hold anything, such as lists within lists within lists
+            status, body = 422, orjson.dumps({"problem": "this solution is nested too deeply to be shown"})
         self._send(status, body, "application/json")
 
     def _admitted(self) -> tuple[str, dict[str, Any]]:
@@ -142,9 +145,12 @@ class Handler(BaseHTTPRequestHandler):
             # a web page whose domain was resolved to this machine (DNS rebinding) sends its own name
             raise Refused(421, "this server answers requests to localhost only")
         origin = self.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != hosts[0]:
+        if origin is not None and origin.partition("://")[2] != hosts[0]:
             raise Refused(403, "this request comes from another page")
-        url = urlsplit(self.path)
+        try:
+            url = urlsplit(self.path)
+        except ValueError:
+            raise Refused(400, "this is not an address") from None
         token, _, name = url.path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             raise Refused(403, "open the address that critic-prm annotate printed: it has a token, and a new one at each start")
@@ -154,7 +160,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refused(415, "send the body as application/json")
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length[:12]) > LARGEST:
+        if not length.isdecimal() or len(length) > 12 or int(length) > LARGEST:
             raise Refused(413, f"the body needs a length, of at most {LARGEST:,} bytes")
         try:
             value = orjson.loads(self.rfile.read(int(length)))

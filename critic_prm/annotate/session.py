@@ -97,7 +97,7 @@ class Session:
             "images": [image for image in row.get("images", ()) if image.startswith("data:image/")],
             "people": one.people,
             "hidden": [name for name, there in (("judge", one.judges), ("reference", row.get("gold_answer"))) if there],
-            "doubt": [step for step in (row.get("escalated") or {}).get("steps") or () if isinstance(step, int)],
+            "doubt": one.doubt,
             **self._answer(one.key, place),
         }
 

@@ -50,6 +50,8 @@ class Solution:
     """What judges say: name, first error, status, P(correct) per step, and verdicts [step, verdict, P(correct), critique]."""
     people: list[dict[str, Any]]
     """What other people say, in the same form."""
+    doubt: list[int]
+    """The steps about which a cascade was in doubt."""
 
 
 class Solutions:
@@ -126,7 +128,10 @@ def _solution(trajectory: Trajectory) -> Solution:
         judges = escalated(facts, steps)
     row = trajectory_to_json(asked(trajectory))
     row.pop(HUMAN, None)
-    return Solution(answer_key(trajectory), row, judges, others(row.pop(OTHERS, None), steps, where))
+    facts = extra.get("escalated")
+    doubt = facts.get("steps") if isinstance(facts, dict) else None
+    in_doubt = [step for step in _list(doubt) if isinstance(step, int)]
+    return Solution(answer_key(trajectory), row, judges, others(row.pop(OTHERS, None), steps, where), in_doubt)
 
 
 def _ordered(unsure: array[float], selection: Selection) -> array[int]:
@@ -155,10 +160,15 @@ def uncertainty(label: Label, spreads: Iterable[tuple[int, float]] = ()) -> floa
 
 def _spreads(judgements: Any) -> Iterator[tuple[int, float]]:
     """The deviations in the judgements of a row, without parsing them: there may be hundreds of verdicts."""
-    for one in judgements if isinstance(judgements, list) else ():
-        for verdict in one.get("verdicts", ()) if isinstance(one, dict) else ():
-            if isinstance(verdict, dict) and isinstance(verdict.get("spread"), float):
-                yield verdict["step"], verdict["spread"]
+    for one in _list(judgements):
+        for verdict in _list(one.get("verdicts")) if isinstance(one, dict) else ():
+            step, spread = (verdict.get(name) if isinstance(verdict, dict) else None for name in ("step", "spread"))
+            if isinstance(step, int) and isinstance(spread, float):
+                yield step, spread
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def opinions(label: Label, card: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -249,3 +249,23 @@ def test_the_command_says_where_and_how_far(tmp_path: Path, monkeypatch: pytest.
     for wrong in ("", "x" * 101):
         with pytest.raises(UsageError, match="--annotator is"):
             command.invoke("annotate", source, "--annotator", wrong)
+
+
+def test_answers_are_not_written_through_a_link(tmp_path: Path) -> None:
+    """A folder from somebody else had a link under the name of the answers, and a file of the user got their lines."""
+    elsewhere, out = tmp_path / "profile", tmp_path / "labels.ada.jsonl"
+    out.symlink_to(elsewhere)
+    with pytest.raises(InputError, match="this is a link"):
+        AnswerFile(out, "ada")
+    assert not elsewhere.exists()
+    os.mkfifo(elsewhere)
+    with pytest.raises(InputError, match="not a regular file"):
+        AnswerFile(elsewhere, "ada")
+
+
+@pytest.mark.parametrize("verdict", [{"spread": 0.5}, {"step": "x", "spread": 0.5}])
+def test_the_order_of_damaged_judgements_is_that_of_their_labels(verdict: dict[str, Any]) -> None:
+    row = judged("a", ["x", "y"], 1)
+    row["judgements"][0]["verdicts"] = [verdict]
+    with pytest.raises(UsageError, match="no label is uncertain"):
+        Solutions([trajectory_from_json(row, "a")], Selection("uncertain"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,34 @@ def test_another_page_cannot_write(server: AnnotationServer, tmp_path: Path) -> 
 )
 def test_nonsense_changes_nothing(server: AnnotationServer, tmp_path: Path, body: Any, status: int) -> None:
     assert request(server, "mark", body)[0] == status
-    assert request(server, "mark", MARK, headers={"Content-Length": str(LARGEST + 1)})[0] == 413
+    for length in (str(LARGEST + 1), "0" * 12 + "9" * 9):
+        assert request(server, "mark", MARK, headers={"Content-Length": length})[0] == 413
     assert lines(tmp_path / "ada.jsonl") == []
+
+
+def test_what_is_no_address_is_refused_without_a_traceback(server: AnnotationServer, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nobody needs the token to send this; each such request printed a traceback to the terminal."""
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection.request("GET", "http://[", headers={"Host": "localhost"})
+    assert connection.getresponse().status == 400
+    connection.close()
+    assert request(server, "session", headers={"Origin": "http://["})[0] == 403
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def deep(levels: int) -> Any:
+    return [deep(levels - 1)] if levels else []
+
+
+@pytest.mark.parametrize(
+    "facts", ["steps", ["steps"], {"steps": 3}, {"steps": "01"}, {"steps": [], "judges": [{"status": deep(300)}]}]
+)
+def test_a_damaged_escalation_is_shown_or_refused(facts: Any, tmp_path: Path) -> None:
+    row = {"id": "a", "problem": "1+1?", "steps": ["2"], "escalated": facts}
+    with served(saved(tmp_path / "in.jsonl", [row]), tmp_path / "ada.jsonl") as running:
+        assert request(running, "solution?at=0")[1]["doubt"] == []
+        status, reply, _ = request(running, "reveal", {"at": 0, "revision": 0, "what": "judge"})
+        assert status == 200 or reply["problem"] == "this solution is nested too deeply to be shown"
 
 
 def test_the_page_names_nothing_outside_itself(server: AnnotationServer) -> None:
