@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 NUMBER, NAME, LETTER = "#", "@", "v"
 
@@ -65,10 +66,12 @@ def _parts(token: str) -> list[str]:
     return token.split("-") if len(token) > 1 and token[0] != "-" else [token]
 
 
+@lru_cache(1 << 16)
 def _is_name(token: str) -> bool:
     return token[0].isupper() and token.partition("-")[0].casefold() not in _NUMERAL
 
 
+@lru_cache(1 << 16)
 def _mask(token: str) -> str:
     plain = token.casefold()
     if token[0].isdigit() or plain in _NUMERAL:

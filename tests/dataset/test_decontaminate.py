@@ -73,9 +73,8 @@ def synthetic(count: int, seed: int) -> list[str]:
     return problems
 
 
-def check_planted(benchmark: Sequence[str], others: Sequence[str], seed: int) -> None:
+def check_planted(index: Benchmark, benchmark: Sequence[str], others: Sequence[str], seed: int) -> None:
     rng = random.Random(seed)
-    index = Benchmark(benchmark)
     missed = []
     for number, problem in enumerate(rng.sample(list(benchmark), 200)):
         planted = (copied if number % 2 else renamed)(problem, rng)
@@ -96,18 +95,26 @@ def check_planted(benchmark: Sequence[str], others: Sequence[str], seed: int) ->
 
 def test_200_planted_problems_are_found_among_synthetic_ones() -> None:
     problems = synthetic(3000, 7)
-    check_planted(problems[:1000], problems[1000:], 1)
+    check_planted(Benchmark(problems[:1000]), problems[:1000], problems[1000:], 1)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_200_planted_problems_are_found_in_real_benchmarks(shared_data: Path, seed: int) -> None:
+@pytest.fixture(scope="module")
+def real(shared_data: Path) -> tuple[Benchmark, list[str], list[str]]:
+    """The index of real benchmarks, their problems, and the problems of other sources."""
     sources: dict[bool, dict[str, str]] = {True: {}, False: {}}
     for path in sorted((shared_data / "open").glob("*.jsonl")):
         for record in read_records(path):
             problem = record.data["problem"]
             sources[path.name.startswith("processbench")][problem_key(problem)] = problem
     others = [problem for key, problem in sources[False].items() if key not in sources[True]]
-    check_planted(list(sources[True].values()), others if seed == 0 else others[:200], seed)
+    benchmark = list(sources[True].values())
+    return Benchmark(benchmark), benchmark, others
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_200_planted_problems_are_found_in_real_benchmarks(real: tuple[Benchmark, list[str], list[str]], seed: int) -> None:
+    index, benchmark, others = real
+    check_planted(index, benchmark, others if seed == 0 else others[:200], seed)
 
 
 LONG = (
