@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -42,10 +43,15 @@ GOOD = "It says what will be done, which is the right thing to do here.\nThe ste
 RIGHT, WRONG = "7 boxes of 12 eggs hold 7 * 12 = 84 eggs.", "7 boxes of 12 eggs hold 7 * 12 = 94 eggs, as far as I see."
 
 
+@cache
+def graphs() -> dict[str, str | None]:
+    """Problems of the recipe graphprm, with their answers."""
+    return {t.problem: t.gold_answer for t in generate_family("graphs", 40)}
+
+
 def policy(model: str, base_url: str | None) -> ScriptedProvider:
     """Right every other time; from a wrong step on never again."""
-    golds = {t.problem: t.gold_answer for t in generate_family("graphs", 40)}
-    turn = count()
+    golds, turn = graphs(), count()
 
     def answer(wire: Wire) -> dict[str, Any]:
         asked = str(wire["messages"][-1]["content"])
