@@ -39,6 +39,7 @@ def explain(
     from critic_prm.errors import UsageError
     from critic_prm.label.explain import explain as explain_row
     from critic_prm.label.explain import find_row
+    from critic_prm.terminal import safe_text
 
     if status is not None and status not in STATUSES:
         raise UsageError(f"--status is {status!r}; it must be one of {', '.join(STATUSES)}")
@@ -59,7 +60,7 @@ def explain(
 
         typer.echo(orjson.dumps(told.to_json(), option=orjson.OPT_INDENT_2))
     else:
-        typer.echo("\n".join(lines(told)))
+        typer.echo(safe_text("\n".join(lines(told))))  # also to a pipe, which may end at a terminal
 
 
 def lines(told: Explanation) -> Iterator[str]:

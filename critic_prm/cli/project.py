@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm.cli.lazy import PROJECT_FILE
 from critic_prm.cli.recipe import ELSEWHERE, HOLDS, NAMED, NUMBER, WORD, Holds
-from critic_prm.data.trust import Origin, read_toml
+from critic_prm.data.trust import LONGEST, Origin, read_toml
 from critic_prm.errors import CriticPrmError, InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ REFUSED: Mapping[str, str] = {
     **dict.fromkeys(("db", "overwrite", "check"), "a file outside its folder, or that files are replaced"),
     **dict.fromkeys(("image_root", "input", "requests", "threshold_from"), "a file outside its folder"),
     **dict.fromkeys(("styles", "ends", "step_tag", "title", "feedback_prompt", "sources"), "several names or a text"),
-    **dict.fromkeys(("list", "as_json", "json"), "what is printed"),
+    **dict.fromkeys(("list", "as_json", "json", "quiet"), "what is printed"),
 }
 """Options that the file may not set, and the reason: it may not name these things."""
 
@@ -53,7 +53,7 @@ judge_dev label_smoothing lam layers leave_out length limit literal logprobs los
 max_calls max_chars max_clients max_connections max_drift max_length max_memory max_queue max_reply_bytes max_requests
 max_retries max_steps max_tokens max_usd max_written micro_tokens min_agreement min_continuations min_effect min_steps
 min_words most n near offline ok once oracle_threshold orders passage patience policy_max_tokens policy_temperature
-policy_top_p prior_temperature quiet read_timeout recheck regenerate repeat resample resamples reweight right rollout
+policy_top_p prior_temperature read_timeout recheck regenerate repeat resample resamples reweight right rollout
 rollouts rounds rpm sampling_seed save_minutes schema searches seed simulations skip_bad soft split_seed step target_f1
 tau_high tau_low temperature theta think_rounds threshold threshold_a threshold_b timeout tolerance top_p total tpm
 trajectories tries verbose wait warmup weight_decay well_formed width with_reference without_digest worker_gpus workers wrong
@@ -107,7 +107,9 @@ def read(file: Path) -> dict[str, Any]:
             raise _unknown(file, f"[{key}]", key, (*COMMANDS, *GROUPS), "there is no such command")
         if where and where[0] in COMMANDS and isinstance(value, dict):
             raise InputError(
-                str(file), f"[{'.'.join((*where, key))}]: {where[0]} has no commands", "write its options in its table"
+                str(file),
+                f"{'.'.join((*where, key))!r:.{LONGEST}}: {where[0]} has no commands",
+                "write its options in its table",
             )
         if not isinstance(value, dict) and key.replace("-", "_") not in NAMES:
             shown = {name.replace("_", "-") for name in NAMES}
@@ -149,7 +151,12 @@ def _sections(tables: Mapping[str, Any], path: Sequence[str]) -> Iterator[Mappin
 
 def _unknown(file: Path, where: str, name: str, known: Any, problem: str) -> InputError:
     near = get_close_matches(name, list(known), n=1)
-    return InputError(str(file), f"{where}: {problem}", f"did you mean {near[0]}?" if near else "remove it")
+    where = where if len(where) <= LONGEST else f"{where[:LONGEST]}..."
+    return InputError(
+        str(file),
+        f"{where if where.isprintable() else ascii(where)}: {problem}",
+        f"did you mean {near[0]}?" if near else "remove it",
+    )
 
 
 def _plain(parameter: Any) -> bool:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import chain, combinations
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from critic_prm.data.aggregate import aggregate, open_aggregation
+from critic_prm.data.formats.common import describe
 from critic_prm.data.records.reading import Record, RecordWriter, read_records
 from critic_prm.datasets.rows import Row, read_rows, row_of
 from critic_prm.errors import InputError, UsageError
@@ -23,6 +25,9 @@ from critic_prm.option import Option, check_fields
 Columns = Literal["trl", "trl-chat", "openrlhf", "kto", "kto-chat"]
 JOINT = "\n\n"
 """Text between two steps."""
+
+MOST_STEPS = 1000
+"""Maximum depth of a tree: the steps before a node are kept with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,33 +157,58 @@ def candidates(source: str | Path, options: PairOptions) -> Iterator[Candidate]:
 
 def _refined(row: Row) -> Iterator[Candidate]:
     """The solution before and after its refinement. The first step that differs is the only one with a value."""
-    record, after = row.data["refine"], tuple(row.trajectory.texts)
-    before = record.get("steps_before")
-    if not isinstance(before, list):
+    record, after = row.data.get("refine"), tuple(row.trajectory.texts)
+    fix = "write the solutions again with: critic-prm refine"
+    if not isinstance(record, dict):
+        raise InputError(row.where, f'"refine" is {describe(record)}', fix)
+    before, scores = record.get("steps_before"), record.get("score")
+    if before is None:
         return
+    if not isinstance(before, list) or not all(isinstance(step, str) for step in before):
+        raise InputError(row.where, f'"steps_before" of "refine" is {describe(before)}', fix)
+    if not isinstance(scores, list) or len(scores) != 2 or not all(map(_is_score, scores)):
+        raise InputError(row.where, f'"score" of "refine" is {describe(scores)}', fix)
     same = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after)))
-    for name, steps, score in zip(("before", "after"), (tuple(before), after), record["score"], strict=True):
+    for name, steps, score in zip(("before", "after"), (tuple(before), after), scores, strict=True):
         values = tuple(score if at == same else None for at in range(len(steps)))
         yield Candidate(f"{row.id}/{name}", row.trajectory.problem, steps, values, score)
 
 
 def _tree(records: Iterable[Record]) -> Iterator[Candidate]:
     """Every node as a prefix with the value of its last step: that of the search if it has one, else P(correct)."""
-    paths: dict[tuple[str, Any], tuple[str, ...]] = {}
+    paths: dict[tuple[str, int], tuple[str, ...]] = {}
     problems: dict[str, str] = {}
+    fix = "write the tree again with: critic-prm search --tree"
     for record in records:
-        row = record.data
-        if row["parent"] is None:
+        row = record.data if isinstance(record.data, dict) else {}
+        for name, kind in _NODE.items():
+            if not isinstance(row.get(name), kind):
+                raise InputError(record.where, f'"{name}" of a node is {describe(row.get(name))}', fix)
+        tree, node, parent = row["id"], row["node"], row.get("parent")
+        if parent is None:
             if not isinstance(row.get("problem"), str):
-                raise InputError(record.where, "the root has no problem", "write the tree again with: critic-prm search --tree")
-            problems[row["id"]], paths[row["id"], row["node"]] = row["problem"], ()
+                raise InputError(record.where, "the root has no problem", fix)
+            problems[tree], paths[tree, node] = row["problem"], ()
             continue
-        path = (*paths[row["id"], row["parent"]], row["step"])
-        paths[row["id"], row["node"]] = path
-        value = row.get("value", row["p_correct"])
+        if (tree, parent) not in paths:
+            raise InputError(record.where, f"no earlier node of {tree!r:.60} is the parent {parent}", fix)
+        path = (*paths[tree, parent], row["step"])
+        if len(path) > MOST_STEPS:
+            raise InputError(record.where, f"the node is more than {MOST_STEPS:,} steps from its root", fix)
+        paths[tree, node] = path
+        value, score = row.get("value", row.get("p_correct")), row.get("score")
+        if not _is_score(value) or not _is_score(score):
+            raise InputError(record.where, f"the value or the score of a node is {describe((value, score))}", fix)
         values = (*((None,) * (len(path) - 1)), value)
-        score = row["score"] if row["done"] else None
-        yield Candidate(f"{row['id']}/{row['node']}", problems[row["id"]], path, values, score)
+        yield Candidate(f"{tree}/{node}", problems[tree], path, values, score if row.get("done") else None)
+
+
+_NODE: Mapping[str, Any] = {"id": str, "node": int, "parent": int | None, "step": str}
+"""The types of a node's fields."""
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _solutions(group: Sequence[Candidate]) -> list[Completion]:
@@ -195,14 +225,20 @@ def _solutions(group: Sequence[Candidate]) -> list[Completion]:
 
 def _next_steps(problem: str, group: Sequence[Candidate]) -> Iterator[tuple[str, list[Completion]]]:
     """(prompt, next steps) after each prefix that several solutions share; the value of a step is its mean over them."""
-    after: dict[tuple[str, ...], dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
+    after: dict[int, dict[str, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
+    number: dict[tuple[int, str], int] = {}  # of each prefix, by that of the prefix before its last step
+    where: dict[int, tuple[Candidate, int]] = {}
     for one in group:
+        prefix = 0
         for at, (step, value) in enumerate(zip(one.steps, one.values, strict=True)):
             if value is not None:
-                after[one.steps[:at]][step].append((value, one.id))
+                where.setdefault(prefix, (one, at))
+                after[prefix][step].append((value, one.id))
+            prefix = number.setdefault((prefix, step), len(number) + 1)
     for prefix, steps in after.items():
         if len(steps) > 1:
-            prompt = JOINT.join((problem, *prefix)) + JOINT
+            one, at = where[prefix]
+            prompt = JOINT.join((problem, *one.steps[:at])) + JOINT
             yield prompt, [Completion(text, fmean(v for v, _ in seen), seen[0][1]) for text, seen in steps.items()]
 
 
@@ -223,15 +259,18 @@ def _rows(prompt: str, completions: Sequence[Completion], options: PairOptions, 
 
 def _chosen(completions: Sequence[Completion], options: PairOptions) -> Iterator[tuple[Completion, Completion]]:
     """The pairs with the largest differences, of equal ones those of the most similar length; each text is used once."""
-    possible = []
-    for a, b in combinations(completions, 2):
-        better, worse = (a, b) if a.score > b.score else (b, a)
-        short, long = sorted((len(a.text), len(b.text)))
-        if better.score - worse.score > options.margin and long <= (options.max_length_ratio or float("inf")) * short:
-            possible.append((round(worse.score - better.score, 9), long - short, better.id, worse.id, better, worse))
+
+    def possible() -> Iterator[tuple[float, int, str, str, Completion, Completion]]:
+        for a, b in combinations(completions, 2):
+            better, worse = (a, b) if a.score > b.score else (b, a)
+            short, long = sorted((len(a.text), len(b.text)))
+            if better.score - worse.score > options.margin and long <= (options.max_length_ratio or float("inf")) * short:
+                yield round(worse.score - better.score, 9), long - short, better.id, worse.id, better, worse
+
     used: set[str] = set()
     left = options.per_prompt
-    for *_, better, worse in sorted(possible, key=lambda pair: pair[:4]):
+    enough = 1 + 4 * len(completions) * (left - 1)  # each pair excludes the others of its two texts; all would need much memory
+    for *_, better, worse in nsmallest(enough, possible(), key=lambda pair: pair[:4]):
         if left and not used & {better.text, worse.text}:
             used |= {better.text, worse.text}
             left -= 1

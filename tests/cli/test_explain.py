@@ -135,3 +135,12 @@ def test_a_critic_without_replies_shows_its_verdicts(labels: Path) -> None:
 def test_a_run_that_goes_on_can_be_looked_into(labels: Path) -> None:
     Path(".labels.jsonl.0123456789abcdef.part").write_bytes(labels.read_bytes() + b'{"id": "half')
     assert explained(".labels.jsonl.0123456789abcdef.part", "sum")["row"] == 8
+
+
+def test_control_characters_of_a_row_reach_no_pipe(labels: Path) -> None:
+    """`explain | head` ends at the terminal, which carried out the sequences of a file."""
+    rows = [orjson.loads(line) for line in labels.read_bytes().splitlines()]
+    write_records(labels, [row | {"problem": "\x1b]0;title\x07"} for row in rows])
+    text = invoke("explain", labels, "--row", "1").stdout
+    assert "\\u001b]0;title\\u0007" in text
+    assert "\x1b" not in text

@@ -88,7 +88,7 @@ def test_keys_of_a_group_flags_and_lists() -> None:
         ("[labl]\nsamples = 4", "[labl]: there is no such command; did you mean label?"),
         ("max-conections = 4", "max-conections: no command has such an option; did you mean max-connections?"),
         ("[score]\nlimt = 4", "score.limt: no command has such an option; did you mean limit?"),
-        ("[label.more]\nlimit = 4", "[label.more]: label has no commands"),
+        ("[label.more]\nlimit = 4", "'label.more': label has no commands"),
         ("limit = ", "cannot be read: "),
         ("limit = [4]", "limit is [4]; write a text or a number"),
         ("limit = true", "limit is True; write its value"),
@@ -96,6 +96,11 @@ def test_keys_of_a_group_flags_and_lists() -> None:
         ("limit = 1979-05-27", "write a text or a number"),
         ("limit = 'x'", "'x'"),
         ("limit = 0", "--limit"),
+        ("[label]\nquiet = true", "quiet may not be set here: the file may not name what is printed"),
+        ('"a\\nb" = 1', "no command has such an option"),
+        ('[label]\n"a\\nb" = 1', "no command has such an option"),
+        ('["a\\nb"]\nx = 1', "there is no such command"),
+        ('[label]\nstyle = "a\\nb"', "style is 'a\\nb'"),
     ],
 )
 def test_what_the_file_may_not_say_stops_the_command(text: str, problem: str) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from critic_prm.datasets.pairs import PairOptions, pairs
+from critic_prm.data.records.reading import read_records, write_records
+from critic_prm.datasets.pairs import MOST_STEPS, PairOptions, pairs
 from critic_prm.errors import InputError, UsageError
 from tests.command import invoke
 
@@ -141,6 +143,83 @@ def test_a_search_tree(tmp_path: Path) -> None:
     assert (whole["chosen"], whole["rejected"]) == ("a\n\nc", "b")
     with pytest.raises(InputError, match="the root has no problem"):
         made([node(0, None, "", None)], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"parent": 7},
+        {"id": ["t"]},
+        {"node": None},
+        {"step": 3},
+        {"p_correct": "high"},
+        {"score": [1]},
+        {"done": True, "score": "x"},
+    ],
+)
+def test_a_damaged_node_is_named_by_its_line(damage: dict[str, Any], tmp_path: Path) -> None:
+    rows = [node(0, None, "", None, problem="P"), node(1, 0, "a", 0.9), node(2, 0, "b", 0.2, True) | damage]
+    with pytest.raises(InputError, match=r"in\.jsonl:3: .*write the tree again"):
+        made(rows, tmp_path)
+
+
+def test_a_node_without_a_field_is_named_by_its_line(tmp_path: Path) -> None:
+    rows: list[Any] = [node(0, None, "", None, problem="P"), {"id": "t", "parent": 0}]
+    with pytest.raises(InputError, match=r'in\.jsonl:2: "node" of a node is missing'):
+        made(rows, tmp_path)
+    with pytest.raises(InputError, match=r'in\.jsonl:2: "id" of a node is missing'):
+        made([rows[0], [1]], tmp_path)
+
+
+def test_a_tree_is_no_chain_of_a_million_nodes(tmp_path: Path) -> None:
+    """Each node was kept with all steps before it: memory grew with the square of the depth."""
+    rows = [node(0, None, "", None, problem="P"), *(node(n, n - 1, "a", 0.9) for n in range(1, MOST_STEPS + 2))]
+    with pytest.raises(InputError, match="more than 1,000 steps from its root"):
+        made(rows, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "refine",
+    [
+        None,
+        [],
+        {"steps_before": "x"},
+        {"steps_before": [["x"]]},
+        {"steps_before": ["x"]},
+        {"steps_before": ["x"], "score": [1]},
+    ],
+)
+def test_a_damaged_refinement_is_named_by_its_line(refine: Any, tmp_path: Path) -> None:
+    good = {"id": "k", "problem": "Q", "steps": ["x"], "refine": {"steps_before": None}}
+    with pytest.raises(InputError, match=r"in\.jsonl:2: .*write the solutions again"):
+        made([good, {"id": "r", "problem": "P", "steps": ["x"], "refine": refine}], tmp_path)
+    with pytest.raises(InputError, match=r"in\.jsonl:2: .*write the solutions again"):
+        made([good, {"id": "r", "problem": "P", "steps": ["x"]}], tmp_path)
+
+
+def test_many_solutions_of_one_problem_need_little_memory(tmp_path: Path) -> None:
+    """All pairs of 2,000 solutions took 500 MB."""
+    rows = [scored(f"s{n}", "P", [f"step {n}"], [n / 300]) for n in range(301)]
+    write_records(tmp_path / "in.jsonl", rows)
+    tracemalloc.start()
+    pairs(tmp_path / "in.jsonl", tmp_path / "out.jsonl", PairOptions())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4_000_000
+    (row,) = read_records(tmp_path / "out.jsonl")
+    assert (row.data["chosen"], row.data["rejected"]) == ("step 300", "step 0")
+
+
+def test_a_long_solution_needs_memory_for_its_steps_only(tmp_path: Path) -> None:
+    """Every prefix was kept as a list of its steps: 50,000 steps took 10 GB."""
+    steps = [f"{n}" for n in range(5000)]
+    rows = [scored("a", "P", steps, [0.9] * 5000), scored("b", "P", [*steps[:-1], "x"], [0.9] * 4999 + [0.1])]
+    write_records(tmp_path / "in.jsonl", rows)
+    tracemalloc.start()
+    pairs(tmp_path / "in.jsonl", tmp_path / "out.jsonl", PairOptions(level="step"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40_000_000
 
 
 def test_a_chat_template_cannot_hold_a_step() -> None:

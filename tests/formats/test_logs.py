@@ -336,3 +336,10 @@ def test_convert_says_what_it_left_out(tmp_path: Path) -> None:
     result = invoke("convert", str(tmp_path / "x.jsonl"), "-o", str(tmp_path / "y.jsonl"))
     assert "read 2 rows (langfuse), wrote 1 (native)" in result.stderr
     assert "left out: 1 call that a longer one of its trace repeats" in result.stderr
+
+
+def test_a_text_of_many_brackets_is_a_text(tmp_path: Path) -> None:
+    """A field that looks like deeply nested JSON ended the command with a traceback."""
+    brackets = "[" * 5000
+    (found,) = read(tmp_path, observation("o", brackets, {"content": "4"}), format="langfuse")
+    assert (found.problem, steps(found)) == (brackets, [("4", None)])

@@ -403,5 +403,8 @@ def describe(value: Any) -> str:
     """Short description of an invalid value, for an error message."""
     if value is None:
         return "missing"
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except RecursionError:
+        return f"a deeply nested {type(value).__name__}"
     return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -114,7 +114,7 @@ def parsed(value: Any) -> Any:
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
             return json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or brackets nested too deeply
             return value
     return value
 

@@ -9,6 +9,7 @@ import itertools
 import re
 import tokenize
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -139,7 +140,8 @@ def _header(cells: list[str], where: str) -> tuple[str, ...]:
     for name in names:
         if not name or len(name) > _LONG_NAME or "\n" in name or name[0] in "[{" or _is_number(name):
             raise InputError(where, f"the first line is no header: it holds {_short(name)}", fix)
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
         raise InputError(where, f"two columns are called {_short(twice)}", "give every column its own name")
     return tuple(names)
 
