@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.generate.family import generate_family
@@ -16,9 +18,16 @@ COUNT = int(os.environ.get("FAMILY_TRAJECTORIES", "2000"))
 
 
 @cache
-def trajectories_of(name: str) -> list[Trajectory]:
-    """Make COUNT trajectories of a family."""
-    return list(generate_family(name, COUNT, seed=1))
+def _made(name: str) -> tuple[list[Trajectory], Iterator[Trajectory]]:
+    """The trajectories made so far, and the rest."""
+    return [], iter(generate_family(name, COUNT, seed=1))
+
+
+def trajectories_of(name: str, count: int = COUNT) -> list[Trajectory]:
+    """Make COUNT trajectories of a family, or the first `count` of them only."""
+    made, rest = _made(name)
+    made += islice(rest, max(count - len(made), 0))
+    return made[:count]
 
 
 def unnumbered(text: str) -> str:
