@@ -147,9 +147,10 @@ async def test_weighted_majority_is_what_simulation_says() -> None:
 @pytest.mark.parametrize("accuracy", [1.0, 0.8])
 async def test_beam_with_one_kept_prefix_is_what_theory_says(accuracy: float) -> None:
     """By the last step's score, each step is a choice among n of its own."""
-    settings = {"n": 4, "width": 4}
-    beams = (SimulatedPolicy(4, 0.5), SimulatedCritic(accuracy), "beam", lambda plain: plain.beam(**settings))
-    assert await modelled(*beams, **settings, by="last") == pytest.approx(chosen_right(0.5, accuracy, 4) ** 4, abs=NEAR)
+    settings: dict[str, Any] = {"n": 4, "width": 4}
+    policy, critic = SimulatedPolicy(4, 0.5), SimulatedCritic(accuracy)
+    share_right = await modelled(policy, critic, "beam", lambda plain: plain.beam(**settings), **settings, by="last")
+    assert share_right == pytest.approx(chosen_right(0.5, accuracy, 4) ** 4, abs=NEAR)
 
 
 async def test_beam_with_several_kept_prefixes_is_what_simulation_says() -> None:
@@ -168,8 +169,9 @@ async def test_beam_with_several_kept_prefixes_is_what_simulation_says() -> None
             kept = grown[: n // width]
             beams = [kept[place % len(kept)] for place in range(n)] if step < length - 1 else grown
         hits += beams[0][1]
-    beams = (SimulatedPolicy(length, q), SimulatedCritic(accuracy, spread=0.05), "beam", lambda plain: plain.beam(n, width))
-    assert await modelled(*beams, n=n, width=width) == pytest.approx(hits / trials, abs=NEAR)
+    policy, critic = SimulatedPolicy(length, q), SimulatedCritic(accuracy, spread=0.05)
+    share_right = await modelled(policy, critic, "beam", lambda plain: plain.beam(n, width), n=n, width=width)
+    assert share_right == pytest.approx(hits / trials, abs=NEAR)
 
 
 async def test_a_beam_finds_the_best_path_where_it_can_be_reached() -> None:
@@ -181,7 +183,7 @@ async def test_a_beam_finds_the_best_path_where_it_can_be_reached() -> None:
 
 
 async def test_a_beam_that_prunes_nothing_is_independent_sampling() -> None:
-    settings = {"n": 4, "width": 1}
+    settings: dict[str, Any] = {"n": 4, "width": 1}
     policy, critic = SimulatedPolicy(3, 0.7), SimulatedCritic()
     passed = await modelled(policy, critic, "beam", lambda plain: plain.beam(**settings), "pass", **settings)
     assert passed == pytest.approx(1 - (1 - 0.7**3) ** 4, abs=NEAR)
@@ -190,9 +192,11 @@ async def test_a_beam_that_prunes_nothing_is_independent_sampling() -> None:
 
 
 async def test_dvts_is_what_theory_says() -> None:
-    trees = (SimulatedPolicy(3, 0.5), SimulatedCritic(), "dvts", lambda plain: plain.subtrees(4, 2))
+    policy, critic = SimulatedPolicy(3, 0.5), SimulatedCritic()
     subtree = (1 - 0.5**2) ** 3
-    assert await modelled(*trees, n=4, width=2) == pytest.approx(1 - (1 - subtree) ** 2, abs=NEAR)
+    assert await modelled(policy, critic, "dvts", lambda plain: plain.subtrees(4, 2), n=4, width=2) == pytest.approx(
+        1 - (1 - subtree) ** 2, abs=NEAR
+    )
 
 
 async def test_subtrees_of_dvts_exchange_nothing() -> None:
@@ -225,7 +229,7 @@ async def test_lookahead_sees_what_the_next_step_gives_away() -> None:
             return 0.5 if len(path) == 1 else super().score(path)
 
     policy, critic = SimulatedPolicy(2, 0.5, greedy_q=1.0), Blind(causal=False)
-    settings = {"n": 4, "width": 4, "ahead": 1}
+    settings: dict[str, Any] = {"n": 4, "width": 4, "ahead": 1}
     ahead = await modelled(policy, critic, "lookahead", lambda one: one.beam(**settings), kind=PlainBlind, **settings)
     plain = await modelled(policy, critic, "beam", lambda one: one.beam(4, 4), kind=PlainBlind, **settings)
     assert ahead == pytest.approx((1 - 0.5**4) ** 2, abs=NEAR)
@@ -246,7 +250,7 @@ async def test_mcts_with_a_perfect_critic_finds_what_its_tree_holds() -> None:
     for _ in range(length):
         solved = 1 - (1 - q * solved) ** width
     assert sum(solvable(f"problem {i}") for i in range(6000)) / 6000 == pytest.approx(solved, abs=NEAR)
-    settings = {"width": width, "simulations": 20}
+    settings: dict[str, Any] = {"width": width, "simulations": 20}
     found = await run(policy, SimulatedCritic(), "mcts", COMPARED, **settings)
     assert [one.outcome.right("best") for one in found] == [solvable(one.task.problem) for one in found]
 
@@ -264,7 +268,7 @@ async def test_mcts_that_sees_its_whole_tree_takes_the_best_leaf() -> None:
                 good = rng.random() < q
                 leaves.append((0.9 if (rng.random() < accuracy) == good else 0.1, rng.random(), first and good))
         hits += max(leaves)[2]
-    settings = {"width": width, "simulations": 20}
+    settings: dict[str, Any] = {"width": width, "simulations": 20}
     critic = SimulatedCritic(accuracy, spread=0.01)
 
     def whole(plain: Plain) -> list[Path]:
@@ -322,7 +326,7 @@ async def test_visits_sum_up_and_without_exploration_the_best_path_is_taken() ->
 
 
 async def test_a_rollout_counts_as_much_as_it_is_told_to() -> None:
-    settings = {"width": 2, "simulations": 1, "rollout": 1.0}
+    settings: dict[str, Any] = {"width": 2, "simulations": 1, "rollout": 1.0}
     (found,) = await run(SimulatedPolicy(3, 0.6), SimulatedCritic(spread=0.1), "mcts", 1, **settings)
     (end,) = found.outcome.group.candidates
     assert found.tree.facts[0]["value"] == pytest.approx(end.scores["min"])
