@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 
 from critic_prm.data.formats.convert import read_trajectories, write_trajectories
-from critic_prm.data.hashing import SPLITS, problem_key, split_of
+from critic_prm.data.hashing import SPLITS, problem_key
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.datasets.build import DatasetOptions, build_dataset
 from critic_prm.datasets.decontaminate import decontaminate
+from critic_prm.datasets.rows import class_of
+from critic_prm.datasets.splits import Splits
 from critic_prm.metrics.bootstrap import Clusters, of_auroc, of_sums, replicate
 from critic_prm.metrics.scores import auroc, first_error_f1, first_error_rows, official_f1
 from distill.data import TrainingSet
@@ -101,9 +103,13 @@ def write(rows: Iterable[Trajectory], path: Path) -> Path:
 
 def split(rows: Iterable[Trajectory], seed: int, shares: Shares = SHARES) -> dict[str, list[Trajectory]]:
     """The solutions of train, dev and test, as `dataset build` splits them."""
+    rows, splits = list(rows), Splits(shares, seed)
+    for t in rows:
+        splits.note(problem_key(t.problem), class_of(t.first_error()))
+    splits.settle()
     parts: dict[str, list[Trajectory]] = {name: [] for name in SPLITS}
     for t in rows:
-        parts[split_of(problem_key(t.problem), shares, seed)].append(t)
+        parts[splits.of(problem_key(t.problem))].append(t)
     return parts
 
 

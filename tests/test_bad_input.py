@@ -105,7 +105,7 @@ def test_what_is_no_data_is_named_as_what_it_is(content: bytes, says: str, capsy
         (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "nonsense"], 2, "'nonsense'"),
         (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "recorded/x", "--style", "nope"], 2, "stepwise"),
         (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "rules", "--from", "nope"], 2, "processbench"),
-        (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "recorded/x"], 4, "--judge openai/MODEL"),
+        (["label", "in.jsonl", "-o", "out.jsonl", "--judge", "recorded/x"], 1, "name it with --db"),
         (["evaluate", "rules", "in.jsonl"], 1, "gold"),
         (["distill", ".", "-o", "verifier"], 1, "train.jsonl"),
         (["dataset", "build", "in.jsonl", "-o", "dataset"], 1, "label"),

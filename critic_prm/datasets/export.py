@@ -26,6 +26,8 @@ FOLDER, TABLE = "datasets", "parquet"
 CHAINS = "thinkprm"
 MARK = "export.json"
 """The report file within a folder. A folder that contains it is an earlier export and may be replaced."""
+READING = ("map", "segment")
+"""Options that concern the reading of files in other formats; rows are exported as they are."""
 DEFAULT = Options()
 _SPLITS = ("train", "dev", "test")
 
@@ -122,7 +124,8 @@ class _Job:
             name = self.account.files[0]["name"]
             raise InputError(name, f"no row of it can be exported to {self.to}", f"left out: {left}" if left else "it is empty")
         more = {"to": self.to, "cannot_say": dict(self.conversion.unsaid), "hidden": dict(self.conversion.hidden)}
-        return {**asdict(self.options), "samples": self.samples}, more
+        options = {name: value for name, value in asdict(self.options).items() if name not in READING}
+        return {**options, "samples": self.samples}, more
 
     def _training(self, row: Row, file: str) -> Iterator[dict[str, Any]]:
         from critic_prm.datasets.build import training_row

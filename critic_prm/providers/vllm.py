@@ -17,6 +17,7 @@ from critic_prm.providers.openai import NO_KEY, OpenAIProvider, read_chat
 from critic_prm.providers.presets import preset_of
 from critic_prm.providers.provider import Capability, Provider, RawReply, Request, Wire
 from critic_prm.providers.vllm_in_process import ENGINE, Inside
+from critic_prm.registry import install
 
 PRESET = preset_of("vllm")
 
@@ -61,7 +62,7 @@ class VLLMProvider(Provider):
         chat = OpenAIProvider(model, named or PRESET.base_url, os.environ.get(PRESET.key) or NO_KEY, name="vllm")
         if not named:
             chat.not_running = (
-                f"vLLM is not installed here (pip install 'critic-prm[vllm]'), and no server answers at {chat.base_url}:"
+                f"vLLM is not installed here ({install('vllm')}), and no server answers at {chat.base_url}:"
                 f" start one (`{PRESET.start}`), or name its address with --base-url"
             )
         return cls(model, None if here else chat.base_url, chat, Inside(model, options.engine) if here else None)

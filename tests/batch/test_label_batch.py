@@ -284,6 +284,7 @@ def test_samples_until_they_decide(bench: Bench) -> None:
 def test_what_does_not_go_together(openai: Bench, options: tuple[str, ...], code: int, words: str) -> None:
     if "--judge" in options:
         openai.judge = options[-1]
+        openai.address = "" if openai.judge == "rules" else openai.address
         options = options[:-2]
     else:
         assert openai.label() == 0  # there is a cache to read from

@@ -76,6 +76,7 @@ def test_every_command_ends_in_one_line_when_it_is_stopped_as_it_begins(tmp_path
     (tmp_path / "set" / "train.jsonl").write_text("{}\n")
     given = {
         "dataset card": ["dataset", "card", str(tmp_path / "set")],
+        "labels export": ["labels", "export", "1", "--to", "argilla", "-o", "1"],
         "cascade tune": ["cascade", "tune", "1", "--first", "1", "--judge", "1"],
     }
     lines = [given.get(" ".join(line[:2]), line) for line in lines_of(build())]  # these check their arguments first

@@ -132,7 +132,7 @@ def test_options_name_the_cluster() -> None:
 
 def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"critic-prm\[ray\]"):
+    with pytest.raises(ConfigError, match=r"needs Ray: pip install .ray\[data\]"):
         workers.ray_module()
 
 

@@ -62,5 +62,5 @@ def test_the_picture_is_drawn(tmp_path: Path, made: Any) -> None:
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     write_records(tmp_path / "x.jsonl", [made.solution(0, label=0)])
-    with pytest.raises(ConfigError, match=r"pip install 'critic-prm\[plot\]'"):
+    with pytest.raises(ConfigError, match=r"pip install .matplotlib"):
         plot_statistics(statistics([tmp_path / "x.jsonl"]), tmp_path / "a.png")

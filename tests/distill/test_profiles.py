@@ -365,7 +365,7 @@ def test_what_calibrate_refuses(copy: Path, target: Path, tmp_path: Path) -> Non
     for name in ("score", "evaluate"):
         with pytest.raises(UsageError, match="has no profile 'gone'; available: none"):
             command.invoke(name, copy, target, "--profile", "gone")
-    with pytest.raises(UsageError, match="is not a verifier"):
+    with pytest.raises(UsageError, match="--profile has no effect with rules"):
         command.invoke("score", "rules", target, "--profile", "math")
 
 

@@ -105,7 +105,7 @@ async def test_three_rows_that_never_come_right_do_not_touch_the_others(
 @pytest.mark.parametrize(
     ("kind", "error", "fix"),
     [
-        ("401", ConfigError, "set the provider's environment variable"),
+        ("401", ConfigError, "the key was refused; set [A-Z]+_API_KEY"),
         ("403", ConfigError, "may not use this model"),
         ("404", ConfigError, "check the name and --base-url"),
         ("402", BudgetError, "add some and run the same command again"),

@@ -529,7 +529,7 @@ def test_each_judge_of_a_trusted_file_has_its_own_server(tmp_path: Path, monkeyp
     [
         (
             "vllm/Qwen",
-            r"vllm/Qwen: vLLM is not installed here \(pip install 'critic-prm\[vllm\]'\), and no server answers .* --base-url",
+            r"vllm/Qwen: vLLM is not installed here \(pip install 'vllm>=[\d.]+'\), and no server answers .* --base-url",
         ),
         ("ollama/llama3", r"ollama/llama3: nothing answers at .*: start Ollama with `ollama serve`, or name .* --base-url"),
     ],
