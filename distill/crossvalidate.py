@@ -54,8 +54,11 @@ def problem_folds(rows: Sequence[Row], folds: int, seed: int) -> NDArray[np.int6
     return np.array([fold[problem_key(row.problem)] for row in rows], dtype=np.int64)
 
 
-def require_folds(rows: Sequence[Row], folder: str) -> None:
-    """Raise InputError unless both classes of steps occur in at least two problems: else a model in turn would see one only."""
+def require_folds(rows: Sequence[Row], folds: int, folder: str) -> None:
+    """Raise InputError unless every fold can have a problem, and both classes of steps occur in at least two problems.
+
+    Otherwise a model in turn would be scored on nothing, or would see one class only.
+    """
     problems: dict[bool, set[str]] = {True: set(), False: set()}
     for row in rows:
         for label in row.labels:
@@ -65,6 +68,8 @@ def require_folds(rows: Sequence[Row], folder: str) -> None:
         counts = f"{len(problems[True])} problems have a correct step and {len(problems[False])} an incorrect one"
         fix = "label more solutions, some with errors; cross-validation needs two problems of each"
         raise InputError(folder, f"{counts}, in {len(rows)} solutions", fix)
+    if folds > (count := len(problems[True] | problems[False])):
+        raise InputError(folder, f"{count} problems cannot be divided into {folds} folds", f"give --folds {count} or less")
 
 
 def train_in_folds(

@@ -207,7 +207,7 @@ def _cross_validated(
     """
     assert folds is not None
     rows = pooled(given)
-    require_folds(rows.train, given.folder)
+    require_folds(rows.train, folds, given.folder)
     fold = problem_folds(rows.train, folds, seed)
     say(f"cross-validation of {len(rows.train)} solutions, by problem in {folds} folds")
     trained = train_in_folds(student, rows, fold, seed=seed, say=say, work=work)

@@ -101,7 +101,7 @@ def distill(
     columns = {"solutions": "rows", "steps": "steps", "auroc": "AUROC", "brier": "Brier", "ece": "ECE", "f1": "F1"}
     columns |= {"erroneous": "err.", "correct": "corr."}
     chosen = result.info["decision"]
-    word = "not chosen" if chosen["f1"] is None else f"chosen on {chosen['data']}"
+    word = "the default" if chosen["f1"] is None else f"chosen on {chosen['data']}"
     console.print(f"{out}: rule {chosen['rule']}, threshold {chosen['threshold']:.4f}, {word}", highlight=False, markup=False)
     table = Table("split", *columns.values(), box=None, padding=(0, 2, 0, 0))
     for column in table.columns[1:]:
@@ -115,9 +115,11 @@ def distill(
         console.print(line, highlight=False, markup=False)
     for line in curve_lines(result.info["learning_curve"]):
         console.print(line, highlight=False, markup=False)
-    known = f"{chosen['solutions']} solutions of {chosen['data']} with a known first error"
+    plural = "" if chosen["solutions"] == 1 else "s"
+    known = f"{chosen['solutions']} solution{plural} with a known first error ({chosen['data']})"
     if chosen["f1"] is None:
-        typer.echo(f"warning: the {known} are all erroneous or all correct, so the threshold is 0.5 by default", err=True)
+        fix = "add solutions of the other class"
+        typer.echo(f"warning: {known}: all erroneous or all correct, so the threshold is 0.5 by default; {fix}", err=True)
     elif chosen["solutions"] < FEW:
         fix = "label more solutions"
         if "cross-validated" not in result.metrics:

@@ -221,7 +221,7 @@ def _prompt_cache(request: Request, minimum: int | None, per_step: bool) -> Find
 
 def _price(prices: Prices | None, hint: str) -> Finding:
     if prices is None:
-        return Finding("price", "note", f"unknown{hint}: name it with --prices IN,OUT for costs and budgets in dollars")
+        return Finding("price", "note", f"unknown: give it with --prices IN,OUT for costs and budgets in dollars{hint}")
     where = ", ".join(part for part in (prices.source, prices.as_of) if part)
     said = f"${prices.input:g} in, ${prices.output:g} out per million tokens ({where})"
     tiers = ", ".join(f"{name} {factor:g} times that" for name, factor in prices.tiers.items() if name != ANY_TIER)

@@ -29,8 +29,8 @@ def explain(
 ) -> None:
     """Explain one row of a label file: prompt, reply, verdicts and where they were read, and why there is no label.
 
-    Reads a label file (FILE) and the cache (--db). Without a row, shows the first one without a usable label. A custom style is
-    found by its file (--style).
+    Reads a label file (FILE) and the cache (--db). Without a row, shows the first one without a usable label. For a style of
+    your own, give its file (--style).
 
     Example: critic-prm explain labels.jsonl --status unparseable
     """

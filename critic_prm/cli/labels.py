@@ -31,8 +31,8 @@ def reread(
 ) -> None:
     """Parse the cached replies of a label file again, for free, and report what changed.
 
-    Reads a label file (LABELS) and the cache (--db). Writes the label file (-o). A custom style is found by its file (--style).
-    Replies that are not in the cache keep their verdicts. Exits with code 3 if labels are still unusable.
+    Reads a label file (LABELS) and the cache (--db). Writes the label file (-o). For a style of your own, give its file
+    (--style). Replies that are not in the cache keep their verdicts. Exits with code 3 if labels are still unusable.
 
     Example: critic-prm labels reread labels.jsonl -o labels.new.jsonl
     """
@@ -223,6 +223,6 @@ def _print_agreement(pairs: Sequence[tuple[str, Sequence[Agreement]]], counts: M
             kappa = "-" if one.kappa is None else f"{one.kappa:.2f}{bounds}"
             rows.append((one.what, f"{one.items:,}", percent(one.alike, alike.low, alike.high), kappa))
         console.print(f"{pair}, with 95% intervals by problem", highlight=False)
-        console.print(plain_table(("same", "both decided", "% alike", "Cohen's kappa"), rows))
+        console.print(plain_table(("agreement on", "both decided", "% agreement", "Cohen's kappa"), rows))
     states = ("agree", "disagree", "adjudicated", "by one", "undecided")
     console.print(", ".join(f"{state}: {counts[state]:,}" for state in states if counts[state]), highlight=False)

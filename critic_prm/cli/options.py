@@ -26,12 +26,12 @@ PolicyOptions = Annotated[JudgeOptions, Fields(without=VERDICTS)]
 class InputOptions:
     """How a command reads trajectories."""
 
-    format: Annotated[str, Option(("--from",))] = "auto"
-    """Input format."""
+    format: Annotated[str, Option(("--from",), metavar="FORMAT")] = "auto"
+    """Input format; auto detects it from the fields."""
     map: MapOption = ()
-    """Read fields under other names, such as problem=prompt,steps=log.reasoning; may be repeated."""
+    """Read a field under another name, such as problem=prompt or steps=log.reasoning; may be repeated."""
     segment: Segment = "auto"
-    """Where a solution text is split into steps; auto chooses by what is there and leaves given steps as they are."""
+    """How to split a solution text into steps; auto chooses by its layout and keeps steps that are given."""
     index_base: IndexBase = None
     """Number of the first step in the gold labels, if it differs from the format's."""
     skip_bad: bool = False

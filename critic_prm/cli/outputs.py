@@ -41,7 +41,7 @@ JUDGES = ("judge", "critic", "policy")
 _RUN: ContextVar[Mapping[str, Any] | None] = ContextVar("run", default=None)
 _OWNED: ContextVar[bool] = ContextVar("owned", default=False)
 
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files, unless this run resumes them.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing output files; not needed to resume a run.")]
 
 
 def this_run() -> Mapping[str, Any] | None:

@@ -129,7 +129,8 @@ class Input:
             self._noted = True
             if self._labelling and report.source == "trl" and {"votes", "weight"} <= row.extra.keys() | row.meta.keys():
                 problem = "these are rows of a training set, whose steps have a judge's labels already"
-                fix = f"run: critic-prm distill {Path(self.source).parent} -o VERIFIER; to label them again, convert them first"
+                again = f"critic-prm convert {self.source} -o SOLUTIONS"
+                fix = f"run: critic-prm distill {Path(self.source).parent} -o VERIFIER; to label them again: {again}"
                 raise InputError(self.source, problem, fix)
             yield row
         if not self._counted:

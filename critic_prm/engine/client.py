@@ -324,9 +324,9 @@ def open_client(provider: Provider, options: JudgeOptions) -> Client:
     prices = options.prices or abilities(provider.name, provider.model).prices
     if options.budget_usd is not None and prices is None:
         raise UsageError(
-            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown"
-            f"{did_you_mean(provider.name, provider.model)};"
-            " name it with --prices IN,OUT (USD per million tokens), or use --max-requests"
+            f"--budget-usd needs a price, and that of {provider.name}/{provider.model} is unknown;"
+            " give it with --prices IN,OUT (USD per million tokens), or use --max-requests"
+            f"{did_you_mean(provider.name, provider.model)}"
         )
     tier = requested_tier(options.sampling.extra)
     if options.budget_usd is not None and prices is not None and prices.factor(tier) is None:

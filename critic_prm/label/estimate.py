@@ -71,7 +71,7 @@ class Estimate:
             lines.append(f"model: {note}")
         if self.usd is None:
             of = f" of service tier {self.tier!r}" if self.tier else ""
-            return [*lines, f"cost: price{of} unknown; name it with --prices IN,OUT (USD per million tokens)"]
+            return [*lines, f"cost: price{of} unknown; give it with --prices IN,OUT (USD per million tokens)"]
         most = "" if self.most_usd is None else f", at most ${self.most_usd:,.4f} if every reply were as long as it may be"
         return [*lines, f"cost: ${self.usd[0]:,.4f} to ${self.usd[1]:,.4f}{most}"]
 

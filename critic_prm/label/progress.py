@@ -196,7 +196,7 @@ def describe(tally: RunStats, client: Client | None, *, final: bool = False) -> 
     if client is not None:
         parts += _asking(client, final)
     if tally.stopping:
-        parts.append(f"stopping: {client.gate.out} requests are still out" if client else "stopping")
+        parts.append(f"stopping: {client.gate.out} requests are still in flight" if client else "stopping")
     return " | ".join(parts)
 
 
@@ -204,7 +204,7 @@ def _asking(client: Client, final: bool) -> list[str]:
     gate, money, counts = client.gate, client.money, client.counts
     parts = [f"{counts['cached']:,} cached, {counts['paid']:,} paid"]
     if not final:
-        parts.append(f"{gate.out} of {int(gate.limit)} out")
+        parts.append(f"{gate.out} of {int(gate.limit)} in flight")
     failed = {kind: counts[kind] for kind in get_args(Failure) if counts[kind]}
     if failed:
         parts.append("failed requests: " + ", ".join(f"{kind} {count:,}" for kind, count in failed.items()))

@@ -153,7 +153,7 @@ _SNAPSHOT = re.compile(r"|-latest|[-@]\d{4}-\d\d-\d\d|[-@]\d{8}|-\d{4}")
 
 
 def did_you_mean(provider: str, model: str) -> str:
-    """Return a hint (", did you mean NAME?") for a name similar to that of a model with a price, else "".
+    """Return a hint ("; did you mean NAME?") for a name similar to that of a model with a price, else "".
 
     A name with other digits denotes another version and is not a misspelling.
     """
@@ -162,7 +162,7 @@ def did_you_mean(provider: str, model: str) -> str:
         row.match for row in rows if "*" not in row.match and row.prices is not None and _digits(row.match) == _digits(model)
     ]
     near = [name for name in get_close_matches(model, names, cutoff=0.8) if name != model]
-    return f", did you mean {near[0]}?" if near else ""
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def provider_of(model: str) -> str | None:

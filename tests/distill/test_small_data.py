@@ -141,6 +141,8 @@ def test_a_useful_one_from_a_few_dozen_is_not(tmp_path: Path) -> None:
         distill(folder, tmp_path / "v", student=SMALL_STUDENT, folds=5, leave_out=2)
     with pytest.raises(UsageError, match="--folds 1 leaves nothing"):
         distill(folder, tmp_path / "v", student=SMALL_STUDENT, folds=1)
+    with pytest.raises(InputError, match=r"60 problems cannot be divided into 99 folds; give --folds 60 or less"):
+        distill(folder, tmp_path / "v", student=SMALL_STUDENT, folds=99)
 
 
 def test_a_class_that_one_problem_has_cannot_be_cross_validated(tmp_path: Path) -> None:

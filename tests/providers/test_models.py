@@ -70,7 +70,7 @@ def test_known_models_have_a_price(model: str) -> None:
 def test_no_other_model_lends_its_price(provider: str, model: str, hint: str | None) -> None:
     """`gpt-5.4-minimax` had the price of `gpt-5.4-mini`."""
     assert abilities(provider, model).prices is None
-    assert did_you_mean(provider, model) == (f", did you mean {hint}?" if hint else "")
+    assert did_you_mean(provider, model) == (f"; did you mean {hint}?" if hint else "")
 
 
 def test_a_misspelt_name_is_still_of_its_family() -> None:
@@ -195,7 +195,7 @@ def test_nothing_is_sent_with_a_value_out_of_range(server: Judge, tmp_path: Path
 def test_a_dry_run_and_a_budget_suggest_the_name(tmp_path: Path, model: str, matches: str) -> None:
     source, db = write_input(tmp_path / "in.jsonl", 2), str(tmp_path / "cache.db")
     done = invoke("label", source, "--db", db, "--judge", f"openai/{model}", "--dry-run")
-    assert f"model: {model} is not in the model table{matches}, did you mean gpt-5.4-mini?\n" in done.output
-    assert "cost: price unknown; name it with --prices" in done.output
+    assert f"model: {model} is not in the model table{matches}; did you mean gpt-5.4-mini?\n" in done.output
+    assert "cost: price unknown; give it with --prices" in done.output
     with pytest.raises(UsageError, match=r"did you mean gpt-5\.4-mini"):
         with_provider(OpenAIProvider(model, None, "sk-x"), JudgeOptions(db=tmp_path / "c.db", budget_usd=1.0))

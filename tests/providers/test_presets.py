@@ -344,7 +344,7 @@ def test_a_judge_without_a_provider(name: str, meant: str) -> None:
 def test_the_model_table_knows_presets() -> None:
     assert provider_of("no-model-of-anybody") is None
     assert abilities("deepseek", "deepseek-v4-flash").prices is not None
-    assert did_you_mean("deepseek", "deepseek-v4-flsh") == ", did you mean deepseek-v4-flash?"
+    assert did_you_mean("deepseek", "deepseek-v4-flsh") == "; did you mean deepseek-v4-flash?"
     azure = abilities("azure", "gpt-5.4-mini")
     assert (azure.sampling, azure.prices) == ("no-effort", None)
     priced = [preset for preset in presets() if preset != "azure" and any(_priced(preset))]

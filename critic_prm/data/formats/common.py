@@ -40,7 +40,7 @@ class Options:
     neutral: Neutral = "keep"
     """Neutral steps: keep, good or bad (treat as such), or drop (remove the label)."""
     index_base: IndexBase = None
-    """Number of the first step in IN, if it differs from the format's."""
+    """Number of the first step in the gold labels, if it differs from the format's."""
     after_error: AfterError = "null"
     """Labels of IN after the first error: null (unjudged) or keep."""
     alternatives: Alternatives = "chosen"
@@ -48,9 +48,9 @@ class Options:
     human_steps: HumanSteps = "null"
     """Label of steps that an annotator wrote without rating them: null or good."""
     map: MapOption = ()
-    """Read fields under other names, such as problem=prompt,steps=log.reasoning; may be repeated."""
+    """Read a field under another name, such as problem=prompt or steps=log.reasoning; may be repeated."""
     segment: Segment = "auto"
-    """Where a solution text is split into steps; auto chooses by what is there and leaves given steps as they are."""
+    """How to split a solution text into steps; auto chooses by its layout and keeps steps that are given."""
 
     def __post_init__(self) -> None:
         check_fields(self)

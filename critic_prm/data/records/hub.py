@@ -61,9 +61,12 @@ def _parsed(name: str) -> tuple[str, str | None, str | None]:
 def _open(name: str, repo: str, config: str | None) -> tuple[Any, list[str]]:
     """The builder of a data set, and the names of its splits."""
     datasets = extra("datasets", "hf", f"reading {name}")
+    from huggingface_hub.utils import logging as hub_logging
+
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     datasets.logging.set_verbosity(CRITICAL)  # errors are raised, too
+    hub_logging.set_verbosity(CRITICAL)  # offline, it prints two lines for each of six attempts
     with _explained(name, repo, config):
         # with this prefix, a folder that happens to have the same name is not read
         builder = datasets.load_dataset_builder(f"hf://datasets/{repo}", config)
