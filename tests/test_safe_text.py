@@ -8,7 +8,8 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from critic_prm.providers.addresses import secrets_in, without_keys
+from critic_prm.errors import UsageError
+from critic_prm.providers.addresses import check_address, secrets_in, without_keys
 from critic_prm.terminal import safe_text
 
 KEY = "sk-proj-A7bC9dE1fG3hJ5kL-mN_pQ2rS4tU6vW8xY0z"
@@ -69,3 +70,11 @@ def test_what_an_address_hides_is_cut_out_too() -> None:
     for said in ("p@ssw0rd/x", "ann:p@ssw0rd/x", base64.b64encode(b"ann:p@ssw0rd/x").decode(), "p%40ssw0rd%2fx"):
         assert without_keys(f"Authorization was {said}.", secrets).replace("=", "") == "Authorization was [key]."
     assert secrets_in("http://host/v1") == secrets_in(None) == ()
+
+
+@pytest.mark.parametrize("url", ["http://h:99999/v1", "http://h:x/v1", "http://[::1"])
+def test_an_address_without_a_valid_port_is_refused(url: str) -> None:
+    """The first request failed with a ValueError."""
+    with pytest.raises(UsageError, match="--base-url is not an address"):
+        check_address(url)
+    check_address("http://user:word@localhost:8000/v1")

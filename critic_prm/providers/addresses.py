@@ -35,7 +35,7 @@ def check_address(url: str | None) -> None:
         return
     try:
         parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname:
+        if parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1) > 0:  # .port raises ValueError
             return
         bare = re.sub(r"^(?:https?|ftp|wss?):/*", "", url, flags=re.IGNORECASE).lstrip("/")
         shown = (without_secrets(f"http://{bare}") or "").removeprefix("http://")

@@ -168,7 +168,7 @@ def test_a_node_without_a_field_is_named_by_its_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r'in\.jsonl:2: "node" of a node is missing'):
         made(rows, tmp_path)
     with pytest.raises(InputError, match=r'in\.jsonl:2: "id" of a node is missing'):
-        made([rows[0], [1]], tmp_path)
+        made([rows[0], {}], tmp_path)
 
 
 def test_a_tree_is_no_chain_of_a_million_nodes(tmp_path: Path) -> None:

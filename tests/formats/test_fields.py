@@ -227,3 +227,11 @@ def test_labels_that_count_from_one_are_read_by_every_command(tmp_path: Path) ->
 def test_names_without_gold_labels_are_refused_where_nothing_would_use_them(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--map names fields of trajectories with gold labels; add --gold"):
         invoke("dataset", "build", tmp_path / "x", "-o", tmp_path / "set", "--map", "problem=prompt")
+
+
+def test_a_field_far_down_in_lists_is_refused(tmp_path: Path) -> None:
+    """The lists of a row are followed one by one; a thousand of them ended the command with a traceback."""
+    row = b'{"a":' + b"[" * 950 + b'{"b":"x"}' + b"]" * 950 + b',"steps":["y"]}'
+    (tmp_path / "in.jsonl").write_bytes(row)
+    with pytest.raises(InputError, match=r"in.jsonl:1: 'a.b' leads too deep into the row"):
+        list(read_trajectories(tmp_path / "in.jsonl", options=Options(map=("problem=a.b",))))

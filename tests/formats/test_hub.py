@@ -161,7 +161,9 @@ def test_offline_the_cache_is_read(home: Path, online: Mapping[str, tuple[str, s
     )
 
 
-@pytest.mark.parametrize("name", ["hf:", "hf:a b", "hf:a/b/c", "hf:../x@y@z", "hf:/etc/passwd"])
+@pytest.mark.parametrize(
+    "name", ["hf:", "hf:a b", "hf:a/b/c", "hf:../x@y@z", "hf:/etc/passwd", "hf:..", "hf:../x", "hf:a/..", "hf:a/b:../c"]
+)
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="this is not the name of a data set; write hf:owner/name"):
         list(read_hub(name))

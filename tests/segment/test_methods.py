@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from random import Random
 from typing import get_args
 
 import pytest
@@ -193,3 +194,69 @@ def test_hostile_text_takes_linear_time(unit: str) -> None:
 def test_every_method_is_an_option_and_has_a_description() -> None:
     assert {*METHODS, "auto", "none", "llm"} == set(get_args(Segment))
     assert set(PLACES) == {*METHODS, "llm"}
+
+
+MARKS = [
+    "\\",
+    "$",
+    "$$",
+    "\\[",
+    "\\]",
+    "\\(",
+    "\\)",
+    "`",
+    "```",
+    "~~~",
+    "|",
+    "|---|",
+    "<think>",
+    "</think>",
+    "</thinking>",
+    "<table>",
+    "</table>",
+    "<a>",
+    "<",
+    "\\begin{align}",
+    "\\end{align}",
+    "-",
+    "*",
+    "**",
+    "#",
+    "1.",
+    "2)",
+    "0.",
+    "Step",
+    "1:",
+    "(1)",
+    "第1步",
+    "①",
+    ":",
+    ".",
+    "!",
+    "。",
+    '"',
+    ")",
+    "=",
+    "Wait,",
+    "Hmm",
+    "ok.",
+    "a",
+    "B",
+    "word.",
+    "3.14",
+    "Tool",
+    "call:",
+]
+
+
+def test_no_text_is_lost_or_invented() -> None:
+    """For any mixture of marks, the steps are the text without the white space between them."""
+    random = Random(15)
+    tokens = [*MARKS, *MARKS, " ", " ", "\n", "\n\n", "\r\n", "\t", "\x85", "\u2028"]
+    for _ in range(150):
+        text = "".join(random.choices(tokens, k=random.choice((1, 2, 5, 20, 60))))
+        for method in ("auto", *METHODS):
+            steps, _ = segment(text, method)
+            assert "".join("".join(steps).split()) == "".join(text.split()), (method, text)
+            assert all(step.strip() for step in steps), (method, text)
+    assert segment(" \n", "thoughts")[0] == []

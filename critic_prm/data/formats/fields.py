@@ -83,6 +83,10 @@ class Renamer:
                 continue
             try:
                 taken[target] = _value(row, field)
+            except RecursionError:
+                raise InputError(
+                    where, f"{field!r:.100} leads too deep into the row", "name a field nearer to its top"
+                ) from None
             except KeyError:
                 null = field in columns or field.partition(".")[0] in columns
                 if target in _REQUIRED or (self._first and not null):

@@ -13,7 +13,7 @@ from critic_prm.data.records.containers import is_binary
 from critic_prm.errors import InputError
 from critic_prm.registry import extra
 
-_NAME = re.compile(r"hf:(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?::(?P<config>[^:@\s]+))?(?:@(?P<split>[^@\s]+))?")
+_NAME = re.compile(r"hf:(?P<repo>\w[\w.-]*(?:/\w[\w.-]*)?)(?::(?P<config>[^:@/\\\s]+))?(?:@(?P<split>[^@\s]+))?")
 _LISTED = re.compile(r"(?:configs|Available|in the cache): \[?([^\]\n]+)")
 _BATCH = 1024
 

@@ -263,6 +263,8 @@ def _bullets(whole: Text) -> list[int]:
 def _thoughts(whole: Text) -> list[Piece]:
     """The thoughts, each from one turning point to the next, then the steps of the answer after </think>."""
     text = whole.text
+    if not text.strip():
+        return []
     opened, closed = _THINK.search(text), text.rfind("</think")
     start = opened.end() if opened and not opened[1] else 0
     end = closed if closed >= start else len(text)
