@@ -18,6 +18,9 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print the o
 HIDDEN = ("header", "policy_header")
 """Options whose values are not printed: they may hold a secret."""
 
+ADDRESSES = ("base_url", "policy_base_url", "ray_address")
+"""Options that may hold a password, and are printed without it."""
+
 
 @contextmanager
 def messages(quiet: bool, verbose: bool) -> Iterator[None]:
@@ -70,8 +73,15 @@ def as_written(parameter: Any, value: Any) -> str:
 
 
 def value_shown(parameter: Any, value: Any) -> str:
-    """The value of an option as text; of a header only its name."""
+    """The value of an option as text; of a header only its name, of an address nothing secret."""
     values = value if isinstance(value, list | tuple) else [value]
+    if parameter.name in ADDRESSES and isinstance(value, str):
+        from critic_prm.providers.addresses import without_secrets
+
+        try:
+            return without_secrets(value) or ""
+        except ValueError:
+            return "(not an address)"
     if parameter.name in HIDDEN:
         return ", ".join(f"{str(one).partition('=')[0]}=..." for one in values if one is not None)
     return ", ".join(map(str, values))

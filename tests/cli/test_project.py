@@ -198,3 +198,14 @@ def test_what_verbose_says_names_the_file() -> None:
     FILE.write_text("limit = 2\n")
     assert "--limit 2 (critic-prm.toml)" in invoke("-v", *LABEL).stderr
     assert orjson.loads(Path("out.jsonl").read_bytes().splitlines()[0])["status"] == "ok"
+
+
+def test_no_password_of_an_address_is_printed() -> None:
+    url = ("--base-url", "http://me:a-password@localhost:9/v1?key=a-key")
+    shown = (
+        invoke("config", "label", *url).stdout
+        + invoke("-v", *LABEL, "--judge", "vllm/m", "--segment", "none", "--dry-run", *url).output
+    )
+    assert shown.count("http://localhost:9/v1") == 2
+    assert "a-password" not in shown
+    assert "a-key" not in shown
