@@ -66,6 +66,13 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line, with defaults from the file in the current folder."""
+        try:
+            return self._parse_with_file(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.replace("Value error, ", "")  # the library's prefix says nothing
+            raise
+
+    def _parse_with_file(self, ctx: Any, args: list[str]) -> list[str]:
         from critic_prm.cli.outputs import in_stage
 
         file = Path(PROJECT_FILE)
@@ -81,7 +88,7 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
             source = ctx.get_parameter_source(error.param.name) if error.param is not None else None
             if source is None or source.name != "DEFAULT_MAP":
                 raise
-            raise InputError(str(file), error.format_message(), "fix it, or ignore it with critic-prm --no-config") from None
+            raise InputError(str(file), error.format_message().replace("Value error, ", ""), "fix it, or ignore it with critic-prm --no-config") from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, after the checks that need no work. Which cache it uses is printed once per file."""
