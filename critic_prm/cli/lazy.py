@@ -88,7 +88,8 @@ class LazyCommand(PlainHelp, typer.core.TyperCommand):
             source = ctx.get_parameter_source(error.param.name) if error.param is not None else None
             if source is None or source.name != "DEFAULT_MAP":
                 raise
-            raise InputError(str(file), error.format_message().replace("Value error, ", ""), "fix it, or ignore it with critic-prm --no-config") from None
+            problem = error.format_message().replace("Value error, ", "")
+            raise InputError(str(file), problem, "fix it, or ignore it with critic-prm --no-config") from None
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, after the checks that need no work. Which cache it uses is printed once per file."""
