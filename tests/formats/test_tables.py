@@ -173,7 +173,7 @@ def test_a_command_takes_and_writes_tables(tmp_path: Path) -> None:
 
 
 def test_a_header_of_many_columns_is_read_in_one_pass() -> None:
-    """Every name was counted in the whole header: 200,000 columns took an hour. A str that is compared says so."""
+    """Every name was counted in the whole header, which is quadratic. A str that is compared says so."""
 
     class Name(str):
         compared = 0
