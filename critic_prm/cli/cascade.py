@@ -221,7 +221,7 @@ def print_tuned(tuned: TuningResult | RankTuning, row: Mapping[str, Any]) -> Non
     size: Any = tuned.solutions
     chosen_on, measured_on = size if isinstance(size, tuple) else (size, size)
     whose = "; F1 against the judge's own labels" if row["reference"] == "judge" else ""
-    console.print(f"Bands that no cheaper one beats, on {chosen_on:,} solutions; by {row['by']}{whose}", highlight=False)
+    console.print(f"Pareto-optimal bands, on {chosen_on:,} solutions; by {row['by']}{whose}", highlight=False)
     console.print(table)
     if tuned.budget is not None:
         why = f"at most {tuned.budget:g} calls a solution"
@@ -230,7 +230,7 @@ def print_tuned(tuned: TuningResult | RankTuning, row: Mapping[str, Any]) -> Non
     else:
         why = f"F1 of the judge less {100 * row['loss']:g} points"
     console.print(f"Chosen for {why}: {_shown(tuned.chosen)}", highlight=False)
-    how = "Measured by cross-validation on these" if ranked else "One look at it on the other"
+    how = "Measured by cross-validation on these" if ranked else "Held-out evaluation on the other"
     console.print(f"{how} {measured_on:,} solutions, with 95% intervals by problem:", highlight=False)
     result = Table("", "F1 [95%]", "calls a solution", box=None, padding=(0, 2, 0, 0))
     for name, measured in (("first critic alone", tuned.student), ("cascade", tuned.cascade), ("judge alone", tuned.judge)):
