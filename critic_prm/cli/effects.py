@@ -68,6 +68,8 @@ def _not_read(ctx: typer.Context, named: Iterable[str]) -> list[str]:
     from critic_prm.critics.open import SHARED, options_read
 
     read = set(SHARED).union(*map(options_read, critics_of(ctx.params, str(ctx.info_name))))
+    if "backend" in ctx.params or ctx.info_name == "doctor":
+        read.add("base_url")  # also the address of a verifier on a vLLM server
     if ctx.params.get("policy") is not None:
         read |= set(fields.values()) - {*VERDICTS, "samples"}
     return [name for name, field in fields.items() if field not in read]

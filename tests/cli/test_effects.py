@@ -9,7 +9,7 @@ import pytest
 
 from critic_prm.critics.open import SHARED, options_read
 from critic_prm.engine.options import JudgeOptions
-from critic_prm.errors import UsageError
+from critic_prm.errors import CriticPrmError, UsageError
 from critic_prm.option import settings_in
 from tests.command import invoke
 
@@ -111,3 +111,16 @@ def test_a_judge_without_a_prompt_is_compared_once(tmp_path: Path) -> None:
     judges = orjson.loads(Path("found.json").read_bytes())[0]["judges"]
     assert [one["style"] for one in judges] == [None, "stepwise", "first-error"]
     assert "rules stepwise" not in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("score", "verifier", "in.jsonl", "-o", "out.jsonl", "--backend", "vllm", "--base-url", "http://127.0.0.1:9/v1"),
+        ("doctor", "verifier", "--base-url", "http://127.0.0.1:9/v1"),
+    ],
+)
+def test_the_address_of_a_verifier_on_a_server_is_read(words: tuple[str, ...]) -> None:
+    with pytest.raises(CriticPrmError) as refused:
+        invoke(*words)
+    assert "no effect" not in str(refused.value)
