@@ -33,10 +33,13 @@ class Row:
     source: str = ""
     outcome: float | None = None
     """1 if the solution's final answer is correct, 0 if it is wrong, None if unknown."""
+    stated: int | None = None
+    """The first error as the row states it, because it does not follow from the labels; None in other rows."""
 
     def first_error(self) -> int | None:
-        """Return the first step whose label is below 0.5, -1 if all steps are labelled and correct, None if unknown."""
-        return first_error_of(self.labels)
+        """Return the stated first error; else the first step whose label is below 0.5, -1 if all steps are labelled and
+        correct, None if unknown."""
+        return first_error_of(self.labels) if self.stated is None else self.stated
 
 
 def first_error_of(labels: Sequence[float | None]) -> int | None:
@@ -167,6 +170,7 @@ def row_from_json(value: Any, where: str) -> Row:
         votes=_votes(value.get("votes"), len(steps), where),
         source=str(value.get("source") or ""),
         outcome=_outcome(value.get("outcome"), where),
+        stated=_stated(value.get("first_error"), len(steps), where),
     )
 
 
@@ -200,6 +204,12 @@ def _outcome(value: Any, where: str) -> float | None:
     if (_number(value) or isinstance(value, bool)) and value in (0, 1):
         return float(value)
     raise InputError(where, f'"outcome" is {str(value)[:60]!r}', "it is true or 1, false or 0, or null")
+
+
+def _stated(value: Any, steps: int, where: str) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and -1 <= value < steps):
+        return value
+    raise InputError(where, f'"first_error" is {str(value)[:60]!r}', f"it is a step, 0 to {steps - 1}, -1 or null")
 
 
 def _number(value: Any) -> bool:

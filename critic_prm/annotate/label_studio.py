@@ -22,6 +22,7 @@ CONFIG = f"""<View>
   <Text name="problem" value="$problem"/>
   <ParagraphLabels name="verdict" toName="steps">
     <Label value="incorrect" background="#c03d0e"/>
+    <Label value="corrected" background="#5b4b9a"/>
     <Label value="neutral" background="#7a5b00"/>
     <Label value="correct" background="#0b7269"/>
   </ParagraphLabels>
@@ -38,7 +39,8 @@ CONFIG = f"""<View>
 
 
 def task(solution: Solution, predictions: bool = True) -> dict[str, Any]:
-    """The task of a solution. With `predictions`, the first errors and the neutral steps of judges are pre-annotations."""
+    """The task of a solution. With `predictions`, the first errors and the corrected and neutral steps of judges are
+    pre-annotations."""
     row = solution.row
     steps = [_paragraph(number, step) for number, step in enumerate(row["steps"], 1)]
     data = {"id": row["id"], "key": solution.key, "problem": row["problem"], "steps": steps}
@@ -62,7 +64,7 @@ def _prediction(opinion: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
     sure = []
     for step, value, p, critique in opinion.get("verdicts", ()):
         if p is not None and value != "neutral":
-            sure.append(p if value == "correct" else 1 - p)
+            sure.append(1 - p if value == "incorrect" else p)
         if value == "correct":
             continue
         length = len(texts[step].encode("utf-16-le", "surrogatepass")) // 2  # a browser counts UTF-16 code units

@@ -269,7 +269,7 @@ def export(
     out: Annotated[
         str, typer.Option("-o", "--out", metavar="FILE|DIR", help="File to write; a folder if IN is one, and for datasets.")
     ],
-    options: Annotated[Options, Fields(only=("neutral",))],
+    options: Annotated[Options, Fields(only=("neutral", "corrected"))],
     about: About,
     samples: Annotated[str, typer.Option(help="For thinkprm: the critique of the first judgement, or of all.")] = "first",
 ) -> None:

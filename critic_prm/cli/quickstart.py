@@ -156,7 +156,12 @@ def _farewell(console: Console, folder: Path) -> None:
     console.print("  critic-prm label SOLUTIONS.jsonl -o labels.jsonl --judge openai/MODEL", soft_wrap=True)
 
 
-MARKS = {"correct": "[green]right[/]", "incorrect": "[red]wrong[/]", "neutral": "[yellow]neutral[/]"}
+MARKS = {
+    "correct": "[green]right[/]",
+    "incorrect": "[red]wrong[/]",
+    "corrected": "[yellow]corrected[/]",
+    "neutral": "[yellow]neutral[/]",
+}
 
 
 def picture(trajectory: Trajectory, label: Label) -> RenderableType:

@@ -308,10 +308,10 @@ def _recipe(name: str, row: Mapping[str, Any], where: str, own: bool) -> Recipe:
 Holds = Literal["reads", "writes", "critic", "policy", "style", "prompt", "word"]
 
 _WORDS = """
-after_error aggregate aggregation alternatives author backup balance bound by class_by class_weights layout critiques cut
-difficulty discount domain_weights dtype effort format freeze from_ human_steps k keep kind kinds language later level license
-lora loss map match method neutral objective order pick preset prior progress reward salt samples schedule search sizes
-segment split stop subset target to values
+after_error aggregate aggregation alternatives author backup balance bound by class_by class_weights corrected layout
+critiques cut difficulty discount domain_weights dtype effort format freeze from_ human_steps k keep kind kinds language later
+level license lora loss map match method neutral objective order pick preset prior progress reward salt samples schedule
+search sizes segment split stop subset target to values
 """
 
 HOLDS: Mapping[str, Holds] = {

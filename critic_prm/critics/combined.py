@@ -319,10 +319,10 @@ def _decide(step: int, votes: Votes, rule: Rule) -> tuple[VerdictValue | None, V
     agreed = len(ranked) == 1 or (rule != "unanimous" and ranked[0][1] - ranked[1][1] > 1e-9)
     value = ranked[0][0] if agreed else None
     critique = next((verdict.critique for verdict, _ in votes if verdict.value == value and verdict.critique), "")
-    sided = [(verdict, weight) for verdict, weight in votes if verdict.value != "neutral"]
+    sided = [(verdict, weight) for verdict, weight in votes if verdict.vote is not None]
     if value == "neutral" or not sided:
         return value, Verdict(step, "neutral", critique)
-    count = (sum(verdict.value == "correct" for verdict, _ in sided), len(sided))
+    count = (sum(verdict.vote is True for verdict, _ in sided), len(sided))
     p_correct = _posterior(sided) if rule == "weighted" else _mean_p(sided)
     return value, Verdict(step, value or "neutral", critique, p_correct, votes=count)
 
@@ -335,12 +335,12 @@ def _mean_p(votes: Votes) -> float | None:
     """The mean of the judges' P(correct), or None if no judge gives one; the votes then carry the same information."""
     if all(verdict.p_correct is None for verdict, _ in votes):
         return None
-    return sum(float(v.value == "correct") if v.p_correct is None else v.p_correct for v, _ in votes) / len(votes)
+    return sum(float(v.vote is True) if v.p_correct is None else v.p_correct for v, _ in votes) / len(votes)
 
 
 def _posterior(votes: Votes) -> float:
     """Posterior P(correct) from a uniform prior, assuming that judges err independently."""
-    return 1 / (1 + math.exp(-sum(weight if verdict.value == "correct" else -weight for verdict, weight in votes)))
+    return 1 / (1 + math.exp(-sum(weight if verdict.vote else -weight for verdict, weight in votes)))
 
 
 Weighted = Sequence[tuple[float, float]]

@@ -152,7 +152,8 @@ def _complaint(reading: Reading, question: Question) -> str:
         "last": str(expected.base + expected.steps - 1),
         "until": phrases["until"]["stops"] if expected.stops else "",
     }
-    texts = (phrases["complaint"][reading.status], phrases["wanted"][question.style.reader])
+    offers = question.style.reader == "boxed-verdicts" and "\\boxed{corrected}" in question.style.source
+    texts = (phrases["complaint"][reading.status], phrases["wanted"]["boxed-corrected" if offers else question.style.reader])
     return " ".join(Template(text.strip()).substitute(values) for text in texts)
 
 

@@ -48,6 +48,7 @@ def trajectory_html(trajectory: Trajectory, label: Label | None = None) -> str:
     gold = trajectory.gold()
     p_correct = [_probability(value) for value in gold] if label is None else label.p_correct
     first, critiques = (trajectory.first_error() if label is None else label.first_error), _critiques(label)
+    corrected = _corrected(label)
     facts = [f"<b>{text(trajectory.id, 200)}</b>"]
     if label is not None:
         facts += [label.status, _first(first)]
@@ -56,6 +57,7 @@ def trajectory_html(trajectory: Trajectory, label: Label | None = None) -> str:
     blocks = []
     for index, step in enumerate(trajectory.steps[:MOST_STEPS]):
         marks = ["first error"] * (index == first)
+        marks += ["corrected"] * (index in corrected or (label is None and gold[index] == "corrected"))
         if label is not None:
             marks += ["gold"] * (index == trajectory.first_error())
         observed = _soft("observation: " + text(step.observation)) if step.observation else ""
@@ -108,7 +110,8 @@ def labels_html(rows: Sequence[LabelledTrajectory], summary: str) -> str:
 
 
 def _probability(value: StepLabel) -> float | None:
-    return 0.5 if value == "neutral" else None if isinstance(value, str) else value
+    special = {"neutral": 0.5, "corrected": 1.0}
+    return special[value] if isinstance(value, str) else value
 
 
 def _critiques(label: Label | None) -> dict[int, list[str]]:
@@ -121,6 +124,12 @@ def _critiques(label: Label | None) -> dict[int, list[str]]:
         if found:
             break
     return found
+
+
+def _corrected(label: Label | None) -> set[int]:
+    """The steps that a judgement calls corrected."""
+    judgements = () if label is None else label.judgements
+    return {verdict.step for judgement in judgements for verdict in judgement.verdicts if verdict.value == "corrected"}
 
 
 def _first(step: int | None) -> str:

@@ -21,7 +21,7 @@ BLANK: Mapping[str, Any] = {"first_error": None, "by": "", "note": ""}
 answered."""
 
 VERDICTS: tuple[VerdictValue, ...] = get_args(VerdictValue)
-GOLD: Mapping[VerdictValue, StepLabel] = {"correct": 1.0, "incorrect": 0.0, "neutral": "neutral"}
+GOLD: Mapping[VerdictValue, StepLabel] = {"correct": 1.0, "incorrect": 0.0, "corrected": "corrected", "neutral": "neutral"}
 """The gold label of a step that a person gave this verdict."""
 
 

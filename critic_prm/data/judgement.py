@@ -9,7 +9,9 @@ from typing import Any, Literal, get_args
 
 from critic_prm.providers.provider import Usage, stated_usage
 
-VerdictValue = Literal["correct", "incorrect", "neutral"]
+VerdictValue = Literal["correct", "incorrect", "corrected", "neutral"]
+"""A corrected step is wrong, but the solution itself withdraws or repairs it later; it is never the first error. A neutral step
+neither helps nor harms."""
 Status = Literal["ok", "truncated", "count_mismatch", "unparseable", "refused", "provider_error"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 Origin = Literal["logprobs", "scores", "votes", "mixed"]
@@ -40,6 +42,12 @@ class Verdict:
     """(k, n) if several judges are combined: k of n said correct. None for a single judge."""
     spread: float | None = None
     """Standard deviation of P(correct) over the heads of a verifier; None for other critics."""
+
+    @property
+    def vote(self) -> bool | None:
+        """What the verdict says of the question whether the step is the first error: False if it is incorrect, True if it is
+        correct or corrected later, None if it is neutral."""
+        return None if self.value == "neutral" else self.value != "incorrect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +83,9 @@ class Judgement:
 class Label:
     """The aggregate of one trajectory's judgements.
 
-    `p_correct` has one entry per step, None if no judgement covers it. `votes` are (k, n): k of n judgements said correct;
-    neutral verdicts count in neither. `first_error` is the most frequent one, None on a tie or if no judgement was readable.
-    `p_from` is the source of `p_correct`, None if there are no probabilities.
+    `p_correct` has one entry per step, None if no judgement covers it. `votes` are (k, n): k of n judgements said correct or
+    corrected; neutral verdicts count in neither. `first_error` is the most frequent one, None on a tie or if no judgement was
+    readable. `p_from` is the source of `p_correct`, None if there are no probabilities.
     """
 
     p_correct: tuple[float | None, ...]
@@ -115,6 +123,8 @@ def first_error_of(verdicts: Sequence[Verdict], steps: int) -> int | None:
 def combine(judgements: Sequence[Judgement], steps: int, prior: Prior = "none") -> Label:
     """Aggregate the judgements of one trajectory with `steps` steps. Only judgements with status `ok` count.
 
+    A corrected verdict is a vote for correct, because such a step is not an error of the solution.
+
     P(correct) of a step is the mean over its verdicts; a verdict without a probability counts as 1 or 0. Without any
     probabilities this is the vote fraction k / n, or with Jeffreys' prior (k + 0.5) / (n + 1), which is never exactly 0 or 1.
     """
@@ -144,10 +154,9 @@ class _Step:
     scored: int = 0
 
     def add(self, verdict: Verdict) -> None:
-        right = verdict.value == "correct"
-        if verdict.votes is None and verdict.value == "neutral":
+        if verdict.votes is None and verdict.vote is None:
             return
-        good, total = verdict.votes or (int(right), 1)
+        good, total = verdict.votes or (int(verdict.vote is True), 1)
         self.good += good
         self.total += total
         if verdict.p_correct is None:

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias
 from critic_prm.errors import InputError
 from critic_prm.providers.images import from_data
 
-StepLabel: TypeAlias = float | Literal["neutral"] | None
-"""Gold label of a step: P(correct) in [0, 1] (1.0 correct, 0.0 incorrect), "neutral", or None if unknown."""
+StepLabel: TypeAlias = float | Literal["neutral", "corrected"] | None
+"""Gold label of a step: P(correct) in [0, 1] (1.0 correct, 0.0 incorrect), "neutral", "corrected" (wrong, but withdrawn or
+repaired later by the solution itself; never the first error), or None if unknown."""
 
 Method: TypeAlias = Literal["auto", "lines", "paragraphs", "numbered", "sentences", "thoughts", "none"]
 """How a text is split into steps, by rules."""
@@ -230,12 +231,14 @@ def _step_labels(value: Any, steps: int, where: str) -> tuple[StepLabel, ...] | 
 
 
 def _step_label(item: Any, index: int, where: str) -> StepLabel:
-    if item is None or item == "neutral":
+    if item is None or item in ("neutral", "corrected"):
         return item  # type: ignore[no-any-return]
     if isinstance(item, bool | int | float) and 0 <= item <= 1:
         return float(item)
     raise InputError(
-        where, f"step label {index} is {_say(item)}", 'it is P(correct) from 0 to 1, true, false, "neutral" or null'
+        where,
+        f"step label {index} is {_say(item)}",
+        'it is P(correct) from 0 to 1, true, false, "neutral", "corrected" or null',
     )
 
 

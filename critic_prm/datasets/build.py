@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import IO, Annotated, Any, Literal, get_args
 
 import orjson
 
-from critic_prm.data.formats.common import MapOption, Options
+from critic_prm.data.formats.common import Corrected, MapOption, Options
 from critic_prm.data.hashing import SPLITS, check_shares, parse_shares, problem_key
 from critic_prm.data.judgement import Judgement, Label
 from critic_prm.data.label_rows import labelled_from_json
@@ -46,6 +46,8 @@ class Targets:
     """0-based, -1 without an error, None if unknown."""
     agreement: float | None = None
     """Fraction of the ok judgements with this first error; None if there are no judgements (gold labels)."""
+    states_first: bool = False
+    """Whether the first error does not follow from the labels, because corrected steps are labelled incorrect or not at all."""
 
     @property
     def kind(self) -> Kind:
@@ -55,22 +57,31 @@ class Targets:
         return "erroneous" if self.first_error >= 0 else "correct"
 
 
-def from_gold(trajectory: Trajectory, *, neutral: Neutral = "drop", soft: bool = True) -> Targets | str:
+def from_gold(
+    trajectory: Trajectory, *, neutral: Neutral = "drop", corrected: Corrected = "drop", soft: bool = True
+) -> Targets | str:
     """The targets from a trajectory's gold labels, or the reason there are none."""
-    gold = [_plain(value, neutral) for value in trajectory.gold()]
+    first = trajectory.first_error()
+    corrected = _known(corrected, first)
+    gold = [_plain(value, neutral, corrected) for value in trajectory.gold()]
     if all(value is None for value in gold):
         return "no gold label"
-    first = trajectory.first_error()
     if neutral == "bad":
         first = _earlier(first, [i for i, value in enumerate(trajectory.gold()) if value == "neutral"])
-    return Targets(_until(gold, first, soft), ((0, 0),) * len(gold), first)
+    own = {i for i, value in enumerate(trajectory.gold()) if value == "corrected"}
+    labels = _until(gold, first, soft, own if corrected == "flip" else ())
+    return Targets(labels, ((0, 0),) * len(gold), first, states_first=_states(own, first, corrected))
 
 
-def from_label(label: Label, *, neutral: Neutral = "drop", soft: bool = True, where: str = "") -> Targets | str:
+def from_label(
+    label: Label, *, neutral: Neutral = "drop", corrected: Corrected = "drop", soft: bool = True, where: str = ""
+) -> Targets | str:
     """The targets from a label, or the reason there are none: its status, "tie", "nothing judged" or "no first error".
 
     Only judgements with status `ok` count. A soft target is the judgements' P(correct); a hard target is 1 before the voted
-    first error and 0 at it. Raises InputError if neutral verdicts should count but the file has no judgements (a slim file).
+    first error and 0 at it. A corrected verdict is a vote for correct (keep), for incorrect (flip) or none (drop), and never a
+    first error. The totals of a file without judgements (a slim file) count it as correct. Raises InputError if neutral
+    verdicts should count, or corrected ones be flipped, in such a file.
     """
     if label.status != "ok":
         return label.status
@@ -80,6 +91,9 @@ def from_label(label: Label, *, neutral: Neutral = "drop", soft: bool = True, wh
             raise InputError(
                 where, "the row has no judgements, so its neutral verdicts cannot be counted", "use --neutral drop"
             )
+        if corrected == "flip":
+            problem = "the row has no judgements, so its corrected verdicts are not known"
+            raise InputError(where, problem, "use --corrected keep, which is what its totals say")
         if label.first_error is None:
             return "no first error"
         return Targets(_until(list(label.p_correct), label.first_error, soft), label.votes, label.first_error)
@@ -87,11 +101,23 @@ def from_label(label: Label, *, neutral: Neutral = "drop", soft: bool = True, wh
     ranked = Counter(f for f in firsts if f is not None).most_common(2)
     if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
         return "tie"
-    p_correct, votes = _count(ok, len(label.p_correct), neutral)
+    first = ranked[0][0] if ranked else None
+    corrected = _known(corrected, first)
+    p_correct, votes = _count(ok, len(label.p_correct), neutral, corrected)
     if all(p is None for p in p_correct):
         return "nothing judged"
-    first = ranked[0][0] if ranked else None
-    return Targets(_until(p_correct, first, soft), votes, first, firsts.count(first) / len(ok))
+    own = {v.step for j in ok for v in j.verdicts if v.value == "corrected"}
+    labels = _until(p_correct, first, soft, own if corrected == "flip" else ())
+    return Targets(labels, votes, first, firsts.count(first) / len(ok), _states(own, first, corrected))
+
+
+def _known(corrected: Corrected, first: int | None) -> Corrected:
+    """What happens to corrected steps. If the first error is unknown, a flipped step would be read as it: it has no label."""
+    return "drop" if first is None and corrected == "flip" else corrected
+
+
+def _states(steps: Collection[int], first: int | None, corrected: Corrected) -> bool:
+    return bool(steps) and first is not None and corrected != "keep"
 
 
 def _first_error(judgement: Judgement, neutral: Neutral) -> int | None:
@@ -108,37 +134,46 @@ def _earlier(first: int | None, bad: Sequence[int]) -> int | None:
 
 
 def _count(
-    judgements: Sequence[Judgement], steps: int, neutral: Neutral
+    judgements: Sequence[Judgement], steps: int, neutral: Neutral, corrected: Corrected
 ) -> tuple[list[float | None], tuple[tuple[int, int], ...]]:
     good, total, mass = [0] * steps, [0] * steps, [0.0] * steps
     for judgement in judgements:
         for verdict in judgement.verdicts:
-            p = _plain(1.0 if verdict.value == "correct" else 0.0 if verdict.value == "incorrect" else "neutral", neutral)
+            value = verdict.value
+            mark: StepLabel = value if value in ("neutral", "corrected") else float(value == "correct")
+            p = _plain(mark, neutral, corrected)
             if p is None:
                 continue
             good[verdict.step] += p == 1.0
             total[verdict.step] += 1
-            mass[verdict.step] += p if verdict.value == "neutral" or verdict.p_correct is None else verdict.p_correct
+            mass[verdict.step] += p if isinstance(mark, str) or verdict.p_correct is None else verdict.p_correct
     return [m / n if n else None for m, n in zip(mass, total, strict=True)], tuple(zip(good, total, strict=True))
 
 
-def _plain(value: StepLabel, neutral: Neutral) -> float | None:
-    """A step's label as a number, with neutral mapped as `neutral` says."""
+def _plain(value: StepLabel, neutral: Neutral, corrected: Corrected) -> float | None:
+    """A step's label as a number, with neutral and corrected mapped as the options say."""
+    if value == "corrected":
+        return {"keep": 1.0, "flip": 0.0, "drop": None}[corrected]
     if isinstance(value, str):
         return {"good": 1.0, "bad": 0.0, "drop": None}[neutral]
     return value
 
 
-def _until(values: Sequence[float | None], first: int | None, soft: bool) -> tuple[float | None, ...]:
+def _until(
+    values: Sequence[float | None], first: int | None, soft: bool, flipped: Collection[int] = ()
+) -> tuple[float | None, ...]:
     """The values up to the first error; later values are None, even if a judge continued.
 
     Hard values follow from the first error. If it is unknown, everything after the first value below 0.5 is None.
+    Hard values of the steps in `flipped`, which are wrong without being the first error, follow from their own values.
     """
     last = next((i for i, v in enumerate(values) if v is not None and v < 0.5), -1) if first is None else first
     end = len(values) if last < 0 else last + 1
     kept = list(values[:end])
     if not soft:
-        kept = [None if v is None else float(v >= 0.5 if first is None else i != first) for i, v in enumerate(kept)]
+        kept = [
+            None if v is None else float(v >= 0.5 if first is None or i in flipped else i != first) for i, v in enumerate(kept)
+        ]
         if first is not None and first >= 0:
             kept[first] = 0.0
     return (*kept, *(None,) * (len(values) - end))
@@ -162,6 +197,8 @@ class DatasetOptions:
     """Labels: P(correct) from the judgements, or 1 and 0."""
     neutral: Neutral = "drop"
     """Treat neutral steps as good or bad, or drop their labels."""
+    corrected: Corrected = "drop"
+    """Steps that the solution corrects later: keep (as correct), flip (incorrect, but not the first error) or drop."""
     balance: Balance = "none"
     """Balance the train split by dropping rows: none, step (good and bad steps) or first-error (solutions)."""
     reweight: bool = False
@@ -369,7 +406,8 @@ def training_row(trajectory: Trajectory, targets: Targets, source: str) -> dict[
     0.
 
     Completions are the step texts. Observations, if any, are a separate list of the same length, so that tool output is never
-    trained on as model output. Gold answers and `meta` are omitted.
+    trained on as model output. Gold answers and `meta` are omitted. `first_error` is given only where it does not follow from
+    the labels, because of corrected steps.
     """
     row: dict[str, Any] = {
         "prompt": trajectory.problem,
@@ -382,6 +420,8 @@ def training_row(trajectory: Trajectory, targets: Targets, source: str) -> dict[
     }
     if any(step.observation is not None for step in trajectory.steps):
         row["observations"] = [step.observation for step in trajectory.steps]
+    if targets.states_first:
+        row["first_error"] = targets.first_error
     return row
 
 
@@ -443,7 +483,9 @@ def _labelled(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, 
             fix = "label it first with critic-prm label, or build from its gold labels with --gold"
             raise InputError(record.where, "this is not a row of a label file", fix)
         row = labelled_from_json(record.data, record.where)
-        targets = from_label(row.label, neutral=options.neutral, soft=options.soft, where=record.where)
+        targets = from_label(
+            row.label, neutral=options.neutral, corrected=options.corrected, soft=options.soft, where=record.where
+        )
         yield record.where, row.trajectory, targets
 
 
@@ -451,4 +493,5 @@ def _gold(path: str | Path, options: DatasetOptions) -> Iterator[tuple[str, Traj
     from critic_prm.data.formats.convert import read_trajectories
 
     for trajectory in read_trajectories(path, options=Options(map=options.map)):
-        yield str(path), trajectory, from_gold(trajectory, neutral=options.neutral, soft=options.soft)
+        targets = from_gold(trajectory, neutral=options.neutral, corrected=options.corrected, soft=options.soft)
+        yield str(path), trajectory, targets

@@ -234,6 +234,7 @@ FEATURES: tuple[tuple[str, str, str], ...] = (
     ("id", "dtype: string", "which solution it is"),
     ("source", "dtype: string", "where it is from"),
     ("observations", "list: string", "what a tool answered after each step, null where none did; null where no step has any"),
+    ("first_error", "dtype: int64", "the first error, -1 without one; null where it follows from the labels or is not known"),
 )
 """The columns of a training row: name, type in dataset-card notation, meaning."""
 

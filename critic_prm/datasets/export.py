@@ -133,7 +133,7 @@ class _Job:
         if row.shape == "training row":
             yield {name: row.data[name] for name, _, _ in FEATURES if name in row.data}
         else:
-            yield training_row(row.trajectory, _targets(row), file)
+            yield training_row(row.trajectory, self._targets(row), file)
 
     def _converted(self, row: Row) -> Iterator[dict[str, Any]]:
         for trajectory in self._trajectories(row):
@@ -145,7 +145,7 @@ class _Job:
             extra = dict(trajectory.extra) if self.to == CHAINS else without_labels(trajectory).extra
             trajectory = replace(trajectory, extra=extra)
             if self.to != CHAINS or row.gold is None:
-                taught = _targets(row)
+                taught = self._targets(row)
                 trajectory = replace(trajectory, step_labels=taught.labels, label=taught.first_error)
         judgements = trajectory.extra.get("judgements")
         if self.to != CHAINS or self.samples == "first" or not isinstance(judgements, list):
@@ -156,16 +156,16 @@ class _Job:
             own = {**trajectory.extra, "judgements": [judgement]}
             yield replace(trajectory, id=trajectory.id if len(ok) < 2 else f"{trajectory.id}#{number}", extra=own)
 
-
-def _targets(row: Row) -> Targets:
-    """The training targets of a row. Raises Dropped if it has none."""
-    if row.shape == "label file":
-        taught = from_label(labelled_from_json(row.data, row.where).label, where=row.where)
-    else:
-        taught = from_gold(row.trajectory)
-    if isinstance(taught, str):
-        raise Dropped(taught)
-    return taught
+    def _targets(self, row: Row) -> Targets:
+        """The training targets of a row. Raises Dropped if it has none."""
+        corrected = self.options.corrected or "drop"
+        if row.shape == "label file":
+            taught = from_label(labelled_from_json(row.data, row.where).label, corrected=corrected, where=row.where)
+        else:
+            taught = from_gold(row.trajectory, corrected=corrected)
+        if isinstance(taught, str):
+            raise Dropped(taught)
+        return taught
 
 
 def export_lines(report: Mapping[str, Any]) -> list[str]:

@@ -182,7 +182,7 @@ def _matches_gold(row: Row, judgement: Judgement) -> str:
             continue
         if verdict.value == "neutral":
             return "neutral where gold is not"
-        if (verdict.value == "correct") != (wanted >= 0.5):
+        if verdict.vote != (wanted >= 0.5):
             return "differs from gold"
     return ""
 

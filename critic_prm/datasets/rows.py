@@ -129,10 +129,18 @@ def _training(data: Mapping[str, Any], where: str) -> Row:
     kept = {name: data[name] for name in ("source", "weight", "votes") if name in data}
     trajectory = trajectory_from_json({**row, **kept}, where)
     labels = tuple(p if isinstance(p, float) else None for p in trajectory.gold())
+    if data.get("first_error") is not None:  # it does not follow from the labels, because of corrected steps
+        return Row(where, dict(data), "training row", trajectory, labels, _stated(data["first_error"], len(labels), where))
     # a training set has no labels after the first error, so a missing label before it means an unjudged step
     bad = next((step for step, p in enumerate(labels) if p is not None and p < 0.5), None)
     first = bad if bad is not None else None if None in labels else -1
     return Row(where, dict(data), "training row", trajectory, labels, first)
+
+
+def _stated(first: Any, steps: int, where: str) -> int:
+    if isinstance(first, int) and not isinstance(first, bool) and -1 <= first < steps:
+        return first
+    raise InputError(where, f'"first_error" is {first!r:.40}', f"it is a step, 0 to {steps - 1}, -1 or null")
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def _with_judge(case: CascadeCase, answers: Sequence[Judgement], label: Label | 
     judged: tuple[bool | None, ...]
     if answers:
         verdicts = [verdict_on(answer, step) for step, answer in enumerate(answers)]
-        judged = tuple(None if verdict is None else verdict.value == "correct" for verdict in verdicts)
+        judged = tuple(None if verdict is None else verdict.vote for verdict in verdicts)
     else:
         p_correct = label.p_correct if label is not None else (None,) * len(case.p_correct)
         judged = tuple(None if p is None else p >= 0.5 for p in p_correct)

@@ -105,8 +105,8 @@ def _races(readable: Sequence[Judgement]) -> Iterator[tuple[int, int]]:
     bad: Counter[int] = Counter()
     for judgement in readable:
         for verdict in judgement.verdicts:
-            if verdict.value != "neutral":
-                (good if verdict.value == "correct" else bad)[verdict.step] += 1
+            if verdict.vote is not None:
+                (good if verdict.vote else bad)[verdict.step] += 1
     for step in sorted(good.keys() | bad.keys()):
         if leading is None or leading < 0 or step <= leading:
             yield max(good[step], bad[step]), min(good[step], bad[step])

@@ -67,7 +67,7 @@ class Case:
     gold: int | None
     """The gold first error, None if unknown."""
     steps: tuple[float | None, ...]
-    """Gold P(correct) per step, None if unlabelled or neutral."""
+    """Gold P(correct) per step, None if unlabelled, neutral or corrected."""
     p_correct: tuple[float | None, ...]
     """The critic's P(correct) per step."""
     verdict: int | None

@@ -145,8 +145,9 @@ def _unsound(row: Row, judgement: Judgement, style: Style, rules: dict[str, Judg
         return fault
     if shows_reference and any("reference" in verdict.critique.casefold() for verdict in judgement.verdicts):
         return "speaks of the reference answer"  # the student never sees the reference answer
-    if "neutral" not in style.source and any(verdict.value == "neutral" for verdict in judgement.verdicts):
-        return "neutral verdict"
+    for word in ("neutral", "corrected"):
+        if word not in style.source and any(verdict.value == word for verdict in judgement.verdicts):
+            return f"{word} verdict"
     return ""
 
 

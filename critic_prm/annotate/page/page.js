@@ -18,7 +18,7 @@ function el(name, attributes, ...children) {
 const number = (n) => n.toLocaleString("en-US");
 const STATES = ["undecided", "begun", "decided", "skipped"];
 const DECIDED = 2, SKIPPED = 3;
-const WORDS = { correct: ["✓", "Correct", "1"], incorrect: ["✗", "Incorrect", "2"], neutral: ["○", "Neutral", "3"] };
+const WORDS = { correct: ["✓", "Correct", "1"], incorrect: ["✗", "Incorrect", "2"], neutral: ["○", "Neutral", "3"], corrected: ["↺", "Corrected", "4"] };
 
 let session = null;
 let box = null; // the solution on the page, see `boxed`
@@ -471,7 +471,7 @@ async function refreshEntry(at, state, first) {
 // --- keys -------------------------------------------------------------------------------------------------------------------------------
 
 const KEYS = {
-  1: () => mark(current, "correct"), 2: () => mark(current, "incorrect"), 3: () => mark(current, "neutral"),
+  1: () => mark(current, "correct"), 2: () => mark(current, "incorrect"), 3: () => mark(current, "neutral"), 4: () => mark(current, "corrected"),
   0: () => clear(current), Backspace: () => clear(current),
   j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
   a: rest, e: goOn, s: skip, u: undo, Enter: next, "[": () => step(-1), "]": () => step(1),

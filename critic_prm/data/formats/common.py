@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from critic_prm.data.records.reading import Record
 
 Neutral = Literal["keep", "good", "bad", "drop"]
+Corrected = Literal["keep", "flip", "drop"]
 AfterError = Literal["null", "keep"]
 Alternatives = Literal["chosen", "all"]
 HumanSteps = Literal["null", "good"]
@@ -39,6 +40,9 @@ class Options:
 
     neutral: Neutral = "keep"
     """Neutral steps: keep, good or bad (treat as such), or drop (remove the label)."""
+    corrected: Corrected | None = None
+    """Steps that the solution corrects later: keep (as correct if OUT has no such label), flip (incorrect, but not the first
+    error) or drop (remove the label); default: keep for native files, else drop."""
     index_base: IndexBase = None
     """Number of the first step in the gold labels, if it differs from the format's."""
     after_error: AfterError = "null"
@@ -253,7 +257,8 @@ class Target:
                 f"{self.trajectory.id}: step {labels.index('neutral')} is neutral, which {self.name} cannot represent;"
                 " choose --neutral good, --neutral bad or --neutral drop"
             )
-        self.count("soft labels (rounded at 0.5)", sum(label not in (0.0, 1.0, "neutral", None) for label in labels))
+        special = (0.0, 1.0, "neutral", "corrected", None)
+        self.count("soft labels (rounded at 0.5)", sum(label not in special for label in labels))
         return labels
 
     def count_unrepresented(self) -> None:
@@ -381,7 +386,8 @@ def rating(label: StepLabel) -> int | None:
 
 
 def settle(trajectory: Trajectory, options: Options, hidden: Counter[str]) -> Trajectory:
-    """Apply `neutral` and `after_error` to the step labels and update `label`. `hidden` counts the labels removed."""
+    """Apply `neutral`, `corrected` and `after_error` to the step labels and update `label`. `hidden` counts the labels removed
+    or flipped."""
     labels = trajectory.step_labels
     if labels is None:
         return trajectory
@@ -389,6 +395,11 @@ def settle(trajectory: Trajectory, options: Options, hidden: Counter[str]) -> Tr
     if options.neutral != "keep" and "neutral" in labels:
         labels = tuple(chosen[options.neutral] if label == "neutral" else label for label in labels)
         trajectory = replace(trajectory, step_labels=labels, label=None)
+    if options.corrected in ("flip", "drop") and "corrected" in labels:
+        what = "written as incorrect" if options.corrected == "flip" else "without a label"
+        hidden[f"corrected steps ({what})"] += labels.count("corrected")
+        trajectory = without_corrected(trajectory, options.corrected)
+        labels = trajectory.step_labels or ()
     first = trajectory.first_error()
     if first is not None and options.after_error == "null" and 0 <= first < len(labels) - 1:
         removed = sum(label is not None for label in labels[first + 1 :])
@@ -397,6 +408,18 @@ def settle(trajectory: Trajectory, options: Options, hidden: Counter[str]) -> Tr
             labels = (*labels[: first + 1], *((None,) * (len(labels) - first - 1)))
             trajectory = replace(trajectory, step_labels=labels)
     return trajectory if trajectory.label == first else replace(trajectory, label=first)
+
+
+def without_corrected(trajectory: Trajectory, how: Corrected) -> Trajectory:
+    """The trajectory with its corrected steps labelled correct (keep), incorrect (flip) or not at all (drop).
+
+    The first error stays what it was. If that is unknown, flip removes the label, because an incorrect step would become the
+    first error.
+    """
+    first = trajectory.first_error()
+    chosen: dict[Corrected, StepLabel] = {"keep": 1.0, "flip": None if first is None else 0.0, "drop": None}
+    labels = tuple(chosen[how] if label == "corrected" else label for label in trajectory.step_labels or ())
+    return replace(trajectory, step_labels=labels, label=first)
 
 
 def describe(value: Any) -> str:

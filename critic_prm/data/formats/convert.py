@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from critic_prm import registry
 from critic_prm.data.formats import text
-from critic_prm.data.formats.common import Dropped, Format, Options, Report, Source, Target, settle
+from critic_prm.data.formats.common import Dropped, Format, Options, Report, Source, Target, settle, without_corrected
 from critic_prm.data.records.containers import name_of
 from critic_prm.data.records.reading import Complain, OnError, Record, RecordWriter, read_records
 from critic_prm.data.segment.rows import segmented
@@ -233,6 +233,12 @@ def row_of(trajectory: Trajectory, name: str, options: Options, report: Report) 
     format = open_format(name)
     assert format.write is not None
     settled = settle(trajectory, replace(options, after_error="keep"), report.hidden)
+    labels = settled.step_labels or ()
+    if "corrected" in labels and "corrected" not in (format.step_labels or ()):
+        how = options.corrected or "drop"
+        what = "written as correct" if how == "keep" else "without a label"
+        report.unsaid[f"corrected steps ({what})"] += labels.count("corrected")
+        settled = without_corrected(settled, how)
     target = Target(settled, name, format, options, report.unsaid)
     row = format.write(target)
     target.count_unrepresented()

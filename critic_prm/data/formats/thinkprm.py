@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from critic_prm.data.formats.common import Dropped, Format, Neutral, Source, Target, about, is_good
+from critic_prm.data.formats.common import Dropped, Format, Options, Source, Target, about, is_good
 from critic_prm.data.judgement import Judgement, judgement_from_json
 from critic_prm.data.label_rows import LABEL_FIELDS
 from critic_prm.data.trajectory import StepLabel, Trajectory
@@ -39,7 +39,7 @@ def write(target: Target) -> dict[str, Any]:
     first error are "-". Raises Dropped if there is no chain, or if a step up to the first error has no label.
     """
     trajectory = target.trajectory
-    chain, right = _chain(trajectory, target.options.neutral)
+    chain, right = _chain(trajectory, target.options)
     gold, first = trajectory.gold(), trajectory.first_error()
     open_steps = [i for i, label in enumerate(gold) if label is None or label == "neutral"]
     if first is None or any(i <= first or first < 0 for i in open_steps):
@@ -62,11 +62,12 @@ def write(target: Target) -> dict[str, Any]:
     }
 
 
-def _chain(trajectory: Trajectory, neutral: Neutral) -> tuple[str, bool | None]:
+def _chain(trajectory: Trajectory, options: Options) -> tuple[str, bool | None]:
     """The critiques of a judgement as one text, and whether it says the solution is correct (None: unknown). Raises Dropped.
 
     A chain calls every step correct or incorrect, so a judgement with a neutral verdict is skipped unless `neutral` says how to
-    map it.
+    map it. It ends at its first incorrect step, so a corrected step can only be correct in it (keep); otherwise the judgement
+    is skipped.
     """
     judgements = trajectory.extra.get("judgements")
     reason = "no judgement with critiques"
@@ -77,10 +78,14 @@ def _chain(trajectory: Trajectory, neutral: Neutral) -> tuple[str, bool | None]:
             raise InputError(trajectory.id, f'"judgements" cannot be read ({error})', "label the row again") from None
         if judgement.status != "ok" or not any(verdict.critique.strip() for verdict in judgement.verdicts):
             continue
-        if neutral in ("keep", "drop") and any(verdict.value == "neutral" for verdict in judgement.verdicts):
+        values = {verdict.value for verdict in judgement.verdicts}
+        if options.neutral in ("keep", "drop") and "neutral" in values:
             reason = "a neutral verdict in the chain"
             continue
-        chain = _written(judgement, neutral)
+        if options.corrected != "keep" and "corrected" in values:
+            reason = "a corrected verdict in the chain"
+            continue
+        chain = _written(judgement, options)
         whole = len(judgement.verdicts) == len(trajectory.steps)
         wrong = chain.endswith("\\boxed{incorrect}")
         return chain, False if wrong else True if whole else None
@@ -89,10 +94,10 @@ def _chain(trajectory: Trajectory, neutral: Neutral) -> tuple[str, bool | None]:
     raise Dropped(reason)
 
 
-def _written(judgement: Judgement, neutral: Neutral) -> str:
+def _written(judgement: Judgement, options: Options) -> str:
     parts = []
     for verdict in judgement.verdicts:
-        right = verdict.value == "correct" or (verdict.value == "neutral" and neutral == "good")
+        right = verdict.vote is True or (verdict.value == "neutral" and options.neutral == "good")
         critique = verdict.critique.strip()
         stop = "." if critique[-1:].isalnum() else ""
         end = f"The step is \\boxed{{{'correct' if right else 'incorrect'}}}"

@@ -11,7 +11,7 @@ from critic_prm.providers.provider import TokenLogprob
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]
 
-CORRECT_INCORRECT: Pair = (("correct", "正确"), ("incorrect", "不正确", "错误"))
+CORRECT_INCORRECT: Pair = (("correct", "corrected", "正确"), ("incorrect", "不正确", "错误"))
 YES_NO: Pair = (("yes", "是"), ("no", "否"))
 
 # Below this total probability, the model was not choosing between the two verdicts.

@@ -18,6 +18,7 @@ _SYNONYMS: Mapping[VerdictValue, str] = {
     "incorrect": "incorrect|wrong|false|invalid|inaccurate|erroneous|flawed|mistaken|unsound|is incorrect|is wrong|not correct"
     "|not valid|not right|✗|✘|❌"
     "|错误|错误的|是错误的|不正确|不正确的|错|错的|是错的|不对|不对的|有误|有错误|不成立|不合理|錯誤|錯誤的|不正確|不正確的|錯|不對|有誤|有錯誤",
+    "corrected": "corrected|self-corrected|later corrected|corrected later|withdrawn|retracted|已更正|已纠正|已修正",
     "neutral": "neutral|中性|中立|中性的|中立的",
 }
 _ANSWERS: Mapping[VerdictValue, str] = {"correct": "yes|是|是的", "incorrect": "no|否|不是|不"}

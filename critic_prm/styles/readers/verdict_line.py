@@ -1,4 +1,4 @@
-"""Read a critique of one step that ends in a line "Verdict: correct", "incorrect" or "neutral"."""
+"""Read a critique of one step that ends in a line "Verdict: correct", "incorrect", "corrected" or "neutral"."""
 
 from __future__ import annotations
 

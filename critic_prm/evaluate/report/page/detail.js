@@ -50,7 +50,7 @@ function stepOf(row, texts, shown, step, n) {
 function goldWord(value, first) {
   if (first) return { cls: "wrong", text: "gold: first error" };
   if (value === null || value === undefined) return null;
-  if (value === "neutral") return { cls: "", text: "gold: neutral" };
+  if (value === "neutral" || value === "corrected") return { cls: "", text: `gold: ${value}` };
   return value < 0.5 ? { cls: "wrong", text: "gold: wrong" } : null;
 }
 
