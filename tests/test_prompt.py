@@ -45,8 +45,8 @@ def first(style: Style) -> int | None:
     return 0 if style.per == "step" else None
 
 
-def test_the_six_styles() -> None:
-    assert style_names() == ["agent", "code", "first-error", "json", "stepwise", "yes-no"]
+def test_the_seven_styles() -> None:
+    assert style_names() == ["agent", "code", "first-error", "json", "stepwise", "trace", "yes-no"]
 
 
 @styles
@@ -252,7 +252,7 @@ def test_a_step_that_does_not_fit(name: str, step: int | None, said: str) -> Non
 
 
 def test_an_unknown_style_lists_what_there_is() -> None:
-    with pytest.raises(UsageError, match=r"'stepwize'.*agent, code, first-error, json, stepwise, yes-no"):
+    with pytest.raises(UsageError, match=r"'stepwize'.*agent, code, first-error, json, stepwise, trace, yes-no"):
         open_style("stepwize")
     with pytest.raises(UsageError, match=r"cannot read the prompt \./nowhere\.jinja"):
         open_style("./nowhere.jinja")

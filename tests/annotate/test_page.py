@@ -105,7 +105,7 @@ def test_a_session_with_the_keyboard(tmp_path: Path, browser: Browser) -> None:
         keys(browser, "v")
         browser.wait("document.querySelector('.opinion')")
         assert "says 1" in browser.run("document.querySelector('.opinion').textContent")
-        keys(browser, "v", "1", "1", "2", "e", "3")  # continue after the error
+        keys(browser, "v", "1", "4", "2", "e", "3")  # continue after the error
         go(browser, "Enter", "t2")
         keys(browser, "j", "j", "2", "k", "c")  # the steps before an error are correct
         browser.run("document.execCommand('insertText', false, 'typo, 1 and u are no keys here')")
@@ -130,10 +130,11 @@ def test_a_session_with_the_keyboard(tmp_path: Path, browser: Browser) -> None:
         browser.wait("document.querySelectorAll('.rows li').length === 1")
         assert browser.complaints == []
     answers = {row.trajectory.id: row.answer for row in read_annotations(out).values()}
-    said = {name: ([v.value[0] for v in one.verdicts], one.first_error) for name, one in answers.items()}
+    letters = {"correct": "c", "incorrect": "i", "corrected": "r", "neutral": "n"}
+    said = {name: ([letters[v.value] for v in one.verdicts], one.first_error) for name, one in answers.items()}
     assert said == {
         "t0": (["c", "i"], 1),
-        "t1": (["c", "c", "i", "n"], 2),
+        "t1": (["c", "r", "i", "n"], 2),
         "t2": (["c", "c", "i"], 2),
         "t3": ([], None),
         "t4": (["c"] * 4, -1),
@@ -152,7 +153,7 @@ def test_by_touch_on_a_phone(tmp_path: Path, profile: Path) -> None:
         opened(browser, server)
         small = "[...document.querySelectorAll('.choose button, .actions button')].filter((b) => b.offsetHeight < 44).length"
         assert browser.run(small) == 0
-        for step, verdict in enumerate(("correct", "incorrect", "neutral", "correct")):
+        for step, verdict in enumerate(("correct", "incorrect", "neutral", "corrected")):
             browser.run(f"document.querySelector('#step-{step} .{verdict}').click()")
         browser.run("document.querySelector('[data-do=judge]').click()")
         browser.wait("document.querySelector('.opinion')")
@@ -170,7 +171,7 @@ def test_by_touch_on_a_phone(tmp_path: Path, profile: Path) -> None:
         "correct",
         "incorrect",
         "neutral",
-        "correct",
+        "corrected",
     ]
 
 

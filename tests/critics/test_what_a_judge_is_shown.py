@@ -100,7 +100,7 @@ async def test_images_arrive_as_bytes_and_the_key_is_of_the_bytes(
     assert found[0].keys == found[1].keys != found[2].keys
 
 
-@pytest.mark.parametrize("style", ["stepwise", "first-error", "json", "yes-no", "code", "agent"])
+@pytest.mark.parametrize("style", ["stepwise", "first-error", "json", "yes-no", "code", "agent", "trace"])
 async def test_a_reference_is_shown_when_asked_for_and_never_else(tmp_path: Path, style: str) -> None:
     trajectory = Trajectory("t", "What?", (Step("It is 4."),), gold_answer="forty-two")
     shown = {}

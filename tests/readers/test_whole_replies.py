@@ -18,8 +18,8 @@ from critic_prm.providers.provider import Finish, Reply, TokenLogprob
 from critic_prm.styles.prompt import Style, expect, open_style
 from critic_prm.styles.reader import Expect, Reading, read_reply
 
-STYLES = ("stepwise", "first-error", "yes-no", "json", "agent", "code")
-NEUTRAL = ("agent",)
+STYLES = ("stepwise", "first-error", "yes-no", "json", "agent", "code", "trace")
+NEUTRAL = ("agent", "trace")
 
 
 @dataclass(frozen=True)
