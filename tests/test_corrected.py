@@ -126,7 +126,7 @@ def test_a_file_without_judgements_has_already_counted_it() -> None:
         from_label(slim, corrected="flip", where="here")
 
 
-SOLUTION = (1.0, "corrected", 1.0)
+SOLUTION: tuple[StepLabel, ...] = (1.0, "corrected", 1.0)
 
 
 @pytest.mark.parametrize("name", sorted({*writable()} - {"native", "chat", "thinkprm"}))
@@ -188,13 +188,17 @@ def test_label_build_and_export(labelled: Path, tmp_path: Path) -> None:
         folder = tmp_path / corrected
         done = invoke("dataset", "build", labelled, "-o", folder, "--split", "1,0,0", "--corrected", corrected)
         assert done.exit_code == 0, done.stderr
-        (row,) = (row for row in map(json.loads, (folder / "train.jsonl").open()) if row["id"] == "fine")
+        (row,) = (
+            row for row in map(json.loads, (folder / "train.jsonl").read_text("utf-8").splitlines()) if row["id"] == "fine"
+        )
         assert row["labels"] == [first, 1.0, 1.0]
         kinds = {row.id: (row.kind, row.first_error) for row in read_rows(folder / "train.jsonl")}
         assert kinds == {"fine": ("correct", -1), "bad": ("erroneous", 0)}
-        done = invoke("dataset", "export", labelled, "--to", "fover", "-o", tmp_path / "f.jsonl", "--corrected", corrected)
+        done = invoke(
+            "dataset", "export", labelled, "--to", "fover", "-o", tmp_path / f"{corrected}.jsonl", "--corrected", corrected
+        )
         assert done.exit_code == 0, done.stderr
-        row = json.loads((tmp_path / "f.jsonl").read_text("utf-8").splitlines()[0])
+        row = json.loads((tmp_path / f"{corrected}.jsonl").read_text("utf-8").splitlines()[0])
         assert row["error_labels"] == [None if first is None else bool(first), True, True]
 
 
