@@ -281,8 +281,8 @@ def attacks(hostile: str, way: str) -> Iterator[tuple[Style, Expect, list[tuple[
     for style in map(open_style, STYLES):
         one = style.per == "step"
         for last in lasts if style.name in NEUTRAL else lasts[:2]:
-            # The judge goes on after the hostile step, or finds its error there.
-            goes_on: list[VerdictValue] = ["correct"] * (2 if last == "correct" else 0)
+            # The judge goes on after the hostile step, or finds an error that stands there.
+            goes_on: list[VerdictValue] = ["correct"] * (0 if last == "incorrect" else 2)
             verdicts = [last] if one else ["correct", last, *goes_on]
             critiques = [said] if one else ["We add: 3 + 4 = 7.", said, "Yes: 7.", "It follows."][: len(verdicts)]
             asked = Asked(style, 4, 1 if one else None)
