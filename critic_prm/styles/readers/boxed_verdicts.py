@@ -89,15 +89,25 @@ def read(text: str, expect: Expect, logprobs: tuple[TokenLogprob, ...] = ()) -> 
     sections = list(_sections(text, expect))
     headed = [s for s in sections if s.first >= 0]
     verdicts: dict[int, Verdict] = {}
+    replaced = set[int]()
     if expect.step is not None:
         span = _Section(expect.step, expect.step, 0, len(text), [box for section in sections for box in section.boxes])
         _take(text, span, expect, tokens, verdicts, notes)
     elif headed:
         for section in headed:
+            before = verdicts.get(section.first)
             _take(text, section, expect, tokens, verdicts, notes)
+            after = verdicts.get(section.first)
+            if before is not None and after is not None and before.value != after.value:
+                notes.append(f"step {section.first + expect.base}: a later verdict replaces an earlier one")
+                replaced.add(section.first)
     else:
         _in_order(text, sections, expect, tokens, verdicts, notes)
-    return settle(verdicts, expect, notes)
+    reading = settle(verdicts, expect, notes)
+    if reading.status == "ok" or not replaced:
+        return reading
+    # In a reply that does not add up, the later of two verdicts may be quoted from the solution: neither is believed.
+    return settle({step: verdict for step, verdict in verdicts.items() if step not in replaced}, expect, notes)
 
 
 def write(verdicts: Sequence[Verdict], expect: Expect) -> str:
@@ -207,8 +217,6 @@ def _take(text: str, section: _Section, expect: Expect, tokens: Tokens, verdicts
             f"steps {number} to {section.last + expect.base} have one verdict together that does not say which is wrong"
         )
         return
-    if section.first in verdicts and verdicts[section.first].value != best.value:
-        notes.append(f"step {number}: a later verdict replaces an earlier one")
     critique = text[section.start : best.start].strip()
     for step in range(section.first, min(section.last, expect.steps + 1) + 1):
         verdicts[step] = _verdict(step, best, critique, text, tokens, notes)
