@@ -41,10 +41,7 @@ def pooled(data: TrainingSet) -> TrainingSet:
 
 
 def problem_folds(rows: Sequence[Row], folds: int, seed: int) -> NDArray[np.int64]:
-    """Assign rows to folds by problem, shape (rows,), such that every fold has its share of problems with an error.
-
-    Raises InputError if a class has fewer than two problems: one model in turn would see none of it.
-    """
+    """Assign rows to folds by problem, shape (rows,), such that every fold has its share of problems with an error."""
     first: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         first[problem_key(row.problem)].append(-1 if (error := row.first_error()) is None else error)

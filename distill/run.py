@@ -85,7 +85,10 @@ def distill(
     if not count and not isinstance(data, TrainingSet):
         require_classes(rows, data)
     work = work_folder(target)
-    made = (_cross_validated if count else _held_out)(student, rows, count or leave_out, seed, say, work)
+    if count:
+        made = _cross_validated(student, rows, count, seed, say, work)
+    else:
+        made = _held_out(student, rows, leave_out, seed, say, work)
     trained, calibration, briers, choice, metrics = made.trained, made.calibration, made.briers, made.choice, made.metrics
     if not briers:
         say(f"{made.calibrated_on} has no labelled steps of both classes: the scores are not calibrated")
@@ -199,13 +202,12 @@ def _held_out(
 
 
 def _cross_validated(
-    student: Student, given: TrainingSet, folds: int | None, seed: int, say: Callable[[str], None], work: Path
+    student: Student, given: TrainingSet, folds: int, seed: int, say: Callable[[str], None], work: Path
 ) -> _Made:
     """Train on all rows; calibrate, choose and measure on scores by models that had not seen the problem.
 
     The metrics of a fold come from a calibration and a decision that were chosen on the other folds.
     """
-    assert folds is not None
     rows = pooled(given)
     require_folds(rows.train, folds, given.folder)
     fold = problem_folds(rows.train, folds, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from critic_prm.annotate.label_studio import answers, is_task
-from critic_prm.data.human import Annotated, HumanAnswers, read_annotations
+from critic_prm.data.human import Annotated, HumanAnswers, answered, read_annotations
 from critic_prm.data.records.reading import read_records
 from critic_prm.errors import InputError
 
@@ -41,6 +41,4 @@ def read_human_answers(path: str | Path) -> HumanAnswers:
         raise InputError(
             str(path), f"this has the answers of {names}", "merge them first: critic-prm labels merge FILE -o MERGED"
         )
-    rows = people[0][1] if people else {}
-    found = {key: row.answer for key, row in rows.items() if row.answer.first_error is not None}
-    return HumanAnswers(found, len(rows) - len(found))
+    return answered(people[0][1] if people else {})

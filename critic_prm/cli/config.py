@@ -48,7 +48,7 @@ def config(
         where = SOURCES.get(source.name, "default")
         if where == "environment":
             where = next(name for name in _variables(parameter, within) if name in os.environ)
-        shown = "" if value is None else value_shown(parameter, value) if not isinstance(value, bool) else str(value).lower()
+        shown = "" if value is None else value_shown(parameter, value)
         rows.append(
             (f"--{key_of(parameter)}" if len(key_of(parameter)) > 1 else f"-{key_of(parameter)}", shown or "not set", where)
         )
@@ -95,8 +95,7 @@ def _print_file(console: Any, tree: Any, reads: bool) -> None:
         values = defaults(command, path)
         for parameter in command.params:
             if parameter.name in values:
-                value = values[parameter.name]
-                shown = str(value).lower() if isinstance(value, bool) else value_shown(parameter, value)
+                shown = value_shown(parameter, values[parameter.name])
                 rows.setdefault((key_of(parameter), shown), []).append(" ".join(path))
     table = plain_table(("key", "value", "for"), [(key, value, ", ".join(names)) for (key, value), names in rows.items()])
     for column in table.columns:

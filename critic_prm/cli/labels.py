@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -89,6 +90,13 @@ def import_(
     from critic_prm.data.trajectory import trajectory_to_json
     from critic_prm.errors import InputError
 
+    def labelled() -> Iterator[tuple[dict[str, Any], str]]:
+        for record in read_records(source):
+            if not isinstance(record.data, dict) or not is_labelled(record.data):
+                problem = "this is not a row of a label file"
+                raise InputError(record.where, problem, "label the trajectories first, or write gold labels with --gold")
+            yield record.data, record.where
+
     given = read_human_answers(answers)
     with RecordWriter(out) as sink:
         if gold:
@@ -96,12 +104,8 @@ def import_(
                 if (answer := given.of(trajectory)) is not None:
                     sink.write(trajectory_to_json(with_gold(trajectory, answer)))
         else:
-            for record in read_records(source):
-                if not isinstance(record.data, dict) or not is_labelled(record.data):
-                    problem = "this is not a row of a label file"
-                    raise InputError(record.where, problem, "label the trajectories first, or write gold labels with --gold")
-                for row in with_answers([(record.data, record.where)], given):
-                    sink.write(row)
+            for row in with_answers(labelled(), given):
+                sink.write(row)
     counts = [f"{len(given.used):,} answered by a person", f"{given.open:,} not answered yet"]
     if missing := len(given.answers) - len(given.used):
         counts.append(f"{missing:,} answered but not in {source}")

@@ -74,6 +74,8 @@ def as_written(parameter: Any, value: Any) -> str:
 
 def value_shown(parameter: Any, value: Any) -> str:
     """The value of an option as text; of a header only its name, of an address nothing secret."""
+    if isinstance(value, bool):
+        return str(value).lower()
     values = value if isinstance(value, list | tuple) else [value]
     if parameter.name in ADDRESSES and isinstance(value, str):
         from critic_prm.providers.addresses import without_secrets

@@ -15,7 +15,6 @@ from critic_prm.terminal import safe_text
 
 if TYPE_CHECKING:
     from critic_prm.data.judgement import Label
-    from critic_prm.data.label_rows import LabelledTrajectory
     from critic_prm.data.trajectory import StepLabel, Trajectory
 
 BAD, MIDDLE, GOOD = (0xD2, 0x55, 0x1F), (0x84, 0x80, 0x77), (0x12, 0x89, 0x7E)
@@ -102,11 +101,6 @@ def facts_html(title: str, facts: Mapping[str, object]) -> str:
     """A title and a list of facts."""
     lines = (f'<div><span style="opacity:.75">{text(name)}:</span> {text(value)}</div>' for name, value in facts.items())
     return _box(f"<b>{text(title)}</b>", *lines)
-
-
-def labels_html(rows: Sequence[LabelledTrajectory], summary: str) -> str:
-    """The first rows of a list of labels."""
-    return rows_html(summary, ((row.trajectory, row.label) for row in rows[:MOST_ROWS]), len(rows))
 
 
 def _probability(value: StepLabel) -> float | None:

@@ -81,7 +81,11 @@ class HumanAnswers:
 
 def read_answers(path: str | Path) -> HumanAnswers:
     """Read the answers in a file (see `read_annotations`). Trajectories without one are counted as `open`."""
-    rows = read_annotations(path)
+    return answered(read_annotations(path))
+
+
+def answered(rows: Mapping[str, Annotated]) -> HumanAnswers:
+    """The answers among annotated trajectories; the others are counted as `open`."""
     answers = {key: row.answer for key, row in rows.items() if row.answer.first_error is not None}
     return HumanAnswers(answers, len(rows) - len(answers))
 

@@ -52,9 +52,9 @@ class Labels(tuple[LabelledTrajectory, ...]):
         return f"Labels({_steps([row.trajectory for row in self])}{shown})"
 
     def _repr_html_(self) -> str:
-        from critic_prm.data.html import labels_html
+        from critic_prm.data.html import MOST_ROWS, rows_html
 
-        return labels_html(self, repr(self))
+        return rows_html(repr(self), ((row.trajectory, row.label) for row in self[:MOST_ROWS]), len(self))
 
 
 def trajectories_from(

@@ -169,7 +169,7 @@ def split_steps(text: str, start: int = 1) -> list[str]:
     """
     starts, expected = [], None
     first, needed = ((0, 1), 2) if start == 1 else ((start,), 1)
-    for place in _line_starts(text):
+    for place in line_starts(text):
         if (mark := _MARK.match(text, place)) is None:
             continue
         number = int((mark.group(1) or mark.group(2))[:9])
@@ -191,7 +191,7 @@ def split_steps(text: str, start: int = 1) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _line_starts(text: str) -> Iterator[int]:
+def line_starts(text: str) -> Iterator[int]:
     """Yield the offset of each line start. Lines are visited one by one because a single regex search through megabytes would
     hold the GIL, and so block all other threads, until it finishes."""
     yield 0

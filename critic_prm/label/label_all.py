@@ -18,7 +18,7 @@ from critic_prm.data.tables import Labels, trajectories_from
 from critic_prm.data.trajectory import Method, Trajectory
 from critic_prm.errors import UsageError
 from critic_prm.label.progress import RunStats, describe, watch
-from critic_prm.label.run import Samples, label, parse_samples
+from critic_prm.label.run import Samples, card_of, label, parse_samples
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -75,7 +75,7 @@ async def _run(
             " segment='lines', 'paragraphs', 'numbered', 'sentences' or 'thoughts'; accept it with segment='none'"
         )
     client, tally, found = critic.client, RunStats(total=len(rows)), list[LabelledTrajectory]()
-    card = critic.card if prior == "none" else {**critic.card, "prior": prior}
+    card = card_of(critic, prior)
     workers = 64 if client is None else client.options.max_connections
     watching = None if quiet else asyncio.create_task(watch(tally, client))
     try:

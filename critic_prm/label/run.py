@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Annotated, Any, Literal, Protocol
@@ -218,6 +218,11 @@ class RowSink(Protocol):
     def write(self, row: dict[str, Any]) -> None: ...
 
 
+def card_of(critic: Critic, prior: Prior) -> Mapping[str, Any]:
+    """What identifies a critic in the rows of a label file, with the prior if there is one."""
+    return critic.card if prior == "none" else {**critic.card, "prior": prior}
+
+
 async def label_into(
     sink: RowSink,
     trajectories: Iterable[Trajectory],
@@ -232,7 +237,7 @@ async def label_into(
     """Label trajectories, write the rows of a label file, and count them in `tally` and `stats`. Labels in the input are
     replaced."""
     samples, prior = options.samples, options.prior
-    card = critic.card if prior == "none" else {**critic.card, "prior": prior}
+    card = card_of(critic, prior)
     clean = (without_labels(trajectory) for trajectory in trajectories)
     async for trajectory, labelled in label(clean, critic, samples=samples, prior=prior, workers=workers, stop=stop):
         sink.write(label_row(trajectory, labelled, card))

@@ -97,15 +97,8 @@ def _read(source: Source) -> Iterable[Trajectory]:
     yield trajectory_of(call_of(source.row, source.where), source, _USED)
 
 
-def _call_or_none(row: Any, where: str) -> Call | None:
-    try:
-        return call_of(row, where) if _score(row) else None
-    except Dropped:
-        return None
-
-
 def _gather(records: Iterator[Record], report: Report) -> Iterator[Record]:
-    return last_of_traces(paired(records, report, _request_of, _response_of, "params", "result"), _call_or_none, report)
+    return last_of_traces(paired(records, report, _request_of, _response_of, "params", "result"), _score, call_of, report)
 
 
 FORMATS = {

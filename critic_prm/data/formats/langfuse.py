@@ -104,15 +104,8 @@ def _read(source: Source) -> Iterable[Trajectory]:
     yield trajectory_of(_call(source.row, source.where), source, _USED)
 
 
-def _call_or_none(row: Any, where: str) -> Call | None:
-    try:
-        return _call(row, where) if _score(row) else None
-    except Dropped:
-        return None
-
-
 def _gather(records: Iterator[Record], report: Report) -> Iterator[Record]:
-    return last_of_traces(records, _call_or_none, report)
+    return last_of_traces(records, _score, _call, report)
 
 
 FORMATS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from critic_prm.data.formats.chat import conversation
-from critic_prm.data.formats.common import Report, Source
+from critic_prm.data.formats.common import Dropped, Report, Source
 from critic_prm.data.records.reading import Record
 from critic_prm.data.trajectory import Trajectory
 from critic_prm.errors import InputError
@@ -83,19 +83,22 @@ def _thought(message: Message) -> str | None:
     return "\n".join(dict.fromkeys(texts)) or None
 
 
-def last_of_traces(records: Iterator[Record], call_of: Callable[[Any, str], Call | None], report: Report) -> Iterator[Record]:
+def last_of_traces(
+    records: Iterator[Record], score: Callable[[Any], int], call_of: Callable[[Any, str], Call], report: Report
+) -> Iterator[Record]:
     """The records with one call per trace: the longest conversation, of equally long ones the last.
 
-    An agent sends the whole conversation again at every call, so its last call holds all the others. Records that `call_of`
-    cannot read, and calls without a trace, are passed on. One record per trace is held in memory.
+    An agent sends the whole conversation again at every call, so its last call holds all the others. Records without a `score`
+    as rows of the format, those that `call_of` cannot read or drops, and calls without a trace, are passed on. One record per
+    trace is held in memory.
     """
     best: dict[str, tuple[int, Record]] = {}
     for record in records:
         call = None
         try:
-            call = call_of(record.data, record.where) if isinstance(record.data, dict) else None
+            call = call_of(record.data, record.where) if isinstance(record.data, dict) and score(record.data) else None
             readable = call is not None and conversation(call.messages, record.where).problem.strip()
-        except InputError:
+        except (Dropped, InputError):
             readable = ""
         if call is None or not readable or not call.trace:
             yield record

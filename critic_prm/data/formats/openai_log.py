@@ -174,15 +174,12 @@ def _read(source: Source) -> Iterable[Trajectory]:
         yield trajectory_of(call, source, _USED)
 
 
-def _first_call(row: Any, where: str) -> Call | None:
-    try:
-        return calls_of(row, where)[0] if _score(row) else None
-    except Dropped:
-        return None
+def _first_call(row: Any, where: str) -> Call:
+    return calls_of(row, where)[0]
 
 
 def _gather(records: Iterator[Record], report: Report) -> Iterator[Record]:
-    return last_of_traces(paired(records, report, request_of, response_of, "body", "response"), _first_call, report)
+    return last_of_traces(paired(records, report, request_of, response_of, "body", "response"), _score, _first_call, report)
 
 
 def paired(

@@ -268,11 +268,13 @@ def _gather(records: Iterator[Record], report: Report) -> Iterator[Record]:
             for span in kept:
                 yield replace(record, data={"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
 
-    def call_of(row: Any, where: str) -> Call | None:
+    def call_of(row: Any, where: str) -> Call:
         call = next(iter(_calls(row)), None)
-        return call if call is not None and call.reply else None
+        if call is None or not call.reply:
+            raise Dropped("request without a reply")
+        return call
 
-    return last_of_traces(spans(), call_of, report)
+    return last_of_traces(spans(), _score, call_of, report)
 
 
 FORMATS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from critic_prm.data.formats.chat import conversation
@@ -23,10 +22,10 @@ def _score(row: Mapping[str, Any]) -> int:
 def _read(source: Source) -> Iterable[Trajectory]:
     """Read both answers. A preference says nothing about steps, so they have no labels; `meta.preference` is the side."""
     prompt, own = source.get("prompt"), source.id()
+    source.drop(*_SIDES)
     for side in _SIDES:
         problem, steps = _solution(prompt, source.get(side), source, side)
-        trajectory = source.trajectory(problem, steps, id=f"{own}/{side}" if own else "", meta={"preference": side})
-        yield replace(trajectory, meta={name: value for name, value in trajectory.meta.items() if name not in _SIDES})
+        yield source.trajectory(problem, steps, id=f"{own}/{side}" if own else "", meta={"preference": side})
 
 
 def _solution(prompt: Any, answer: Any, source: Source, side: str) -> tuple[str, Iterable[Step]]:

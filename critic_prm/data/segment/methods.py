@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, takewhile
 
-from critic_prm.data.segment.protected import BLOCKS, Span, line_starts, outside, protected
+from critic_prm.data.segment.protected import BLOCKS, Span, outside, protected
+from critic_prm.data.trajectory import line_starts
 
 SHORTEST, LONGEST = 120, 1200
 """Length of a segment of a reasoning trace, in characters. The last segment and a block of code may be shorter or longer."""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from critic_prm.data.trajectory import line_starts
+
 _ENVIRONMENT = re.compile(
     r"(?:align(?:ed|at|edat)?|array|[bBpvV]?(?:small)?matrix|cases|displaymath|eqnarray|equation|flalign|gather(?:ed)?|multline|split"
     r"|subequations|table|tabular|tikzpicture|verbatim|lstlisting|math)\*?"
@@ -66,15 +68,6 @@ def outside(cuts: Iterable[int], spans: list[Span]) -> Iterator[int]:
             place += 1
         if place == len(spans) or cut <= spans[place].start:
             yield cut
-
-
-def line_starts(text: str) -> Iterator[int]:
-    """The offset of each line. Lines are visited one by one because one regex search through megabytes would hold the GIL."""
-    yield 0
-    place = text.find("\n") + 1
-    while place:
-        yield place
-        place = text.find("\n", place) + 1
 
 
 class _Scan:
